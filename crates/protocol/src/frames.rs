@@ -1,0 +1,361 @@
+//! The frames of the wire, one struct each. `docs/protocol.md` shows every one with an example.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::{ClientMsgId, ConversationId, DeviceId, ErrorCode, MessageId, Seq, SessionId, UserId, WireError};
+
+/// Chosen by the client and echoed unchanged in the answer: a string or an integer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Ref {
+    Number(i64),
+    Text(String),
+}
+
+/// JSON that Bluetick carries and does not look into.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Json(pub Arc<RawValue>);
+
+impl Json {
+    pub fn as_str(&self) -> &str {
+        self.0.get()
+    }
+
+    pub fn from_text(text: &str) -> serde_json::Result<Self> {
+        serde_json::from_str::<Box<RawValue>>(text).map(|raw| Json(raw.into()))
+    }
+}
+
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Json {}
+
+// ---- from the client ----
+
+/// Opens a session; the first frame, within the hello deadline.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Ref>,
+    pub token: String,
+    pub device: DeviceId,
+    /// The message_id up to which this device holds everything; absent on a new device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<MessageId>,
+}
+
+/// A fresh token for the running session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Auth {
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Ref>,
+    pub token: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Send {
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Ref>,
+    pub client_msg_id: ClientMsgId,
+    /// Whom to; or `conversation_id`. One of the two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<UserId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation_id: Option<ConversationId>,
+    #[serde(default)]
+    pub body: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attachment: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meta: Option<Json>,
+    /// How far the sender had read when writing this: a reply implies read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen_seq: Option<Seq>,
+}
+
+/// Delivered up to here, or read up to here: cumulative.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Ref>,
+    pub conversation_id: ConversationId,
+    pub seq: Seq,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InConversation {
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Ref>,
+    pub conversation_id: ConversationId,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InboxQuery {
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Ref>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// The opaque `next` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryQuery {
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Ref>,
+    pub conversation_id: ConversationId,
+    /// Messages after this seq, oldest first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_seq: Option<Seq>,
+    /// Messages before this seq: the page that ends there. Neither: the newest page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_seq: Option<Seq>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watch {
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Ref>,
+    /// Replaces whom this session watched before.
+    pub users: Vec<UserId>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ping {
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Ref>,
+}
+
+// ---- from the server ----
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Ref>,
+    pub user_id: UserId,
+    pub device: DeviceId,
+    pub session_id: SessionId,
+    pub server_time: u64,
+    pub heartbeat_secs: u64,
+    pub max_body_bytes: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sent {
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Ref>,
+    pub client_msg_id: ClientMsgId,
+    pub conversation_id: ConversationId,
+    pub seq: Seq,
+    pub message_id: MessageId,
+    pub ts: u64,
+    pub duplicate: bool,
+}
+
+/// A message as its two members see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageFrame {
+    pub conversation_id: ConversationId,
+    pub seq: Seq,
+    pub message_id: MessageId,
+    pub client_msg_id: ClientMsgId,
+    pub sender: UserId,
+    pub receiver: UserId,
+    pub body: String,
+    pub ts: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attachment: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meta: Option<Json>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    pub conversation_id: ConversationId,
+    pub last_seq: Seq,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaughtUp {
+    pub cursor: MessageId,
+    pub heads: Vec<Head>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reset {
+    pub reason: String,
+}
+
+/// How far a member has received and read a conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ticks {
+    pub conversation_id: ConversationId,
+    /// Whose boundaries they are.
+    pub user_id: UserId,
+    pub last_delivered_seq: Seq,
+    pub last_read_seq: Seq,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Typing {
+    pub conversation_id: ConversationId,
+    pub user_id: UserId,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Presence {
+    pub user_id: UserId,
+    pub online: bool,
+    /// When the user was last connected, in milliseconds since 1970; null if never, or if not to be told.
+    pub last_seen: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Boundaries {
+    pub last_delivered_seq: Seq,
+    pub last_read_seq: Seq,
+}
+
+/// Who somebody is, as far as the host application said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserCard {
+    pub user_id: UserId,
+    pub name: Option<String>,
+    pub avatar_url: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InboxEntry {
+    pub conversation_id: ConversationId,
+    pub peer: UserCard,
+    pub last_message_preview: String,
+    pub last_message_ts: u64,
+    pub last_seq: Seq,
+    pub last_sender: UserId,
+    pub unread_count: u64,
+    /// The peer's boundaries, for the ticks of one's own last message. Zeros where the last message is the peer's.
+    pub peer_status: Boundaries,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InboxPage {
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Ref>,
+    pub conversations: Vec<InboxEntry>,
+    /// Give it as `before` for the next page; null at the end.
+    pub next: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryPage {
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Ref>,
+    pub conversation_id: ConversationId,
+    /// In seq order. A seq from `from_seq` to `to_seq` without a message is void.
+    pub messages: Vec<MessageFrame>,
+    pub from_seq: Seq,
+    pub to_seq: Seq,
+    /// The next page in the same direction: give it as `before_seq`, or as `after_seq` if that was asked; null at the end.
+    pub next: Option<Seq>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusAnswer {
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Ref>,
+    pub conversation_id: ConversationId,
+    pub last_seq: Seq,
+    pub unread_count: u64,
+    /// The asking user's own boundaries.
+    pub own: Boundaries,
+    /// The other member's: these make the ticks.
+    pub peer: Boundaries,
+}
+
+/// The answer to requests that return nothing else, when they carried a `ref`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    #[serde(rename = "ref")]
+    pub reference: Ref,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorFrame {
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Ref>,
+    #[serde(flatten)]
+    pub error: WireError,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bye {
+    pub code: ErrorCode,
+    pub reason: String,
+    pub reconnect_after_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pong {
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Ref>,
+    pub server_time: u64,
+}
+
+/// Everything a server may send.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ServerFrame {
+    Welcome(Welcome),
+    Sent(Sent),
+    Message(MessageFrame),
+    CaughtUp(CaughtUp),
+    Reset(Reset),
+    Ticks(Ticks),
+    Typing(Typing),
+    Presence(Presence),
+    Inbox(InboxPage),
+    History(HistoryPage),
+    Status(StatusAnswer),
+    Done(Done),
+    Error(ErrorFrame),
+    Bye(Bye),
+    Pong(Pong),
+}
+
+impl ServerFrame {
+    /// The frame as it goes over the wire.
+    pub fn to_text(&self) -> String {
+        // Every field is a string, a number or JSON that was parsed before: writing them cannot fail.
+        serde_json::to_string(self).unwrap_or_else(|e| {
+            let message = format!("this frame could not be written: {e}");
+            let error = WireError::new(ErrorCode::Internal, message.replace(['"', '\\'], "'"));
+            format!(r#"{{"type":"error","code":"internal","message":"{}"}}"#, error.message)
+        })
+    }
+}
+
+// ---- over HTTP only ----
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Profile {
+    #[serde(default)]
+    pub name: Option<String>,
+    #[serde(default)]
+    pub avatar_url: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    pub error: WireError,
+}

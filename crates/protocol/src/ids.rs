@@ -1,0 +1,379 @@
+//! Ids: who, where and which. Text ids are checked once, at the edge, and cheap to clone after.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::limits::ID_MAX_BYTES;
+
+/// Position of a message in its conversation: 1, 2, 3 … A 0 stands for "before the first".
+pub type Seq = u64;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} {why}")]
+pub struct InvalidId {
+    what: &'static str,
+    why: &'static str,
+}
+
+const fn is_name_byte(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'@')
+}
+
+fn check_name(what: &'static str, text: &str) -> Result<(), InvalidId> {
+    let why = if text.is_empty() {
+        "must not be empty"
+    } else if text.len() > ID_MAX_BYTES {
+        "must be at most 64 characters long"
+    } else if !text.bytes().all(is_name_byte) {
+        "may hold only A-Z a-z 0-9 . _ - @"
+    } else {
+        return Ok(());
+    };
+    Err(InvalidId { what, why })
+}
+
+macro_rules! text_id {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $check:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            pub fn new(text: &str) -> Result<Self, InvalidId> {
+                let check: fn(&'static str, &str) -> Result<(), InvalidId> = $check;
+                check($what, text)?;
+                Ok($name(text.into()))
+            }
+
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", &*self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidId;
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                $name::new(text)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                struct Visitor;
+                impl de::Visitor<'_> for Visitor {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        write!(f, "a {}", $what)
+                    }
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
+                        // The marker lets the codec answer `invalid_id` instead of `bad_request`.
+                        $name::new(text).map_err(|e| E::custom(format_args!("{INVALID_ID_MARK}{e}")))
+                    }
+                }
+                d.deserialize_str(Visitor)
+            }
+        }
+    };
+}
+
+pub(crate) const INVALID_ID_MARK: &str = "invalid id: ";
+
+text_id!(
+    /// A user of the host application: a token's `sub`.
+    UserId, "user id", check_name
+);
+text_id!(
+    /// One of a user's devices, named by the client.
+    DeviceId, "device id", check_name
+);
+text_id!(
+    /// Chosen by the sender's client; the same id always means the same message.
+    ClientMsgId, "client_msg_id", |what, text| {
+        let why = if text.is_empty() {
+            "must not be empty"
+        } else if text.len() > ID_MAX_BYTES {
+            "must be at most 64 characters long"
+        } else if !text.bytes().all(|b| b.is_ascii_graphic()) {
+            "may hold only visible ASCII characters"
+        } else {
+            return Ok(());
+        };
+        Err(InvalidId { what, why })
+    }
+);
+text_id!(
+    /// Two users: their ids in byte order joined by `~`. Both sides compute it, and membership is
+    /// read off it without a lookup.
+    ConversationId, "conversation id", |what, text| {
+        let Some((low, high)) = text.split_once('~') else {
+            return Err(InvalidId { what, why: "must be two user ids joined by ~" });
+        };
+        check_name("user id in a conversation id", low)?;
+        check_name("user id in a conversation id", high)?;
+        if low >= high {
+            return Err(InvalidId { what, why: "must name two different users in byte order" });
+        }
+        Ok(())
+    }
+);
+
+/// Which of a conversation's two members: the lower or the higher id in byte order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Side {
+    Low,
+    High,
+}
+
+impl Side {
+    pub const BOTH: [Side; 2] = [Side::Low, Side::High];
+
+    pub fn other(self) -> Side {
+        match self {
+            Side::Low => Side::High,
+            Side::High => Side::Low,
+        }
+    }
+
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl ConversationId {
+    /// The conversation of two users, or `None` when they are the same one.
+    pub fn between(a: &UserId, b: &UserId) -> Option<Self> {
+        let (low, high) = match a.0.cmp(&b.0) {
+            std::cmp::Ordering::Less => (a, b),
+            std::cmp::Ordering::Equal => return None,
+            std::cmp::Ordering::Greater => (b, a),
+        };
+        Some(ConversationId(format!("{low}~{high}").into()))
+    }
+
+    fn halves(&self) -> (&str, &str) {
+        self.0.split_once('~').unwrap_or((&self.0, ""))
+    }
+
+    pub fn member(&self, side: Side) -> UserId {
+        UserId(self.member_str(side).into())
+    }
+
+    pub fn member_str(&self, side: Side) -> &str {
+        let (low, high) = self.halves();
+        match side {
+            Side::Low => low,
+            Side::High => high,
+        }
+    }
+
+    /// The side a user is on, or `None` for who is not a member.
+    pub fn side_of(&self, user: &UserId) -> Option<Side> {
+        let (low, high) = self.halves();
+        if low == &*user.0 {
+            Some(Side::Low)
+        } else if high == &*user.0 {
+            Some(Side::High)
+        } else {
+            None
+        }
+    }
+
+    /// The other member, or `None` for who is not a member.
+    pub fn peer_of(&self, user: &UserId) -> Option<UserId> {
+        self.side_of(user).map(|side| self.member(side.other()))
+    }
+}
+
+/// 64-bit Snowflake: 42 bits of milliseconds since 2024, 10 of node, 12 of counter. Unique everywhere and
+/// roughly in time order. A string in JSON, because JavaScript's numbers end at 2^53.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct MessageId(pub u64);
+
+impl MessageId {
+    pub const EPOCH_MS: u64 = 1_704_067_200_000;
+    const COUNTER_BITS: u32 = 12;
+    const NODE_BITS: u32 = 10;
+    pub const NODE_MAX: u16 = (1 << Self::NODE_BITS) - 1;
+    /// The largest id that fits the 63 bits which every language's signed integer holds.
+    pub const MAX: MessageId = MessageId(i64::MAX as u64);
+
+    /// The smallest id of a moment; what lies below was minted before it.
+    pub fn at(ms: u64) -> Self {
+        let shifted = ms.saturating_sub(Self::EPOCH_MS).min(Self::MAX.0 >> 22) << 22;
+        MessageId(shifted)
+    }
+
+    /// When it was minted, in milliseconds since 1970.
+    pub fn ms(self) -> u64 {
+        (self.0 >> (Self::NODE_BITS + Self::COUNTER_BITS)) + Self::EPOCH_MS
+    }
+
+    /// The id that is so much time earlier.
+    pub fn minus_ms(self, ms: u64) -> Self {
+        MessageId::at(self.ms().saturating_sub(ms))
+    }
+
+    /// The next id to mint at `now_ms` on `node` after `last`: later than it even if the clock stood or fell back.
+    pub fn mint(last: MessageId, now_ms: u64, node: u16) -> MessageId {
+        let node = u64::from(node & Self::NODE_MAX) << Self::COUNTER_BITS;
+        let ms = now_ms.max(last.ms());
+        if ms == last.ms() {
+            let counter = (last.0 & ((1 << Self::COUNTER_BITS) - 1)) + 1;
+            if counter < (1 << Self::COUNTER_BITS) {
+                let same = MessageId(MessageId::at(ms).0 | node | counter);
+                if same > last {
+                    return same;
+                }
+            }
+            return MessageId(MessageId::at(ms + 1).0 | node);
+        }
+        MessageId(MessageId::at(ms).0 | node)
+    }
+}
+
+impl fmt::Display for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for MessageId {
+    type Err = InvalidId;
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        let wrong = InvalidId { what: "message id", why: "must be a decimal number below 2^63, as a string" };
+        let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        match text.parse::<u64>() {
+            Ok(n) if digits && n <= Self::MAX.0 => Ok(MessageId(n)),
+            _ => Err(wrong),
+        }
+    }
+}
+
+impl Serialize for MessageId {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for MessageId {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = MessageId;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a message id (a decimal number as a string)")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<MessageId, E> {
+                text.parse().map_err(|e| E::custom(format_args!("{INVALID_ID_MARK}{e}")))
+            }
+        }
+        d.deserialize_str(Visitor)
+    }
+}
+
+/// One live connection of one device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u128);
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for SessionId {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for SessionId {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        u128::from_str_radix(&text, 16).map(SessionId).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn user(s: &str) -> UserId {
+        UserId::new(s).unwrap()
+    }
+
+    #[test]
+    fn both_sides_compute_the_same_conversation() {
+        let (a, b) = (user("alice"), user("bob"));
+        let id = ConversationId::between(&a, &b).unwrap();
+        assert_eq!(id.as_str(), "alice~bob");
+        assert_eq!(ConversationId::between(&b, &a).unwrap(), id);
+        assert_eq!(id.peer_of(&a), Some(b));
+        assert_eq!(id.peer_of(&user("carol")), None);
+        assert_eq!(ConversationId::between(&a, &a), None);
+    }
+
+    #[test]
+    fn ids_outside_the_alphabet_are_refused() {
+        for bad in ["", "a b", "a~b", "é", "a\0", &"x".repeat(65)] {
+            assert!(UserId::new(bad).is_err(), "{bad:?}");
+        }
+        for bad in ["bob~alice", "a~a", "alice", "a~b~c", "~b", "a~"] {
+            assert!(ConversationId::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn minted_ids_only_grow(steps in proptest::collection::vec((0u64..3, 0u16..=1023), 1..6000)) {
+            let mut last = MessageId::default();
+            let mut now = MessageId::EPOCH_MS + 5_000;
+            for (step, node) in steps {
+                now = now + step - 1;
+                let next = MessageId::mint(last, now, node);
+                prop_assert!(next > last);
+                last = next;
+            }
+        }
+
+        #[test]
+        fn message_ids_round_trip_through_json(n in 0..=i64::MAX as u64) {
+            let id = MessageId(n);
+            let text = serde_json::to_string(&id).unwrap();
+            prop_assert_eq!(&text, &format!("\"{n}\""));
+            prop_assert_eq!(serde_json::from_str::<MessageId>(&text).unwrap(), id);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! What travels on Bluetick's wire: ids, frames, error codes and limits.
+//!
+//! This crate is the right end of the architecture's arrow: everything may use
+//! it, and it uses nothing of Bluetick. No async, no I/O.
+
+mod codec;
+mod error;
+mod frames;
+mod ids;
+pub mod limits;
+
+pub use codec::{ClientFrame, DecodeError, check_send, decode};
+pub use error::{ErrorCode, WireError};
+pub use frames::*;
+pub use ids::*;

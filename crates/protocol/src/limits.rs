@@ -1,0 +1,50 @@
+//! Every bound on what a client controls, in one place, units in the names.
+//!
+//! What an operator may change is in the server's configuration, whose defaults
+//! are these; the `MAX_` constants below are hard walls of the format.
+
+/// Longest user id, device id and client_msg_id.
+pub const ID_MAX_BYTES: usize = 64;
+/// Longest `ref` given as a string.
+pub const REF_MAX_BYTES: usize = 64;
+/// Longest message body by default.
+pub const BODY_DEFAULT_MAX_BYTES: usize = 16 * 1024;
+/// Longest body that can be configured: a record's length must stay small beside a log segment.
+pub const BODY_HARD_MAX_BYTES: usize = 1024 * 1024;
+/// Longest `meta` object, as JSON text.
+pub const META_MAX_BYTES: usize = 4 * 1024;
+/// Deepest nesting inside `meta`: other people's parsers will read it.
+pub const META_MAX_DEPTH: usize = 16;
+/// Longest frame the server reads by default; JSON may escape a byte of the body as six.
+pub const FRAME_DEFAULT_MAX_BYTES: usize = 128 * 1024;
+/// Longest preview in the inbox, cut at a character.
+pub const PREVIEW_MAX_CHARS: usize = 80;
+/// Longest name in a profile.
+pub const NAME_MAX_BYTES: usize = 128;
+/// Longest avatar address in a profile.
+pub const AVATAR_URL_MAX_BYTES: usize = 1024;
+/// Most users one `watch` may name.
+pub const WATCH_MAX_USERS: usize = 256;
+/// Most entries in an inbox page, and how many without a `limit`.
+pub const INBOX_MAX_LIMIT: u32 = 100;
+pub const INBOX_DEFAULT_LIMIT: u32 = 20;
+/// Most messages in a history page, and how many without a `limit`.
+pub const HISTORY_MAX_LIMIT: u32 = 200;
+pub const HISTORY_DEFAULT_LIMIT: u32 = 50;
+/// Most bytes of bodies in one page of history or one read of a drain, beyond the first message.
+pub const PAGE_MAX_BYTES: usize = 512 * 1024;
+/// Most heads in one `caught_up`.
+pub const HEADS_MAX: usize = 1000;
+/// Most users one may block.
+pub const BLOCKS_MAX: usize = 10_000;
+/// Client frames read ahead of the one being worked on; beyond it the socket is not read.
+pub const REQUESTS_AHEAD_MAX: usize = 64;
+
+const _: () = assert!(
+    FRAME_DEFAULT_MAX_BYTES >= 6 * BODY_DEFAULT_MAX_BYTES + META_MAX_BYTES + 1024,
+    "a body of the largest size, fully escaped, must fit a frame"
+);
+const _: () = assert!(INBOX_DEFAULT_LIMIT <= INBOX_MAX_LIMIT);
+const _: () = assert!(HISTORY_DEFAULT_LIMIT <= HISTORY_MAX_LIMIT);
+const _: () = assert!(BODY_DEFAULT_MAX_BYTES <= BODY_HARD_MAX_BYTES);
+const _: () = assert!(PAGE_MAX_BYTES >= BODY_DEFAULT_MAX_BYTES);

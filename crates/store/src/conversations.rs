@@ -1,0 +1,91 @@
+//! `conversations`: PK user_id, SK conversation_id; what one member's inbox shows of a conversation. And the inbox
+//! order, `inbox:{user}`, which is made from them.
+
+use async_trait::async_trait;
+use bluetick_protocol::{ConversationId, MessageId, Seq, UserId, limits};
+use serde::{Deserialize, Serialize};
+
+use crate::Result;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConversationRow {
+    pub user_id: UserId,
+    pub conversation_id: ConversationId,
+    pub peer_id: UserId,
+    pub peer_name: Option<String>,
+    pub avatar_url: Option<String>,
+    pub last_message_preview: String,
+    pub last_message_ts: u64,
+    pub last_seq: Seq,
+    pub last_sender: UserId,
+    pub unread_count: u64,
+}
+
+/// A place in a user's inbox, newest first: by time, then by conversation.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InboxPosition {
+    pub last_message_ts: u64,
+    pub conversation_id: ConversationId,
+}
+
+/// A conversation with something newer than a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActiveConversation {
+    pub conversation_id: ConversationId,
+    /// The last seq that this user may see.
+    pub last_seq: Seq,
+    pub last_message_id: MessageId,
+}
+
+#[async_trait]
+pub trait Conversations: Send + Sync {
+    /// One row, if this user's inbox has it.
+    async fn conversation(&self, user: &UserId, id: &ConversationId) -> Result<Option<ConversationRow>>;
+
+    /// All rows of a user, in order of conversation.
+    async fn conversations_of(&self, user: &UserId) -> Result<Vec<ConversationRow>>;
+
+    /// A page of the inbox, newest first, after a position; and whether there is more behind it.
+    async fn inbox(
+        &self,
+        user: &UserId,
+        after: Option<&InboxPosition>,
+        limit: usize,
+    ) -> Result<(Vec<ConversationRow>, bool)>;
+
+    /// The conversations with a message at or after `since_ms`, newest first, at most `limit` (R6).
+    async fn active_since(
+        &self,
+        user: &UserId,
+        since_ms: u64,
+        limit: usize,
+    ) -> Result<Vec<ActiveConversation>>;
+
+    /// The sum of `unread_count` over the user's conversations.
+    async fn total_unread(&self, user: &UserId) -> Result<u64>;
+
+    /// Counts the unread messages anew from `messages` and mends the row. Returns what it said before and says now.
+    async fn recount(&self, user: &UserId, id: &ConversationId) -> Result<(u64, u64)>;
+}
+
+/// What the inbox shows of a body: one line, cut at a character.
+pub fn preview_of(body: &str) -> String {
+    let mut preview = String::new();
+    let mut gap = false;
+    for (n, c) in body.chars().enumerate() {
+        if preview.chars().count() >= limits::PREVIEW_MAX_CHARS || n > 4 * limits::PREVIEW_MAX_CHARS {
+            preview.push('…');
+            break;
+        }
+        if c.is_whitespace() || c.is_control() {
+            gap = !preview.is_empty();
+        } else {
+            if gap {
+                preview.push(' ');
+                gap = false;
+            }
+            preview.push(c);
+        }
+    }
+    preview
+}

@@ -1,0 +1,30 @@
+//! Errors say what the caller can do: try again, make room, or call an operator.
+
+use std::time::Duration;
+
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// A system is out of reach or overloaded; the same call may succeed later.
+    #[error("{what} is unavailable")]
+    Unavailable { what: String, retry_after: Duration },
+    /// There is no room for new data; what is stored is safe and can be read.
+    #[error("no room to store: {0}")]
+    Full(String),
+    /// The call asks for what this backend does not do.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// The data directory cannot be used as it is; the text says why and what to do.
+    #[error("{0}")]
+    Unusable(String),
+    /// Stored bytes are not what was written.
+    #[error("damaged data: {0}")]
+    Corrupt(String),
+}
+
+impl StoreError {
+    pub fn unavailable(what: impl Into<String>) -> Self {
+        StoreError::Unavailable { what: what.into(), retry_after: Duration::from_secs(1) }
+    }
+}

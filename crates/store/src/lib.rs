@@ -1,0 +1,78 @@
+//! The systems that hold Bluetick's state, as traits, and every backend of them.
+//!
+//! A method is one step that the weakest backend does atomically, named after what it does for the delivery
+//! rules, not after a key-value call. Callers hold a [`Store`] and never branch on the backend behind it.
+
+mod clock;
+mod conversations;
+pub mod conformance;
+mod embedded;
+mod error;
+mod maintenance;
+mod memory;
+mod messages;
+mod pending;
+mod sessions;
+mod status;
+mod users;
+
+use std::sync::Arc;
+
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use conversations::{ActiveConversation, ConversationRow, Conversations, InboxPosition, preview_of};
+pub use embedded::{EmbeddedConfig, restore};
+pub use error::{Result, StoreError};
+pub use maintenance::{BackupSink, Health, Maintenance};
+pub use memory::Memory;
+pub use messages::{Committed, Message, Messages, NewMessage, PageLimit};
+pub use pending::{Noted, PendingDeliveries, PendingRow};
+pub use sessions::{SessionEntry, SessionStore};
+pub use status::{Advanced, MessageStatus, StatusRow};
+pub use users::Users;
+
+/// One handle on every system. Cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    pub messages: Arc<dyn Messages>,
+    pub pending: Arc<dyn PendingDeliveries>,
+    pub status: Arc<dyn MessageStatus>,
+    pub conversations: Arc<dyn Conversations>,
+    pub users: Arc<dyn Users>,
+    pub sessions: Arc<dyn SessionStore>,
+    pub maintenance: Arc<dyn Maintenance>,
+}
+
+impl Store {
+    /// Opens the embedded store in a directory, making it if there is none, and repairs what a crash left.
+    pub fn embedded(config: EmbeddedConfig, clock: Arc<dyn Clock>) -> Result<Store> {
+        let sessions = Arc::new(memory::MemorySessions::new(clock.clone()));
+        let embedded = Arc::new(embedded::Embedded::open(config, clock)?);
+        Ok(Store {
+            messages: embedded.clone(),
+            pending: embedded.clone(),
+            status: embedded.clone(),
+            conversations: embedded.clone(),
+            users: embedded.clone(),
+            sessions,
+            maintenance: embedded,
+        })
+    }
+
+    /// A store in memory: the reference model, for tests and simulation.
+    pub fn memory(clock: Arc<dyn Clock>) -> Store {
+        Store::from_memory(Arc::new(Memory::new(clock.clone())), clock)
+    }
+
+    /// The same, keeping a handle on the memory so that a test can disturb it.
+    pub fn from_memory(memory: Arc<Memory>, clock: Arc<dyn Clock>) -> Store {
+        Store {
+            messages: memory.clone(),
+            pending: memory.clone(),
+            status: memory.clone(),
+            conversations: memory.clone(),
+            users: memory.clone(),
+            sessions: Arc::new(memory::MemorySessions::new(clock)),
+            maintenance: memory,
+        }
+    }
+}

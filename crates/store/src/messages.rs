@@ -1,0 +1,139 @@
+//! `messages`: PK conversation_id, SK seq. The commit point of a send, and reads by position.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bluetick_protocol::{
+    ClientMsgId, ConversationId, Json, MessageFrame, MessageId, Seq, Side, UserId, limits,
+};
+
+use crate::{Result, StatusRow};
+
+/// A stored message. It never changes, but for an erasure, which makes it void.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    pub conversation_id: ConversationId,
+    pub seq: Seq,
+    pub message_id: MessageId,
+    pub client_msg_id: ClientMsgId,
+    pub from: Side,
+    pub body: String,
+    pub ts: u64,
+    pub attachment: Option<Json>,
+    pub meta: Option<Json>,
+    /// Stored while the receiver blocked the sender: the receiver never sees it.
+    pub withheld: bool,
+    /// Holds a position and nothing else: a seq that was never written, or erased.
+    pub void: bool,
+}
+
+impl Message {
+    pub fn sender(&self) -> UserId {
+        self.conversation_id.member(self.from)
+    }
+
+    pub fn receiver(&self) -> UserId {
+        self.conversation_id.member(self.from.other())
+    }
+
+    /// Whether a member may see it: never a void, and not the receiver what was withheld.
+    pub fn visible_to(&self, side: Side) -> bool {
+        !self.void && (!self.withheld || self.from == side)
+    }
+
+    pub fn to_frame(&self) -> MessageFrame {
+        MessageFrame {
+            conversation_id: self.conversation_id.clone(),
+            seq: self.seq,
+            message_id: self.message_id,
+            client_msg_id: self.client_msg_id.clone(),
+            sender: self.sender(),
+            receiver: self.receiver(),
+            body: self.body.clone(),
+            ts: self.ts,
+            attachment: self.attachment.clone(),
+            meta: self.meta.clone(),
+        }
+    }
+
+    /// About how much memory it takes, for bounds.
+    pub fn weight(&self) -> usize {
+        let json = |j: &Option<Json>| j.as_ref().map_or(0, |j| j.as_str().len());
+        std::mem::size_of::<Message>() + 96 + self.body.len() + json(&self.attachment) + json(&self.meta)
+    }
+}
+
+/// A message that is to be committed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewMessage {
+    pub conversation_id: ConversationId,
+    pub from: Side,
+    pub client_msg_id: ClientMsgId,
+    pub body: String,
+    pub attachment: Option<Json>,
+    pub meta: Option<Json>,
+    /// The receiver blocks the sender: store it, and let nothing of it reach the receiver.
+    pub withheld: bool,
+    /// What the sender's client had seen: the read this reply implies (R10).
+    pub seen_seq: Option<Seq>,
+    /// The first lookup missed: write the receiver's pending row with the message (R2, R3).
+    pub undelivered: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct Committed {
+    /// As stored; of a duplicate, the original.
+    pub message: Arc<Message>,
+    pub duplicate: bool,
+    /// The sender's boundaries, if the read that this reply implies moved them.
+    pub implied_read: Option<StatusRow>,
+}
+
+/// How much one read may return: at least one message, if there is one.
+#[derive(Debug, Clone, Copy)]
+pub struct PageLimit {
+    pub messages: usize,
+    pub bytes: usize,
+}
+
+impl PageLimit {
+    pub fn messages(messages: usize) -> Self {
+        PageLimit { messages, bytes: limits::PAGE_MAX_BYTES }
+    }
+}
+
+#[async_trait]
+pub trait Messages: Send + Sync {
+    /// Commits sends, in order; the answer comes when they are durable, and nobody sees them before (R15).
+    ///
+    /// One send spans systems: the message under the next seq, its idempotency record (R9), both members'
+    /// `conversations` rows and inbox places, the read that a reply implies (R10), and the pending row if the
+    /// first lookup missed (R3). A `client_msg_id` seen within the idempotency window stores nothing and returns
+    /// the original. Each send succeeds or fails by itself.
+    async fn commit_sends(&self, sends: Vec<NewMessage>) -> Vec<Result<Committed>>;
+
+    /// Messages from a seq upwards, in order, voids and withheld included. A missing seq between two is a hole.
+    async fn read_from(
+        &self,
+        conversation: &ConversationId,
+        from: Seq,
+        limit: PageLimit,
+    ) -> Result<Vec<Arc<Message>>>;
+
+    /// The messages just before a seq, in order.
+    async fn read_before(
+        &self,
+        conversation: &ConversationId,
+        before: Seq,
+        limit: PageLimit,
+    ) -> Result<Vec<Arc<Message>>>;
+
+    /// The highest seq in use; 0 for a conversation without messages.
+    async fn last_seq(&self, conversation: &ConversationId) -> Result<Seq>;
+
+    /// Writes a void at a seq that holds nothing, so that a late writer fails and takes a new one (R8).
+    async fn close_hole(&self, conversation: &ConversationId, seq: Seq) -> Result<()>;
+
+    /// Finds a message by its id among those of a conversation, or anywhere if the backend can.
+    async fn find(&self, message_id: MessageId) -> Result<Option<Arc<Message>>>;
+}

@@ -1,0 +1,47 @@
+//! `message_status`: PK user_id, SK conversation_id; last_delivered_seq, last_read_seq. Two integers make every tick.
+
+use async_trait::async_trait;
+use bluetick_protocol::{Boundaries, ConversationId, Seq, UserId};
+use serde::{Deserialize, Serialize};
+
+use crate::Result;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusRow {
+    pub user_id: UserId,
+    pub conversation_id: ConversationId,
+    pub last_delivered_seq: Seq,
+    pub last_read_seq: Seq,
+}
+
+impl StatusRow {
+    pub fn boundaries(&self) -> Boundaries {
+        Boundaries { last_delivered_seq: self.last_delivered_seq, last_read_seq: self.last_read_seq }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Advanced {
+    pub row: StatusRow,
+    /// Whether this call moved a boundary.
+    pub moved: bool,
+}
+
+#[async_trait]
+pub trait MessageStatus: Send + Sync {
+    /// Raises the boundaries to at least these, clamped to the last seq; read implies delivered (R10). A read
+    /// leaves `unread_count` at exactly the messages after it (R11). Durable when it returns.
+    async fn advance(
+        &self,
+        user: &UserId,
+        conversation: &ConversationId,
+        delivered: Seq,
+        read: Seq,
+    ) -> Result<Advanced>;
+
+    /// The boundaries; zeros where there is no row yet.
+    async fn status(&self, user: &UserId, conversation: &ConversationId) -> Result<StatusRow>;
+
+    /// All rows of a user, in order of conversation.
+    async fn statuses_of(&self, user: &UserId) -> Result<Vec<StatusRow>>;
+}
