@@ -1,0 +1,181 @@
+//! The seam between a gateway, which holds sockets and no data, and an app server, which holds data's rules and no
+//! sockets. Requests are owned and serialisable, so that they can be called directly in one process or sent to any
+//! app server when the roles are apart.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bluetick_protocol::{
+    ConversationId, Head, HistoryPage, HistoryQuery, InboxPage, InboxQuery, MessageId, Presence, Profile, Send as SendFrame,
+    Sent, Seq, SessionId, StatusAnswer, Ticks, Typing, UserCard, UserId, WireError,
+};
+use bluetick_store::{Message, SessionEntry};
+
+pub type Answer<T> = Result<T, WireError>;
+
+/// Sends of one user, in the order they were written.
+#[derive(Debug, Clone)]
+pub struct SendRequest {
+    pub user: UserId,
+    /// The session they came through, which is told `sent` and needs no copy.
+    pub session: Option<SessionId>,
+    pub sends: Vec<SendFrame>,
+}
+
+/// What a session that has just registered must deliver (R1, R6).
+#[derive(Debug, Clone)]
+pub struct PlanRequest {
+    pub user: UserId,
+    /// What the device said it holds; nothing for a new one.
+    pub cursor: Option<MessageId>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub lanes: Vec<PlanLane>,
+    /// The heads of the user's newest conversations, for the client to see what it lacks.
+    pub heads: Vec<Head>,
+    /// What a device may call its cursor once everything planned has reached it.
+    pub cursor: MessageId,
+    /// From where on conversations without a pending row are read.
+    pub since: MessageId,
+    /// Why the cursor could not be served, if it could not.
+    pub reset: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanLane {
+    pub conversation_id: ConversationId,
+    /// The pending row, if there is one: drained in full from there.
+    pub row: Option<Seq>,
+    /// Whether messages newer than `since` must be looked for, whatever the row says.
+    pub resume: bool,
+    pub last_seq: Seq,
+}
+
+/// Where a read of a conversation begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    Seq(Seq),
+    /// At the first message newer than `since`, or at `at_most` if that comes before it.
+    Since { since: MessageId, at_most: Seq },
+}
+
+#[derive(Debug, Clone)]
+pub struct RangeRequest {
+    pub user: UserId,
+    pub conversation_id: ConversationId,
+    pub from: From,
+    pub max_messages: usize,
+}
+
+/// Consecutive messages of a conversation, without holes.
+#[derive(Debug, Clone)]
+pub struct Range {
+    pub first_seq: Seq,
+    /// Only what this user may see; the seqs between are void or withheld.
+    pub messages: Vec<Arc<Message>>,
+    /// The seq after the last one covered.
+    pub next_seq: Seq,
+    pub last_seq: Seq,
+}
+
+#[derive(Debug, Clone)]
+pub struct ReceiptRequest {
+    pub user: UserId,
+    pub session: Option<SessionId>,
+    pub conversation_id: ConversationId,
+    pub seq: Seq,
+}
+
+/// All that was drained for a row is acked: remove it (R4).
+#[derive(Debug, Clone)]
+pub struct SettleRequest {
+    pub user: UserId,
+    pub conversation_id: ConversationId,
+    /// The row's value as it was read.
+    pub row: Seq,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settled {
+    /// The row that is there now, if it was not the expected one.
+    pub row: Option<Seq>,
+    /// Read after the row was removed: what lies beyond the acked is still to be delivered.
+    pub last_seq: Seq,
+}
+
+/// What a closing session had taken and not seen acked (R5).
+#[derive(Debug, Clone)]
+pub struct DebtsRequest {
+    pub user: UserId,
+    pub debts: Vec<Debt>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Debt {
+    pub conversation_id: ConversationId,
+    pub first_unacked: Seq,
+    pub row: Option<Seq>,
+}
+
+/// What an app server does for gateways and HTTP handlers.
+#[async_trait]
+pub trait App: Send + Sync {
+    async fn send(&self, request: SendRequest) -> Vec<Answer<Sent>>;
+    async fn plan(&self, request: PlanRequest) -> Answer<Plan>;
+    async fn read_range(&self, request: RangeRequest) -> Answer<Range>;
+    async fn pending_row(&self, user: UserId, conversation: ConversationId) -> Answer<Option<Seq>>;
+    async fn ack(&self, request: ReceiptRequest) -> Answer<()>;
+    async fn read(&self, request: ReceiptRequest) -> Answer<()>;
+    async fn settle(&self, request: SettleRequest) -> Answer<Settled>;
+    async fn pay_debts(&self, request: DebtsRequest) -> Answer<()>;
+    async fn typing(&self, user: UserId, conversation: ConversationId) -> Answer<()>;
+    async fn inbox(&self, user: UserId, query: InboxQuery) -> Answer<InboxPage>;
+    async fn history(&self, user: UserId, query: HistoryQuery) -> Answer<HistoryPage>;
+    async fn status(&self, user: UserId, conversation: ConversationId) -> Answer<StatusAnswer>;
+    /// Sets whom a session watches, and tells how they are now.
+    async fn watch(&self, watcher: SessionEntry, users: Vec<UserId>) -> Answer<Vec<Presence>>;
+    /// Tells the watchers that a user came or went.
+    async fn presence_changed(&self, user: UserId, online: bool) -> Answer<()>;
+    async fn profile(&self, user: UserId) -> Answer<UserCard>;
+    async fn put_profile(&self, user: UserId, profile: Profile) -> Answer<UserCard>;
+    /// Another user's card: only of those one shares a conversation with.
+    async fn user_card(&self, user: UserId, other: UserId) -> Answer<UserCard>;
+    async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> Answer<()>;
+    async fn blocks(&self, user: UserId) -> Answer<Vec<UserId>>;
+}
+
+/// What an app server hands to a session.
+#[derive(Debug, Clone)]
+pub enum Event {
+    Message {
+        message: Arc<Message>,
+        /// A pending row was written for it: the session is to look for the row and settle it.
+        row_written: bool,
+        /// The session that sent it, which needs no copy.
+        origin: Option<SessionId>,
+    },
+    /// A pending row was written for this conversation: look again (R2).
+    Wake { conversation_id: ConversationId },
+    Ticks(Ticks),
+    Typing(Typing),
+    Presence(Presence),
+    /// End the session with this reason.
+    Close(WireError),
+}
+
+/// Whether a gateway had the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandOver {
+    Taken,
+    /// No such session, or it is closing: a miss (R12).
+    Refused,
+}
+
+/// How an app server reaches the gateway that holds a session.
+#[async_trait]
+pub trait Gateways: Send + Sync {
+    /// Hands an event to a session. An error or a missed deadline counts as refused.
+    async fn hand_over(&self, to: &SessionEntry, event: Event) -> HandOver;
+}

@@ -1,0 +1,33 @@
+//! The rules of delivery. A file an operation; no sockets, no environment, no wall clock.
+//!
+//! What happens when Bob reconnects: [`session`] registers him, asks [`Node`] for a plan (`plan.rs`), and its
+//! delivery (`session/delivery.rs`) merges what the plan names into one stream.
+
+mod ack;
+mod admin;
+mod app;
+mod deliver;
+mod error;
+mod gateway;
+mod history;
+mod inbox;
+mod node;
+mod plan;
+mod presence;
+mod range;
+mod rules;
+mod send;
+pub mod session;
+mod settle;
+mod trace;
+mod users;
+
+pub use admin::{Admin, Erased, Export, Repaired};
+pub use app::*;
+pub use error::wire;
+pub use gateway::Gateway;
+pub use node::{ChatConfig, Node, SendBudget, Unlimited};
+#[cfg(feature = "sim")]
+pub use rules::Rule;
+pub use rules::Rules;
+pub use trace::{Step, Trace, TraceEvent};

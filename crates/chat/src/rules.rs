@@ -1,0 +1,58 @@
+//! The switches by which a test or the simulator takes a rule out, to see that something breaks. They exist only
+//! under the `sim` feature; without it every rule is a constant `true`.
+
+#[cfg(feature = "sim")]
+mod switches {
+    use std::{collections::BTreeSet, sync::Arc};
+
+    /// The delivery rules of the design that can be taken out.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Rule {
+        R1,
+        R2,
+        R3,
+        R4,
+        R5,
+        R6,
+        R7,
+        R8,
+        R9,
+        R12,
+    }
+
+    #[derive(Debug, Clone, Default)]
+    pub struct Rules(Arc<BTreeSet<Rule>>);
+
+    impl Rules {
+        pub fn without(rules: impl IntoIterator<Item = Rule>) -> Self {
+            Rules(Arc::new(rules.into_iter().collect()))
+        }
+
+        pub fn holds(&self, rule: Rule) -> bool {
+            !self.0.contains(&rule)
+        }
+    }
+}
+
+#[cfg(feature = "sim")]
+pub use switches::{Rule, Rules};
+
+#[cfg(not(feature = "sim"))]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Rules;
+
+/// Whether a rule is in force: `rule!(self.rules, R4)`.
+macro_rules! rule {
+    ($rules:expr, $name:ident) => {{
+        #[cfg(feature = "sim")]
+        {
+            $rules.holds($crate::rules::Rule::$name)
+        }
+        #[cfg(not(feature = "sim"))]
+        {
+            let _ = &$rules;
+            true
+        }
+    }};
+}
+pub(crate) use rule;

@@ -1,0 +1,62 @@
+//! What a session needs of a socket. The server gives it a WebSocket, a simulation a pair of channels.
+
+use std::{
+    collections::VecDeque,
+    future::Future,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use async_trait::async_trait;
+use bluetick_protocol::{UserId, WireError};
+
+/// What came from the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Incoming {
+    Text(String),
+    /// A binary frame, which nobody speaks here.
+    Binary,
+    /// A frame longer than the server reads.
+    TooLarge,
+    /// A ping or pong of the transport: a sign of life.
+    Alive,
+    Closed,
+}
+
+/// What goes to the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outgoing {
+    Text(Arc<str>),
+    Ping,
+    /// The last frame: a close code and reason.
+    Close(u16, String),
+}
+
+pub trait FrameSource: Send {
+    /// The next frame. Dropping the future loses nothing.
+    fn next(&mut self) -> impl Future<Output = Incoming> + Send;
+}
+
+/// The client is gone: nothing more can be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gone;
+
+pub trait FrameSink: Send {
+    /// Takes frames from the front of the queue while the socket takes them, then flushes once. Ready when all are
+    /// written and flushed.
+    fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut VecDeque<Outgoing>) -> Poll<Result<(), Gone>>;
+}
+
+/// Who a token says its bearer is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    pub user: UserId,
+    /// In milliseconds since 1970; `None` for a token without an end.
+    pub expires_at: Option<u64>,
+}
+
+#[async_trait]
+pub trait TokenCheck: Send + Sync {
+    /// Who this token names, or why it is refused.
+    async fn check(&self, token: &str) -> Result<Identity, WireError>;
+}

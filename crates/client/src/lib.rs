@@ -1,0 +1,1 @@
+//! Work under way.
