@@ -138,6 +138,8 @@ pub trait App: Send + Sync {
     async fn watch(&self, watcher: SessionEntry, users: Vec<UserId>) -> Answer<Vec<Presence>>;
     /// Tells the watchers that a user came or went.
     async fn presence_changed(&self, user: UserId, online: bool) -> Answer<()>;
+    /// Tells sessions that they end, wherever they are, as far as they can be reached.
+    async fn end_sessions(&self, sessions: Vec<SessionEntry>, why: WireError);
     async fn profile(&self, user: UserId) -> Answer<UserCard>;
     async fn put_profile(&self, user: UserId, profile: Profile) -> Answer<UserCard>;
     /// Another user's card: only of those one shares a conversation with.

@@ -1,0 +1,36 @@
+//! Receipts: delivered and read. Both only grow, and are told as state, never as events (R10, R11).
+
+use bluetick_protocol::Seq;
+
+use crate::{Answer, Node, ReceiptRequest, Step, wire};
+
+impl Node {
+    /// A device holds everything up to this seq: the double tick.
+    pub(crate) async fn take_ack(&self, request: ReceiptRequest) -> Answer<()> {
+        metrics::counter!("bluetick_acks_total").increment(1);
+        let seq = request.seq;
+        self.advance(request, seq, 0, Step::Acked).await
+    }
+
+    /// The user has seen everything up to this seq: the blue tick.
+    pub(crate) async fn take_read(&self, request: ReceiptRequest) -> Answer<()> {
+        metrics::counter!("bluetick_reads_total").increment(1);
+        let seq = request.seq;
+        self.advance(request, seq, seq, Step::Read).await
+    }
+
+    async fn advance(&self, request: ReceiptRequest, delivered: Seq, read: Seq, step: Step) -> Answer<()> {
+        let ReceiptRequest { user, conversation_id: id, .. } = request;
+        self.member_of(&user, &id).await?;
+        let advanced = self.store.status.advance(&user, &id, delivered, read).await.map_err(wire)?;
+        if advanced.moved {
+            let seq = match step {
+                Step::Read => advanced.row.last_read_seq,
+                _ => advanced.row.last_delivered_seq,
+            };
+            self.trace.note(&id, seq, step, user.as_str(), self.clock.now_ms());
+            self.tell_ticks(&advanced.row).await;
+        }
+        Ok(())
+    }
+}

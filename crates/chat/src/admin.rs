@@ -1,0 +1,181 @@
+//! What an operator asks of a running server: rows as the notes draw them, the way of a message, repair, export and
+//! erasure.
+
+use std::sync::Arc;
+
+use bluetick_protocol::{
+    ConversationId, ErrorCode, MessageFrame, MessageId, Profile, Seq, UserId, WireError,
+};
+use bluetick_store::{
+    ConversationRow, Message, PageLimit, PendingRow, SessionEntry, StatusRow, Store,
+};
+use serde::Serialize;
+
+use crate::{Answer, Event, Gateways, Trace, TraceEvent, wire};
+
+pub struct Admin {
+    store: Store,
+    gateways: Arc<dyn Gateways>,
+    trace: Arc<Trace>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct TraceReport {
+    pub conversation_id: ConversationId,
+    pub seq: Seq,
+    pub message_id: MessageId,
+    pub sender: UserId,
+    pub receiver: UserId,
+    pub stored_at: u64,
+    pub withheld: bool,
+    pub void: bool,
+    /// What the rows say now: single, double or blue.
+    pub tick: &'static str,
+    /// The receiver's pending row, if this message is still to be delivered by it.
+    pub first_undelivered_seq: Option<Seq>,
+    /// What the ring of recent events remembers; older steps are gone.
+    pub events: Vec<TraceEvent>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Repaired {
+    pub conversations: Vec<Recounted>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Recounted {
+    pub conversation_id: ConversationId,
+    pub before: u64,
+    pub after: u64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Export {
+    pub user_id: UserId,
+    pub profile: Profile,
+    pub blocks: Vec<UserId>,
+    pub conversations: Vec<ConversationRow>,
+    pub message_status: Vec<StatusRow>,
+    pub pending_deliveries: Vec<PendingRow>,
+    pub messages: Vec<MessageFrame>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Erased {
+    pub conversations: u64,
+    pub messages: u64,
+}
+
+impl Admin {
+    pub fn new(store: Store, gateways: Arc<dyn Gateways>, trace: Arc<Trace>) -> Admin {
+        Admin { store, gateways, trace }
+    }
+
+    pub async fn pending(&self, user: &UserId) -> Answer<Vec<PendingRow>> {
+        self.store.pending.pending_of(user).await.map_err(wire)
+    }
+
+    pub async fn status(&self, user: &UserId) -> Answer<Vec<StatusRow>> {
+        self.store.status.statuses_of(user).await.map_err(wire)
+    }
+
+    pub async fn conversations(&self, user: &UserId) -> Answer<Vec<ConversationRow>> {
+        self.store.conversations.conversations_of(user).await.map_err(wire)
+    }
+
+    pub async fn sessions(&self, user: &UserId) -> Answer<Vec<SessionEntry>> {
+        self.store.sessions.lookup(user).await.map_err(wire)
+    }
+
+    pub async fn trace_id(&self, id: MessageId) -> Answer<TraceReport> {
+        match self.store.messages.find(id).await.map_err(wire)? {
+            Some(message) => self.report(&message).await,
+            None => Err(WireError::new(ErrorCode::NotFound, format!("no message has the id {id}"))),
+        }
+    }
+
+    pub async fn trace(&self, id: &ConversationId, seq: Seq) -> Answer<TraceReport> {
+        let found = self.store.messages.read_from(id, seq, PageLimit::messages(1)).await.map_err(wire)?;
+        match found.first().filter(|m| m.seq == seq) {
+            Some(message) => self.report(message).await,
+            None => Err(WireError::new(ErrorCode::NotFound, format!("{id} has no message {seq}"))),
+        }
+    }
+
+    async fn report(&self, message: &Message) -> Answer<TraceReport> {
+        let (id, seq, receiver) = (&message.conversation_id, message.seq, message.receiver());
+        let status = self.store.status.status(&receiver, id).await.map_err(wire)?;
+        let row = self.store.pending.pending_row(&receiver, id).await.map_err(wire)?;
+        let tick = if seq <= status.last_read_seq {
+            "blue"
+        } else if seq <= status.last_delivered_seq {
+            "double"
+        } else {
+            "single"
+        };
+        Ok(TraceReport {
+            conversation_id: id.clone(),
+            seq,
+            message_id: message.message_id,
+            sender: message.sender(),
+            receiver,
+            stored_at: message.ts,
+            withheld: message.withheld,
+            void: message.void,
+            tick,
+            first_undelivered_seq: row.filter(|&first| first <= seq),
+            events: self.trace.of(id, seq),
+        })
+    }
+
+    /// Counts every unread anew from the messages.
+    pub async fn repair(&self, user: &UserId) -> Answer<Repaired> {
+        let mut conversations = Vec::new();
+        for conversation_id in self.store.maintenance.memberships(user).await.map_err(wire)? {
+            let (before, after) =
+                self.store.conversations.recount(user, &conversation_id).await.map_err(wire)?;
+            conversations.push(Recounted { conversation_id, before, after });
+        }
+        Ok(Repaired { conversations })
+    }
+
+    /// Everything that is kept of a user and for them.
+    pub async fn export(&self, user: &UserId) -> Answer<Export> {
+        let mut messages = Vec::new();
+        for id in self.store.maintenance.memberships(user).await.map_err(wire)? {
+            let Some(side) = id.side_of(user) else { continue };
+            let mut from = 1;
+            loop {
+                let page = self.store.messages.read_from(&id, from, PageLimit::messages(500)).await;
+                let page = page.map_err(wire)?;
+                let Some(last) = page.last() else { break };
+                from = last.seq + 1;
+                messages.extend(page.iter().filter(|m| m.visible_to(side)).map(|m| m.to_frame()));
+            }
+        }
+        Ok(Export {
+            user_id: user.clone(),
+            profile: self.store.users.profile(user).await.map_err(wire)?,
+            blocks: self.store.users.blocked_by(user).await.map_err(wire)?,
+            conversations: self.conversations(user).await?,
+            message_status: self.status(user).await?,
+            pending_deliveries: self.pending(user).await?,
+            messages,
+        })
+    }
+
+    /// Ends the user's sessions and erases what they wrote and what is kept of them.
+    pub async fn erase(&self, user: &UserId) -> Answer<Erased> {
+        for session in self.sessions(user).await? {
+            let why = WireError::new(ErrorCode::Erased, "this user's data were erased");
+            self.gateways.hand_over(&session, Event::Close(why)).await;
+        }
+        let mut erased = Erased { conversations: 0, messages: 0 };
+        for id in self.store.maintenance.memberships(user).await.map_err(wire)? {
+            erased.messages += self.store.maintenance.erase_member(user, &id).await.map_err(wire)?;
+            erased.conversations += 1;
+        }
+        self.store.maintenance.erase_user(user).await.map_err(wire)?;
+        Ok(erased)
+    }
+}

@@ -1,0 +1,118 @@
+//! Handing a committed message to live sessions, and the offline path where there is none (R2, R3, R12).
+
+use std::sync::Arc;
+
+use bluetick_protocol::{ConversationId, Seq, SessionId, Ticks, UserId};
+use bluetick_store::{Message, SessionEntry, StatusRow};
+
+use crate::{Answer, Event, HandOver, Node, Step, rules::rule, wire};
+
+impl Node {
+    /// A user's live sessions. A session store that is down means that everybody is offline: messages queue, nothing
+    /// fails (R12).
+    pub(crate) async fn sessions_of(&self, user: &UserId) -> Vec<SessionEntry> {
+        match self.store.sessions.lookup(user).await {
+            Ok(sessions) => sessions,
+            Err(e) => {
+                tracing::warn!(error = %e, "the session store does not answer; taking the offline path");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Hands an event to one session, by its deadline. A session that is not there is taken out of the session
+    /// store, if the entry still names it (R12).
+    pub(crate) async fn hand_over(&self, to: &SessionEntry, event: Event) -> HandOver {
+        let handed = tokio::time::timeout(self.config.hand_over_deadline, self.gateways.hand_over(to, event)).await;
+        let outcome = handed.unwrap_or(HandOver::Refused);
+        if outcome == HandOver::Refused {
+            metrics::counter!("bluetick_stale_sessions_total").increment(1);
+            if rule!(self.rules, R12) {
+                let _ = self.store.sessions.unregister(&to.user_id, to.session_id).await;
+            } else {
+                return HandOver::Taken;
+            }
+        }
+        outcome
+    }
+
+    /// The steps after the commit: look the receiver up and hand over; if no session took it, make sure of the
+    /// pending row, look once more, and wake whom that finds.
+    pub(crate) async fn deliver_to_receiver(
+        &self,
+        receiver: &UserId,
+        message: &Arc<Message>,
+        row_written: bool,
+    ) -> Answer<()> {
+        let (id, seq) = (&message.conversation_id, message.seq);
+        if row_written {
+            metrics::counter!("bluetick_pending_rows_written_total").increment(1);
+            self.trace.note(id, seq, Step::PendingRow, receiver.as_str(), self.clock.now_ms());
+            if !rule!(self.rules, R2) {
+                return Ok(());
+            }
+        }
+        let mut taken = false;
+        for session in self.sessions_of(receiver).await {
+            let event = Event::Message { message: message.clone(), row_written, origin: None };
+            if self.hand_over(&session, event).await == HandOver::Taken {
+                taken = true;
+                metrics::counter!("bluetick_hand_overs_total").increment(1);
+                self.trace.note(id, seq, Step::HandedOver, &session.device.to_string(), self.clock.now_ms());
+            }
+        }
+        if taken || row_written {
+            return Ok(());
+        }
+        self.note_and_wake(receiver, id, seq).await
+    }
+
+    /// Writes the pending row, then looks the receiver up once more and wakes every session it finds (R2).
+    pub(crate) async fn note_and_wake(&self, receiver: &UserId, id: &ConversationId, seq: Seq) -> Answer<()> {
+        if rule!(self.rules, R3) {
+            let noted = self.store.pending.note_undelivered(receiver, id, seq).await.map_err(wire)?;
+            if noted.written {
+                metrics::counter!("bluetick_pending_rows_written_total").increment(1);
+            }
+        } else if self.store.pending.pending_row(receiver, id).await.map_err(wire)?.is_none() {
+            // Get, then put: what the notes do.
+            self.store.pending.note_undelivered(receiver, id, seq).await.map_err(wire)?;
+        }
+        self.trace.note(id, seq, Step::PendingRow, receiver.as_str(), self.clock.now_ms());
+        if rule!(self.rules, R2) {
+            for session in self.sessions_of(receiver).await {
+                self.hand_over(&session, Event::Wake { conversation_id: id.clone() }).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Own sends reach the user's other devices; the session that sent it only learns that the seq is taken.
+    pub(crate) async fn echo_to_sender(
+        &self,
+        sender: &UserId,
+        origin: Option<SessionId>,
+        message: &Arc<Message>,
+    ) {
+        for session in self.sessions_of(sender).await {
+            let event = Event::Message { message: message.clone(), row_written: false, origin };
+            self.hand_over(&session, event).await;
+        }
+    }
+
+    /// Tells all sessions of both members how far one of them is (R10).
+    pub(crate) async fn tell_ticks(&self, row: &StatusRow) {
+        let ticks = Ticks {
+            conversation_id: row.conversation_id.clone(),
+            user_id: row.user_id.clone(),
+            last_delivered_seq: row.last_delivered_seq,
+            last_read_seq: row.last_read_seq,
+        };
+        let peer = row.conversation_id.peer_of(&row.user_id);
+        for user in [Some(row.user_id.clone()), peer].into_iter().flatten() {
+            for session in self.sessions_of(&user).await {
+                self.hand_over(&session, Event::Ticks(ticks.clone())).await;
+            }
+        }
+    }
+}

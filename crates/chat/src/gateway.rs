@@ -1,0 +1,102 @@
+//! The sessions of this process, and the way to them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+use bluetick_protocol::{ErrorCode, SessionId, WireError};
+use bluetick_store::SessionEntry;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::{Event, Gateways, HandOver, session::Handle};
+
+const SHARDS: usize = 32;
+
+pub struct Gateway {
+    name: String,
+    shards: Vec<Mutex<BTreeMap<SessionId, Arc<Handle>>>>,
+    count: AtomicUsize,
+    closing: AtomicBool,
+    emptied: Notify,
+}
+
+impl Gateway {
+    pub fn new(name: &str) -> Gateway {
+        Gateway {
+            name: name.to_owned(),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            count: AtomicUsize::new(0),
+            closing: AtomicBool::new(false),
+            emptied: Notify::new(),
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn session_count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    fn shard(&self, id: SessionId) -> &Mutex<BTreeMap<SessionId, Arc<Handle>>> {
+        &self.shards[id.0 as usize % SHARDS]
+    }
+
+    pub(crate) fn insert(&self, id: SessionId, handle: Arc<Handle>) {
+        self.shard(id).lock().insert(id, handle.clone());
+        self.count.fetch_add(1, Ordering::AcqRel);
+        // Looked at after the insertion: a shutdown that began before finds the session or is found by it.
+        if self.closing.load(Ordering::Acquire) {
+            handle.offer(Event::Close(shutting_down()));
+        }
+    }
+
+    pub(crate) fn remove(&self, id: SessionId) {
+        if self.shard(id).lock().remove(&id).is_some() && self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.emptied.notify_waiters();
+        }
+    }
+
+    /// Asks every session to end; each pays its debts and says `bye` with a reconnect time of its own.
+    pub fn shut_down(&self) {
+        self.closing.store(true, Ordering::Release);
+        for shard in &self.shards {
+            for handle in shard.lock().values() {
+                handle.offer(Event::Close(shutting_down()));
+            }
+        }
+    }
+
+    /// Resolves when no session is left.
+    pub async fn empty(&self) {
+        loop {
+            let emptied = self.emptied.notified();
+            if self.session_count() == 0 {
+                return;
+            }
+            emptied.await;
+        }
+    }
+}
+
+fn shutting_down() -> WireError {
+    WireError::new(ErrorCode::ShuttingDown, "the server is restarting")
+}
+
+#[async_trait]
+impl Gateways for Gateway {
+    async fn hand_over(&self, to: &SessionEntry, event: Event) -> HandOver {
+        if to.gateway != self.name {
+            return HandOver::Refused;
+        }
+        let handle = self.shard(to.session_id).lock().get(&to.session_id).cloned();
+        handle.map_or(HandOver::Refused, |handle| handle.offer(event))
+    }
+}

@@ -1,0 +1,69 @@
+//! The inbox, drawn whole from one answer: one row of `conversations` an entry, and one of `message_status` only where
+//! the last message is the reader's own.
+
+use bluetick_protocol::{
+    Boundaries, ConversationId, InboxEntry, InboxPage, InboxQuery, StatusAnswer, UserCard, UserId, limits,
+};
+use bluetick_store::{ConversationRow, InboxPosition};
+
+use crate::{Answer, Node, history::page_limit, wire};
+
+impl Node {
+    pub(crate) async fn inbox_page(&self, user: UserId, query: InboxQuery) -> Answer<InboxPage> {
+        let InboxQuery { reference, limit, before } = query;
+        let limit = page_limit(limit, limits::INBOX_DEFAULT_LIMIT, limits::INBOX_MAX_LIMIT)?;
+        let after = before.map(|text| read_position(&text)).transpose()?;
+        let (rows, more) =
+            self.store.conversations.inbox(&user, after.as_ref(), limit).await.map_err(wire)?;
+        let next = rows.last().filter(|_| more).map(|row| write_position(row));
+        let mut conversations = Vec::with_capacity(rows.len());
+        for row in rows {
+            conversations.push(self.entry(row).await?);
+        }
+        Ok(InboxPage { reference, conversations, next })
+    }
+
+    async fn entry(&self, row: ConversationRow) -> Answer<InboxEntry> {
+        let peer_status = match row.last_sender == row.user_id {
+            true => {
+                let status = self.store.status.status(&row.peer_id, &row.conversation_id).await;
+                status.map_err(wire)?.boundaries()
+            }
+            false => Boundaries::default(),
+        };
+        Ok(InboxEntry {
+            conversation_id: row.conversation_id,
+            peer: UserCard { user_id: row.peer_id, name: row.peer_name, avatar_url: row.avatar_url },
+            last_message_preview: row.last_message_preview,
+            last_message_ts: row.last_message_ts,
+            last_seq: row.last_seq,
+            last_sender: row.last_sender,
+            unread_count: row.unread_count,
+            peer_status,
+        })
+    }
+
+    pub(crate) async fn status_of(&self, user: UserId, id: ConversationId) -> Answer<StatusAnswer> {
+        let side = self.member_of(&user, &id).await?;
+        let row = self.store.conversations.conversation(&user, &id).await.map_err(wire)?;
+        let own = self.store.status.status(&user, &id).await.map_err(wire)?.boundaries();
+        let peer = id.member(side.other());
+        let peer = self.store.status.status(&peer, &id).await.map_err(wire)?.boundaries();
+        let (last_seq, unread_count) = row.map_or((0, 0), |row| (row.last_seq, row.unread_count));
+        Ok(StatusAnswer { reference: None, conversation_id: id, last_seq, unread_count, own, peer })
+    }
+}
+
+/// The opaque `next`: where a page ended.
+fn write_position(row: &ConversationRow) -> String {
+    format!("{}.{}", row.last_message_ts, row.conversation_id)
+}
+
+fn read_position(text: &str) -> Answer<InboxPosition> {
+    let wrong = || Node::bad_request("\"before\" must be the \"next\" of the page before");
+    let (ts, id) = text.split_once('.').ok_or_else(wrong)?;
+    Ok(InboxPosition {
+        last_message_ts: ts.parse().map_err(|_| wrong())?,
+        conversation_id: ConversationId::new(id).map_err(|_| wrong())?,
+    })
+}

@@ -1,0 +1,189 @@
+//! An app server: the operations of [`App`] over a store, and the ways to reach sessions. It keeps no session.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bluetick_protocol::{
+    ConversationId, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Presence, Profile, Sent, Seq, Side,
+    StatusAnswer, UserCard, UserId, WireError, limits,
+};
+use bluetick_store::{Clock, SessionEntry, Store};
+
+use crate::{
+    Answer, App, DebtsRequest, Event, Gateways, Plan, PlanRequest, Range, RangeRequest, ReceiptRequest, Rules, SendRequest,
+    SettleRequest, Settled, Trace,
+};
+
+#[derive(Debug, Clone)]
+pub struct ChatConfig {
+    pub max_body_bytes: usize,
+    /// A hand-over not confirmed by then counts as refused (R12).
+    pub hand_over_deadline: Duration,
+    /// How far before its cursor a device is read again (R6).
+    pub resume_overlap: Duration,
+    /// A cursor older than this gets a `reset`.
+    pub resume_max_age: Duration,
+    /// A cursor with more active conversations behind it gets a `reset`.
+    pub resume_max_conversations: usize,
+    /// How long a reader waits for a hole to be filled before it closes it (R8).
+    pub hole_wait: Duration,
+}
+
+impl Default for ChatConfig {
+    fn default() -> Self {
+        ChatConfig {
+            max_body_bytes: limits::BODY_DEFAULT_MAX_BYTES,
+            hand_over_deadline: Duration::from_secs(2),
+            resume_overlap: Duration::from_secs(60),
+            resume_max_age: Duration::from_secs(30 * 24 * 3600),
+            resume_max_conversations: 5_000,
+            hole_wait: Duration::from_millis(200),
+        }
+    }
+}
+
+/// How much a user may send.
+pub trait SendBudget: Send + Sync {
+    /// Takes one send from the user's budget, or says after how many milliseconds there will be one.
+    fn take(&self, user: &UserId) -> Result<(), u64>;
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unlimited;
+
+impl SendBudget for Unlimited {
+    fn take(&self, _user: &UserId) -> Result<(), u64> {
+        Ok(())
+    }
+}
+
+pub struct Node {
+    pub(crate) store: Store,
+    pub(crate) gateways: Arc<dyn Gateways>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) config: ChatConfig,
+    pub(crate) budget: Arc<dyn SendBudget>,
+    pub(crate) trace: Arc<Trace>,
+    pub(crate) rules: Rules,
+}
+
+impl Node {
+    pub fn new(
+        store: Store,
+        gateways: Arc<dyn Gateways>,
+        clock: Arc<dyn Clock>,
+        config: ChatConfig,
+        budget: Arc<dyn SendBudget>,
+    ) -> Node {
+        let trace = Arc::new(Trace::default());
+        Node { store, gateways, clock, config, budget, trace, rules: Rules::default() }
+    }
+
+    #[cfg(feature = "sim")]
+    pub fn with_rules(mut self, rules: Rules) -> Node {
+        self.rules = rules;
+        self
+    }
+
+    pub fn trace(&self) -> Arc<Trace> {
+        self.trace.clone()
+    }
+
+    /// The side a user is on in a conversation that exists, or the one error for all others.
+    pub(crate) async fn member_of(&self, user: &UserId, id: &ConversationId) -> Answer<Side> {
+        let side = id.side_of(user).ok_or_else(WireError::not_found)?;
+        match self.store.messages.last_seq(id).await.map_err(crate::wire)? {
+            0 => Err(WireError::not_found()),
+            _ => Ok(side),
+        }
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> WireError {
+        WireError::new(ErrorCode::BadRequest, message)
+    }
+}
+
+#[async_trait]
+impl App for Node {
+    async fn send(&self, request: SendRequest) -> Vec<Answer<Sent>> {
+        self.send_all(request).await
+    }
+
+    async fn plan(&self, request: PlanRequest) -> Answer<Plan> {
+        self.make_plan(request).await
+    }
+
+    async fn read_range(&self, request: RangeRequest) -> Answer<Range> {
+        self.range(request).await
+    }
+
+    async fn pending_row(&self, user: UserId, conversation: ConversationId) -> Answer<Option<Seq>> {
+        self.store.pending.pending_row(&user, &conversation).await.map_err(crate::wire)
+    }
+
+    async fn ack(&self, request: ReceiptRequest) -> Answer<()> {
+        self.take_ack(request).await
+    }
+
+    async fn read(&self, request: ReceiptRequest) -> Answer<()> {
+        self.take_read(request).await
+    }
+
+    async fn settle(&self, request: SettleRequest) -> Answer<Settled> {
+        self.settle_row(request).await
+    }
+
+    async fn pay_debts(&self, request: DebtsRequest) -> Answer<()> {
+        self.take_debts(request).await
+    }
+
+    async fn typing(&self, user: UserId, conversation: ConversationId) -> Answer<()> {
+        self.tell_typing(user, conversation).await
+    }
+
+    async fn inbox(&self, user: UserId, query: InboxQuery) -> Answer<InboxPage> {
+        self.inbox_page(user, query).await
+    }
+
+    async fn history(&self, user: UserId, query: HistoryQuery) -> Answer<HistoryPage> {
+        self.history_page(user, query).await
+    }
+
+    async fn status(&self, user: UserId, conversation: ConversationId) -> Answer<StatusAnswer> {
+        self.status_of(user, conversation).await
+    }
+
+    async fn watch(&self, watcher: SessionEntry, users: Vec<UserId>) -> Answer<Vec<Presence>> {
+        self.watch_users(watcher, users).await
+    }
+
+    async fn presence_changed(&self, user: UserId, online: bool) -> Answer<()> {
+        self.tell_presence(user, online).await
+    }
+
+    async fn end_sessions(&self, sessions: Vec<SessionEntry>, why: WireError) {
+        for session in sessions {
+            self.hand_over(&session, Event::Close(why.clone())).await;
+        }
+    }
+
+    async fn profile(&self, user: UserId) -> Answer<UserCard> {
+        self.card(user).await
+    }
+
+    async fn put_profile(&self, user: UserId, profile: Profile) -> Answer<UserCard> {
+        self.change_profile(user, profile).await
+    }
+
+    async fn user_card(&self, user: UserId, other: UserId) -> Answer<UserCard> {
+        self.card_for(user, other).await
+    }
+
+    async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> Answer<()> {
+        self.change_block(user, other, blocked).await
+    }
+
+    async fn blocks(&self, user: UserId) -> Answer<Vec<UserId>> {
+        self.store.users.blocked_by(&user).await.map_err(crate::wire)
+    }
+}

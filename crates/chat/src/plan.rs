@@ -1,0 +1,73 @@
+//! What a connecting device must get: its user's pending rows in full, and by its cursor every conversation that was
+//! active since (R6), whatever the rows say.
+
+use std::collections::BTreeMap;
+
+use bluetick_protocol::{ConversationId, Head, MessageId, limits};
+
+use crate::{Answer, Node, Plan, PlanLane, PlanRequest, rules::rule, wire};
+
+impl Node {
+    pub(crate) async fn make_plan(&self, request: PlanRequest) -> Answer<Plan> {
+        let PlanRequest { user, cursor } = request;
+        let now = self.clock.now_ms();
+        let mut plan = Plan {
+            lanes: Vec::new(),
+            heads: Vec::new(),
+            cursor: MessageId::at(now),
+            since: MessageId::at(now),
+            reset: None,
+        };
+        let mut lanes: BTreeMap<ConversationId, PlanLane> = BTreeMap::new();
+        let lane = |id: &ConversationId| PlanLane {
+            conversation_id: id.clone(),
+            row: None,
+            resume: false,
+            last_seq: 0,
+        };
+        for row in self.store.pending.pending_of(&user).await.map_err(wire)? {
+            lanes.entry(row.conversation_id.clone()).or_insert_with(|| lane(&row.conversation_id)).row =
+                Some(row.first_undelivered_seq);
+        }
+        let usable = cursor.filter(|_| rule!(self.rules, R6)).map(|cursor| self.check_cursor(cursor, now));
+        match usable {
+            None => {}
+            Some(Err(reason)) => plan.reset = Some(reason),
+            Some(Ok(since)) => {
+                let limit = self.config.resume_max_conversations;
+                let active = self.store.conversations.active_since(&user, since.ms(), limit + 1).await.map_err(wire)?;
+                if active.len() > limit {
+                    plan.reset = Some("too much happened since the cursor".into());
+                } else {
+                    plan.since = since;
+                    for conversation in active {
+                        let id = &conversation.conversation_id;
+                        lanes.entry(id.clone()).or_insert_with(|| lane(id)).resume = true;
+                    }
+                }
+            }
+        }
+        for lane in lanes.values_mut() {
+            lane.last_seq = self.store.messages.last_seq(&lane.conversation_id).await.map_err(wire)?;
+        }
+        let newest = self.store.conversations.active_since(&user, 0, limits::HEADS_MAX).await.map_err(wire)?;
+        plan.heads = newest
+            .into_iter()
+            .map(|c| Head { conversation_id: c.conversation_id, last_seq: c.last_seq })
+            .collect();
+        plan.lanes = lanes.into_values().collect();
+        Ok(plan)
+    }
+
+    /// From where a device with this cursor is read, or why it cannot be.
+    fn check_cursor(&self, cursor: MessageId, now: u64) -> Result<MessageId, String> {
+        let overlap = self.config.resume_overlap.as_millis() as u64;
+        if cursor.ms() + (self.config.resume_max_age.as_millis() as u64) < now {
+            Err("the cursor is too old".into())
+        } else if cursor.ms() > now + overlap {
+            Err("the cursor is from the future: it was not given by this server".into())
+        } else {
+            Ok(cursor.minus_ms(overlap))
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Reading consecutive messages of a conversation for one of its members: without holes (R8), and without what is not
+//! theirs to see.
+
+use std::sync::Arc;
+
+use bluetick_protocol::{ConversationId, MessageId, Seq, WireError};
+use bluetick_store::{Message, PageLimit};
+
+use crate::{Answer, From, Node, Range, RangeRequest, rules::rule, wire};
+
+/// How many messages one step back looks at when a start is searched by message_id.
+const STEP_BACK: usize = 64;
+
+impl Node {
+    pub(crate) async fn range(&self, request: RangeRequest) -> Answer<Range> {
+        let RangeRequest { user, conversation_id: id, from, max_messages } = request;
+        let side = id.side_of(&user).ok_or_else(WireError::not_found)?;
+        let last_seq = self.store.messages.last_seq(&id).await.map_err(wire)?;
+        let first_seq = match from {
+            From::Seq(seq) => seq.max(1),
+            From::Since { since, at_most } => self.first_since(&id, since, last_seq).await?.min(at_most).max(1),
+        };
+        let (messages, next_seq) = self.read_without_holes(&id, first_seq, max_messages, last_seq).await?;
+        let messages = messages.into_iter().filter(|m| m.visible_to(side)).collect();
+        Ok(Range { first_seq, messages, next_seq, last_seq: last_seq.max(next_seq - 1) })
+    }
+
+    /// The first seq of the run at the conversation's end whose messages are newer than an id; one past the end if
+    /// none is.
+    async fn first_since(&self, id: &ConversationId, since: MessageId, last_seq: Seq) -> Answer<Seq> {
+        let mut start = last_seq + 1;
+        loop {
+            let page = self.store.messages.read_before(id, start, PageLimit::messages(STEP_BACK)).await.map_err(wire)?;
+            if page.is_empty() {
+                return Ok(start);
+            }
+            for message in page.iter().rev() {
+                // A void has no time of its own; it belongs to what surrounds it.
+                if message.message_id <= since && !message.void {
+                    return Ok(start);
+                }
+                start = message.seq;
+            }
+        }
+    }
+
+    /// Messages from a seq on, and the seq after them. A hole is waited for, read again, and closed with a void, so
+    /// that its late writer fails and takes a new seq (R8).
+    pub(crate) async fn read_without_holes(
+        &self,
+        id: &ConversationId,
+        from: Seq,
+        max_messages: usize,
+        last_seq: Seq,
+    ) -> Answer<(Vec<Arc<Message>>, Seq)> {
+        let limit = PageLimit::messages(max_messages);
+        let read = || self.store.messages.read_from(id, from, limit);
+        let mut page = read().await.map_err(wire)?;
+        if let Some(hole) = first_hole(&page, from, last_seq)
+            && rule!(self.rules, R8)
+        {
+            tokio::time::sleep(self.config.hole_wait).await;
+            page = read().await.map_err(wire)?;
+            if let Some(still) = first_hole(&page, from, last_seq) {
+                let end = page.iter().map(|m| m.seq).find(|&seq| seq > still).unwrap_or(last_seq + 1);
+                tracing::warn!(conversation = %id, seq = still, "closing a hole");
+                for seq in still.max(hole)..end {
+                    self.store.messages.close_hole(id, seq).await.map_err(wire)?;
+                }
+                page = read().await.map_err(wire)?;
+            }
+        }
+        // What follows a hole that is still open is left for the next read.
+        let mut next = from;
+        let contiguous = page.iter().take_while(|m| {
+            let fits = m.seq == next || !rule!(self.rules, R8);
+            next = m.seq + 1;
+            fits
+        });
+        let messages: Vec<_> = contiguous.cloned().collect();
+        let next = messages.last().map_or(from, |m| m.seq + 1);
+        Ok((messages, next))
+    }
+}
+
+/// The first seq that is missing before a message that is there, or before the known end.
+fn first_hole(page: &[Arc<Message>], from: Seq, last_seq: Seq) -> Option<Seq> {
+    let mut next = from;
+    for message in page {
+        if message.seq != next {
+            return Some(next);
+        }
+        next += 1;
+    }
+    (page.is_empty() && from <= last_seq).then_some(from)
+}

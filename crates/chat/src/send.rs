@@ -1,0 +1,130 @@
+//! Sending: check, look up, commit, deliver. When this answers `sent`, the message is durable and its pending row is
+//! written or a live session has taken it.
+
+use bluetick_protocol::{ConversationId, ErrorCode, Send as SendFrame, Sent, SessionId, UserId, WireError};
+use bluetick_store::{Committed, NewMessage};
+
+use crate::{Answer, Node, SendRequest, Step, wire};
+
+/// A send that may be committed, and for whom.
+struct Checked {
+    new: NewMessage,
+    receiver: UserId,
+}
+
+impl Node {
+    /// Commits the sends together and delivers each; the answers are in the order of the sends.
+    pub(crate) async fn send_all(&self, request: SendRequest) -> Vec<Answer<Sent>> {
+        let SendRequest { user, session, sends } = request;
+        let references: Vec<_> = sends.iter().map(|send| send.reference.clone()).collect();
+        let mut answers: Vec<Option<Answer<Sent>>> = Vec::with_capacity(sends.len());
+        let (mut news, mut places) = (Vec::new(), Vec::new());
+        for send in sends {
+            match self.check(&user, send).await {
+                Ok(Checked { new, receiver }) => {
+                    places.push((answers.len(), receiver, new.undelivered));
+                    news.push(new);
+                    answers.push(None);
+                }
+                Err(e) => answers.push(Some(Err(e))),
+            }
+        }
+        let committed = match news.is_empty() {
+            true => Vec::new(),
+            false => self.store.messages.commit_sends(news).await,
+        };
+        for ((place, receiver, row_written), committed) in places.into_iter().zip(committed) {
+            let answer = match committed {
+                Ok(committed) => {
+                    metrics::counter!("bluetick_sends_total").increment(1);
+                    self.deliver_new(&user, session, receiver, row_written, &committed)
+                        .await
+                        .map(|()| sent(&committed, references[place].clone()))
+                }
+                Err(e) => Err(wire(e)),
+            };
+            answers[place] = Some(answer);
+        }
+        let lost = || Err(WireError::new(ErrorCode::Internal, "this send got lost in the server"));
+        answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
+    }
+
+    async fn check(&self, user: &UserId, send: SendFrame) -> Answer<Checked> {
+        let id = match (&send.to, send.conversation_id) {
+            (Some(to), _) => ConversationId::between(user, to)
+                .ok_or_else(|| WireError::new(ErrorCode::ToSelf, "you cannot write to yourself"))?,
+            (None, Some(id)) => id,
+            (None, None) => return Err(Node::bad_request("give either \"to\" or \"conversation_id\"")),
+        };
+        let from = id.side_of(user).ok_or_else(WireError::not_found)?;
+        if send.attachment.is_some() {
+            return Err(WireError::new(ErrorCode::Unsupported, "attachments are not switched on at this server"));
+        }
+        if send.body.is_empty() {
+            return Err(WireError::new(ErrorCode::EmptyBody, "\"body\" must not be empty"));
+        }
+        if send.body.len() > self.config.max_body_bytes {
+            let message = format!("\"body\" may be at most {} bytes long", self.config.max_body_bytes);
+            return Err(WireError::new(ErrorCode::BodyTooLarge, message));
+        }
+        self.budget.take(user).map_err(|ms| {
+            metrics::counter!("bluetick_rate_limited_total").increment(1);
+            WireError::new(ErrorCode::RateLimited, "too many messages in a short time").retry_after(ms)
+        })?;
+        let receiver = id.member(from.other());
+        if self.store.users.blocks(user, &receiver).await.map_err(wire)? {
+            return Err(WireError::new(ErrorCode::Blocked, "you block this user; unblock before you write"));
+        }
+        let withheld = self.store.users.blocks(&receiver, user).await.map_err(wire)?;
+        // The first lookup. It decides only whether the pending row rides along with the message; whom the message
+        // is handed to is decided by a lookup after the commit (R2).
+        let offline = !withheld && self.sessions_of(&receiver).await.is_empty();
+        let new = NewMessage {
+            conversation_id: id,
+            from,
+            client_msg_id: send.client_msg_id,
+            body: send.body,
+            attachment: None,
+            meta: send.meta,
+            withheld,
+            seen_seq: send.seen_seq,
+            undelivered: offline,
+        };
+        Ok(Checked { new, receiver })
+    }
+
+    async fn deliver_new(
+        &self,
+        sender: &UserId,
+        origin: Option<SessionId>,
+        receiver: UserId,
+        row_written: bool,
+        committed: &Committed,
+    ) -> Answer<()> {
+        let message = &committed.message;
+        self.trace.note(&message.conversation_id, message.seq, Step::Stored, sender.as_str(), self.clock.now_ms());
+        if !message.withheld {
+            self.deliver_to_receiver(&receiver, message, row_written).await?;
+        }
+        if !committed.duplicate {
+            self.echo_to_sender(sender, origin, message).await;
+        }
+        if let Some(row) = &committed.implied_read {
+            self.tell_ticks(row).await;
+        }
+        Ok(())
+    }
+}
+
+fn sent(committed: &Committed, reference: Option<bluetick_protocol::Ref>) -> Sent {
+    let message = &committed.message;
+    Sent {
+        reference,
+        client_msg_id: message.client_msg_id.clone(),
+        conversation_id: message.conversation_id.clone(),
+        seq: message.seq,
+        message_id: message.message_id,
+        ts: message.ts,
+        duplicate: committed.duplicate,
+    }
+}

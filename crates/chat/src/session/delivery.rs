@@ -1,0 +1,461 @@
+//! What a session still owes its device: one lane a conversation, merged into one stream (R7).
+//!
+//! A lane knows the next seq to send and the highest that is known to exist. A lane with something to send is
+//! *behind*; while any is, what goes out next is the message with the lowest message_id among the fronts of all of
+//! them. Live delivery is the same thing with nothing behind: a message whose seq is the next one goes straight out,
+//! any other makes its lane be read. The window of unacked messages is the only queue (R13): beyond it a lane just
+//! remembers that there is more.
+//!
+//! Pure state: no I/O and no clock, so that every order of events can be tested.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+
+use bluetick_protocol::{CaughtUp, ConversationId, MessageId, Seq, SessionId, UserId};
+use bluetick_store::Message;
+
+use crate::{Debt, From, Plan, Range};
+
+/// Messages read ahead of their turn are kept up to this size; of the rest only the place is remembered.
+const READ_AHEAD_BYTES: usize = 256 * 1024;
+/// Most messages one read of a lane asks for.
+const READ_MESSAGES: usize = 64;
+/// Most lanes read at once.
+const READS_AT_ONCE: usize = 16;
+
+#[derive(Debug, Clone)]
+pub(crate) enum Out {
+    Message(Arc<Message>),
+    CaughtUp(CaughtUp),
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    /// Everything from here to `next` has been sent in this session, or is not to be sent.
+    start: Seq,
+    /// The next seq to send; `None` until the first read has found where to begin.
+    next: Option<Seq>,
+    /// The lowest seq known to be owed, where `next` is not known.
+    at_most: Option<Seq>,
+    /// The highest seq known to exist, and the highest that may be the peer's.
+    head: Seq,
+    peer_head: Seq,
+    /// Messages read and not sent, from `next` on, and the seq after the last one that was looked at.
+    buffer: VecDeque<Arc<Message>>,
+    covered: Seq,
+    /// Where this lane stands in the merge.
+    front: Option<MessageId>,
+    reading: bool,
+    /// The pending row this session has taken on.
+    row: Option<Seq>,
+    settling: bool,
+    unacked: VecDeque<Seq>,
+    /// Sent before the lane was rewound: not to be sent again.
+    sent_before: Option<(Seq, Seq)>,
+    /// Sent by this very session, which knows them.
+    own: BTreeSet<Seq>,
+}
+
+impl Lane {
+    fn is_behind(&self) -> bool {
+        self.next.is_none_or(|next| next <= self.head)
+    }
+}
+
+pub(crate) struct Delivery {
+    user: UserId,
+    session: SessionId,
+    window: usize,
+    unacked: usize,
+    lanes: BTreeMap<ConversationId, Lane>,
+    /// Lanes that are behind: to be read, and with a known front.
+    unread: BTreeSet<ConversationId>,
+    fronts: BTreeSet<(MessageId, ConversationId)>,
+    reading: usize,
+    read_ahead_bytes: usize,
+    /// Lanes whose pending row must be looked up.
+    rows_unknown: BTreeSet<ConversationId>,
+    since: MessageId,
+    planned: bool,
+    /// Lanes that must pass a seq before `caught_up`.
+    drain: Option<(BTreeMap<ConversationId, Seq>, CaughtUp)>,
+    pub(super) out: VecDeque<Out>,
+}
+
+/// A read that the session is to make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Read {
+    pub conversation_id: ConversationId,
+    pub from: From,
+    pub max_messages: usize,
+}
+
+impl Delivery {
+    pub(super) fn new(user: UserId, session: SessionId, window: usize) -> Self {
+        Delivery {
+            user,
+            session,
+            window: window.max(1),
+            unacked: 0,
+            lanes: BTreeMap::new(),
+            unread: BTreeSet::new(),
+            fronts: BTreeSet::new(),
+            reading: 0,
+            read_ahead_bytes: 0,
+            rows_unknown: BTreeSet::new(),
+            since: MessageId::default(),
+            planned: false,
+            drain: None,
+            out: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn unacked(&self) -> usize {
+        self.unacked
+    }
+
+    fn has_room(&self) -> bool {
+        self.unacked < self.window
+    }
+
+    fn nothing_behind(&self) -> bool {
+        self.planned && self.unread.is_empty() && self.fronts.is_empty() && self.reading == 0
+    }
+
+    /// A live message. It is taken in any case: sent, or remembered.
+    pub(super) fn hand_over(&mut self, message: Arc<Message>, row_written: bool, origin: Option<SessionId>) {
+        let id = message.conversation_id.clone();
+        let seq = message.seq;
+        let own = message.sender() == self.user;
+        let is_origin = origin == Some(self.session);
+        let nothing_behind = self.nothing_behind();
+        let has_room = self.has_room() || own;
+        let lane = self.lanes.entry(id.clone()).or_default();
+        if row_written {
+            self.rows_unknown.insert(id.clone());
+        }
+        if !own {
+            lane.peer_head = lane.peer_head.max(seq);
+        }
+        let fresh = lane.next.is_none() && lane.at_most.is_none() && lane.head == 0;
+        if fresh && (seq == 1 || is_origin) {
+            // Nothing comes before the first message; and what this session sends itself it has.
+            (lane.start, lane.next, lane.covered) = (seq, Some(seq), seq);
+        }
+        match lane.next {
+            Some(next) if seq < lane.start => {
+                // Older than where this session began: a late delivery. Go back for it, past what was sent.
+                lane.sent_before = Some((lane.start, next)).filter(|_| lane.sent_before.is_none());
+                (lane.start, lane.next, lane.covered) = (seq, Some(seq), seq);
+                lane.head = lane.head.max(next.saturating_sub(1));
+                self.reread(&id);
+            }
+            Some(next) if seq < next => {}
+            Some(next) if seq == next && lane.buffer.is_empty() && !lane.reading && nothing_behind && has_room => {
+                (lane.next, lane.covered) = (Some(seq + 1), seq + 1);
+                lane.head = lane.head.max(seq);
+                if !is_origin {
+                    self.emit(&id, message, own);
+                }
+            }
+            _ => {
+                if is_origin {
+                    lane.own.insert(seq);
+                }
+                lane.head = lane.head.max(seq);
+                if lane.next.is_none() {
+                    lane.at_most = Some(lane.at_most.map_or(seq, |known| known.min(seq)));
+                }
+                self.fall_behind(&id);
+            }
+        }
+    }
+
+    /// A pending row may have been written for this conversation: it must be looked up.
+    pub(super) fn wake(&mut self, id: ConversationId) {
+        self.rows_unknown.insert(id);
+    }
+
+    /// Takes on what a connecting, or re-registered, session must deliver. `drain` asks for a `caught_up` at its end.
+    pub(super) fn plan(&mut self, plan: Plan, drain: bool) {
+        self.since = plan.since;
+        self.planned = true;
+        let mut targets = BTreeMap::new();
+        for planned in plan.lanes {
+            let id = planned.conversation_id;
+            let lane = self.lanes.entry(id.clone()).or_default();
+            lane.head = lane.head.max(planned.last_seq);
+            lane.peer_head = lane.peer_head.max(planned.last_seq);
+            if lane.next.is_none() {
+                lane.at_most = [lane.at_most, planned.row].into_iter().flatten().min();
+                if !planned.resume && let Some(row) = planned.row {
+                    let first = lane.at_most.map_or(row, |known| known.min(row));
+                    (lane.start, lane.next, lane.covered) = (first, Some(first), first);
+                }
+            }
+            if drain {
+                targets.insert(id.clone(), lane.head);
+            }
+            self.fall_behind(&id);
+            if planned.row.is_some() {
+                self.row_found(&id, planned.row);
+            }
+        }
+        if drain {
+            let ids: Vec<_> = targets.keys().cloned().collect();
+            self.drain = Some((targets, CaughtUp { cursor: plan.cursor, heads: plan.heads }));
+            for id in ids {
+                self.check_drained(&id);
+            }
+            self.drain_may_be_empty();
+        }
+    }
+
+    /// The reads to make now: every lane that is behind must show its front before the merge goes on.
+    pub(super) fn reads(&mut self) -> Vec<Read> {
+        if !self.planned || !self.has_room() {
+            return Vec::new();
+        }
+        if self.unread.is_empty() && self.reading == 0 {
+            // The next in order may have lost its buffer for want of room: read it again.
+            let next = self.fronts.first().map(|(_, id)| id.clone());
+            if let Some(id) = next.filter(|id| self.lanes.get(id).is_some_and(|lane| lane.buffer.is_empty())) {
+                self.leave_merge(&id);
+                self.unread.insert(id);
+            }
+        }
+        let behind = self.unread.len() + self.fronts.len();
+        let max_messages = (READ_MESSAGES * 4 / behind.max(1)).clamp(1, READ_MESSAGES);
+        let mut reads = Vec::new();
+        while self.reading < READS_AT_ONCE
+            && let Some(id) = self.unread.pop_first()
+        {
+            let Some(lane) = self.lanes.get_mut(&id) else { continue };
+            lane.reading = true;
+            self.reading += 1;
+            let from = match lane.next {
+                Some(next) => From::Seq(next),
+                None => From::Since { since: self.since, at_most: lane.at_most.unwrap_or(Seq::MAX) },
+            };
+            reads.push(Read { conversation_id: id, from, max_messages });
+        }
+        reads
+    }
+
+    /// A read came back. Returns whether it brought the lane on; if not, the next read should wait a moment.
+    pub(super) fn read_done(&mut self, id: &ConversationId, range: Option<Range>) -> bool {
+        self.reading = self.reading.saturating_sub(1);
+        let others_ahead = !self.fronts.is_empty();
+        let Some(lane) = self.lanes.get_mut(id) else { return true };
+        lane.reading = false;
+        let Some(range) = range else {
+            self.unread.insert(id.clone());
+            return false;
+        };
+        let next = match lane.next {
+            // The lane was rewound while it was being read: what came is not what is wanted.
+            Some(next) if next != range.first_seq => {
+                self.fall_behind(id);
+                return true;
+            }
+            Some(next) => next,
+            None => {
+                lane.start = range.first_seq;
+                range.first_seq
+            }
+        };
+        lane.head = lane.head.max(range.last_seq);
+        lane.covered = range.next_seq.max(next);
+        lane.buffer = range.messages.into();
+        lane.next = Some(if lane.buffer.is_empty() { lane.covered } else { next });
+        let progress = range.next_seq > next || !lane.is_behind();
+        lane.front = lane.buffer.front().map(|m| m.message_id);
+        match lane.front {
+            Some(front) => {
+                let bytes: usize = lane.buffer.iter().map(|m| m.weight()).sum();
+                if others_ahead && self.read_ahead_bytes + bytes > READ_AHEAD_BYTES {
+                    lane.buffer.clear();
+                } else {
+                    self.read_ahead_bytes += bytes;
+                }
+                self.fronts.insert((front, id.clone()));
+            }
+            None => self.fall_behind(id),
+        }
+        self.check_drained(id);
+        progress
+    }
+
+    /// Sends what may be sent, lowest message_id first. Returns when the window is full, a read is needed, or nothing
+    /// is left.
+    pub(super) fn pump(&mut self, max_out: usize) {
+        while self.has_room() && self.out.len() < max_out && self.unread.is_empty() && self.reading == 0 {
+            let Some((_, id)) = self.fronts.first().cloned() else { break };
+            let Some(lane) = self.lanes.get_mut(&id) else { break };
+            let Some(message) = lane.buffer.pop_front() else { break };
+            self.fronts.pop_first();
+            self.read_ahead_bytes = self.read_ahead_bytes.saturating_sub(message.weight());
+            let seq = message.seq;
+            lane.next = Some(if lane.buffer.is_empty() { lane.covered.max(seq + 1) } else { seq + 1 });
+            lane.front = lane.buffer.front().map(|m| m.message_id);
+            if let Some(front) = lane.front {
+                self.fronts.insert((front, id.clone()));
+            }
+            let known = lane.own.remove(&seq) || lane.sent_before.is_some_and(|(a, b)| (a..b).contains(&seq));
+            if lane.sent_before.is_some_and(|(_, b)| seq + 1 >= b) {
+                lane.sent_before = None;
+            }
+            let own = message.sender() == self.user;
+            if !known {
+                self.emit(&id, message, own);
+            }
+            if self.lanes.get(&id).is_some_and(|lane| lane.front.is_none()) {
+                self.fall_behind(&id);
+            }
+            self.check_drained(&id);
+        }
+    }
+
+    fn emit(&mut self, id: &ConversationId, message: Arc<Message>, own: bool) {
+        if !own && let Some(lane) = self.lanes.get_mut(id) {
+            // A rewound lane may send below what is unacked already.
+            let at = lane.unacked.partition_point(|&seq| seq < message.seq);
+            lane.unacked.insert(at, message.seq);
+            self.unacked += 1;
+        }
+        self.out.push_back(Out::Message(message));
+    }
+
+    /// The device holds everything up to here. Frees the window.
+    pub(super) fn acked(&mut self, id: &ConversationId, seq: Seq) {
+        if let Some(lane) = self.lanes.get_mut(id) {
+            while lane.unacked.front().is_some_and(|&first| first <= seq) {
+                lane.unacked.pop_front();
+                self.unacked -= 1;
+            }
+        }
+    }
+
+    /// Rows that can be settled: all that was drained for them is sent and acked (R4).
+    pub(super) fn to_settle(&mut self) -> Option<(ConversationId, Seq)> {
+        let done = |lane: &Lane| lane.row.is_some() && !lane.settling && lane.unacked.is_empty() && !lane.is_behind();
+        let (id, lane) = self.lanes.iter_mut().find(|(_, lane)| done(lane))?;
+        lane.settling = true;
+        lane.row.map(|row| (id.clone(), row))
+    }
+
+    /// A row was settled, or could not be. `last_seq` was read afterwards: what lies beyond is still to be sent.
+    pub(super) fn settled(&mut self, id: &ConversationId, outcome: Option<(Option<Seq>, Seq)>) {
+        let Some(lane) = self.lanes.get_mut(id) else { return };
+        lane.settling = false;
+        let Some((row, last_seq)) = outcome else { return };
+        lane.row = None;
+        if last_seq > lane.head {
+            lane.head = last_seq;
+            lane.peer_head = lane.peer_head.max(last_seq);
+        }
+        self.fall_behind(id);
+        if row.is_some() {
+            self.row_found(id, row);
+        }
+    }
+
+    pub(super) fn row_to_look_up(&mut self) -> Option<ConversationId> {
+        self.rows_unknown.pop_first()
+    }
+
+    /// A pending row was looked up: this session takes it on.
+    pub(super) fn row_found(&mut self, id: &ConversationId, row: Option<Seq>) {
+        let Some(row) = row else { return };
+        let lane = self.lanes.entry(id.clone()).or_default();
+        lane.row = Some(row);
+        lane.head = lane.head.max(row);
+        lane.peer_head = lane.peer_head.max(row);
+        match lane.next {
+            None if lane.at_most.is_none() && !lane.reading => {
+                (lane.start, lane.next, lane.covered) = (row, Some(row), row);
+                self.fall_behind(id);
+            }
+            None => {
+                lane.at_most = Some(lane.at_most.map_or(row, |known| known.min(row)));
+                self.fall_behind(id);
+            }
+            Some(next) if row < lane.start => {
+                // Left by another session of this user: go back to it, past what was sent here.
+                lane.sent_before = Some((lane.start, next)).filter(|_| lane.sent_before.is_none());
+                (lane.start, lane.next, lane.covered) = (row, Some(row), row);
+                self.reread(id);
+            }
+            Some(_) => self.fall_behind(id),
+        }
+    }
+
+    /// Puts a lane into the merge if it has something to send and is not in it.
+    fn fall_behind(&mut self, id: &ConversationId) {
+        let Some(lane) = self.lanes.get(id) else { return };
+        if lane.is_behind() && lane.front.is_none() && !lane.reading {
+            self.unread.insert(id.clone());
+        }
+    }
+
+    /// Forgets what was read of a lane and reads it again.
+    fn reread(&mut self, id: &ConversationId) {
+        self.leave_merge(id);
+        if let Some(lane) = self.lanes.get_mut(id) {
+            let bytes: usize = lane.buffer.drain(..).map(|m| m.weight()).sum();
+            self.read_ahead_bytes = self.read_ahead_bytes.saturating_sub(bytes);
+        }
+        self.fall_behind(id);
+    }
+
+    fn leave_merge(&mut self, id: &ConversationId) {
+        if let Some(front) = self.lanes.get_mut(id).and_then(|lane| lane.front.take()) {
+            self.fronts.remove(&(front, id.clone()));
+        }
+    }
+
+    /// Whether a lane has passed its part of the drain; `caught_up` follows the last of them.
+    fn check_drained(&mut self, id: &ConversationId) {
+        let Some((targets, _)) = &mut self.drain else { return };
+        let passed = |lane: &Lane, target: Seq| lane.next.is_some_and(|next| next > target);
+        if let (Some(&target), Some(lane)) = (targets.get(id), self.lanes.get(id))
+            && passed(lane, target)
+        {
+            targets.remove(id);
+        }
+        self.drain_may_be_empty();
+    }
+
+    fn drain_may_be_empty(&mut self) {
+        if let Some((_, caught_up)) = self.drain.take_if(|(targets, _)| targets.is_empty()) {
+            self.out.push_back(Out::CaughtUp(caught_up));
+        }
+    }
+
+    /// Lets go of lanes with nothing in them, if nothing at all is under way: what happens in them later begins with
+    /// a read from `since`, which moves up to `quiet`.
+    pub(super) fn forget_idle(&mut self, quiet: MessageId) {
+        if self.nothing_behind() && self.unacked == 0 && self.rows_unknown.is_empty() && self.out.is_empty() {
+            let idle = |lane: &Lane| lane.row.is_none() && !lane.settling;
+            if self.lanes.values().all(idle) && quiet > self.since {
+                self.since = quiet;
+                self.lanes.clear();
+            }
+        }
+    }
+
+    /// What was taken and not acked, when the session ends (R5).
+    pub(super) fn debts(&self) -> Vec<Debt> {
+        let debt = |(id, lane): (&ConversationId, &Lane)| {
+            let unsent = match lane.next {
+                Some(next) => Some(next).filter(|&next| next <= lane.peer_head),
+                None => lane.at_most.filter(|&first| first <= lane.peer_head),
+            };
+            let first_unacked = [lane.unacked.front().copied(), unsent].into_iter().flatten().min()?;
+            Some(Debt { conversation_id: id.clone(), first_unacked, row: lane.row })
+        };
+        self.lanes.iter().filter_map(debt).collect()
+    }
+}

@@ -1,0 +1,85 @@
+//! What others see of a session: a place to put events for it. Taking one never waits.
+
+use std::collections::BTreeMap;
+
+use bluetick_protocol::{ConversationId, Presence, Ticks, Typing, UserId, WireError};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::delivery::Delivery;
+use crate::{Event, HandOver};
+
+/// Typing is worth nothing later: beyond this it is dropped.
+const TYPING_MAX: usize = 32;
+
+pub(crate) struct Handle {
+    state: Mutex<State>,
+    wake: Notify,
+}
+
+/// Everything that waits for the session's loop. Receipts and presence are state, so a newer one replaces an older.
+pub(super) struct State {
+    /// Once false it stays so: hand-overs are refused, and their senders take the offline path (R5).
+    pub open: bool,
+    pub delivery: Delivery,
+    pub ticks: BTreeMap<(ConversationId, UserId), Ticks>,
+    pub typing: Vec<Typing>,
+    pub presence: BTreeMap<UserId, Presence>,
+    pub close: Option<WireError>,
+}
+
+impl Handle {
+    pub(super) fn new(delivery: Delivery) -> Handle {
+        let state = State {
+            open: true,
+            delivery,
+            ticks: BTreeMap::new(),
+            typing: Vec::new(),
+            presence: BTreeMap::new(),
+            close: None,
+        };
+        Handle { state: Mutex::new(state), wake: Notify::new() }
+    }
+
+    pub(crate) fn offer(&self, event: Event) -> HandOver {
+        let mut state = self.state.lock();
+        if !state.open {
+            return HandOver::Refused;
+        }
+        match event {
+            Event::Message { message, row_written, origin } => {
+                state.delivery.hand_over(message, row_written, origin);
+            }
+            Event::Wake { conversation_id } => state.delivery.wake(conversation_id),
+            Event::Ticks(ticks) => {
+                let key = (ticks.conversation_id.clone(), ticks.user_id.clone());
+                let kept = state.ticks.entry(key).or_insert_with(|| ticks.clone());
+                kept.last_delivered_seq = kept.last_delivered_seq.max(ticks.last_delivered_seq);
+                kept.last_read_seq = kept.last_read_seq.max(ticks.last_read_seq);
+            }
+            Event::Typing(typing) => {
+                if state.typing.len() < TYPING_MAX && !state.typing.contains(&typing) {
+                    state.typing.push(typing);
+                }
+            }
+            Event::Presence(presence) => {
+                state.presence.insert(presence.user_id.clone(), presence);
+            }
+            Event::Close(why) => {
+                state.close.get_or_insert(why);
+            }
+        }
+        drop(state);
+        self.wake.notify_one();
+        HandOver::Taken
+    }
+
+    /// Works on the state; never across an await.
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+        work(&mut self.state.lock())
+    }
+
+    pub(super) async fn woken(&self) {
+        self.wake.notified().await;
+    }
+}

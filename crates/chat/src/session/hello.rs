@@ -1,0 +1,47 @@
+//! The first frame: who is it, and on which device.
+
+use bluetick_protocol::{ClientFrame, ErrorCode, Hello, WireError, decode};
+
+use super::{FrameSource, Identity, Incoming, SessionHost};
+
+impl SessionHost {
+    /// Waits for a good `hello`. `None`: the client went away without one.
+    pub(super) async fn hello(
+        &self,
+        source: &mut impl FrameSource,
+    ) -> Option<Result<(Hello, Identity), WireError>> {
+        match tokio::time::timeout(self.config.hello_deadline, self.first_frame(source)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Some(Err(WireError::new(ErrorCode::HelloTimeout, "no hello came in time"))),
+        }
+    }
+
+    async fn first_frame(&self, source: &mut impl FrameSource) -> Option<Result<(Hello, Identity), WireError>> {
+        loop {
+            let text = match source.next().await {
+                Incoming::Text(text) => text,
+                Incoming::Alive => continue,
+                Incoming::Closed => return None,
+                Incoming::Binary => return Some(Err(not_text())),
+                Incoming::TooLarge => return Some(Err(too_large())),
+            };
+            let hello = match decode(&text) {
+                Ok(ClientFrame::Hello(hello)) => hello,
+                Ok(_) => {
+                    let why = "the first frame must be hello";
+                    return Some(Err(WireError::new(ErrorCode::HelloExpected, why)));
+                }
+                Err(e) => return Some(Err(e.error)),
+            };
+            return Some(self.tokens.check(&hello.token).await.map(|identity| (hello, identity)));
+        }
+    }
+}
+
+pub(super) fn not_text() -> WireError {
+    WireError::new(ErrorCode::NotJson, "frames are JSON text, not binary")
+}
+
+pub(super) fn too_large() -> WireError {
+    WireError::new(ErrorCode::FrameTooLarge, "the frame is longer than this server reads")
+}

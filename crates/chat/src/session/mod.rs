@@ -1,0 +1,77 @@
+//! A session: the life of one connection of one device, from `hello` to `bye`. It runs beside the socket and reaches
+//! data only through [`App`](crate::App).
+//!
+//! - `io.rs`: what it needs of a socket
+//! - `hello.rs`: the first frame
+//! - `run.rs`: the loop: reads frames, works on requests, delivers, beats
+//! - `requests.rs`: what each client frame becomes
+//! - `delivery.rs`: which message goes out next, the window, the rows
+//! - `handle.rs`: where others put events for it
+
+mod delivery;
+mod encode;
+mod handle;
+mod hello;
+mod io;
+mod requests;
+mod run;
+
+use std::{sync::Arc, time::Duration};
+
+use bluetick_protocol::limits;
+use bluetick_store::{Clock, SessionStore};
+
+pub(crate) use handle::Handle;
+pub use io::{FrameSink, FrameSource, Gone, Identity, Incoming, Outgoing, TokenCheck};
+
+use crate::{App, Gateway, Rules};
+
+#[derive(Debug, Clone)]
+pub struct SessionConfig {
+    /// How often the server pings and refreshes the session's entry.
+    pub heartbeat: Duration,
+    /// How long an entry lives without a refresh.
+    pub ttl: Duration,
+    pub hello_deadline: Duration,
+    /// Most messages sent and not acked (R13).
+    pub window: usize,
+    /// A window in which nothing is acked for so long ends the session (R13).
+    pub ack_timeout: Duration,
+    /// A socket that takes nothing for so long ends the session (R13).
+    pub write_timeout: Duration,
+    pub max_sessions: usize,
+    pub max_body_bytes: usize,
+    /// `reconnect_after_ms` is drawn from this span, so that clients do not all come back at once.
+    pub reconnect_spread: Duration,
+    /// How far back a lane that was let go of is read again.
+    pub overlap: Duration,
+}
+
+impl Default for SessionConfig {
+    fn default() -> Self {
+        SessionConfig {
+            heartbeat: Duration::from_secs(20),
+            ttl: Duration::from_secs(60),
+            hello_deadline: Duration::from_secs(5),
+            window: 256,
+            ack_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(20),
+            max_sessions: 10,
+            max_body_bytes: limits::BODY_DEFAULT_MAX_BYTES,
+            reconnect_spread: Duration::from_secs(5),
+            overlap: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Everything the sessions of a gateway share.
+pub struct SessionHost {
+    pub app: Arc<dyn App>,
+    pub registry: Arc<dyn SessionStore>,
+    pub gateway: Arc<Gateway>,
+    pub tokens: Arc<dyn TokenCheck>,
+    pub clock: Arc<dyn Clock>,
+    pub config: SessionConfig,
+    /// All in force, but in a simulation.
+    pub rules: Rules,
+}

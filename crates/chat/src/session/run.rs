@@ -1,0 +1,629 @@
+//! The loop of a session. One task, no locks across awaits, no futures behind its back: what is under way is in the
+//! `Session`, and each turn of the loop takes whichever is ready first.
+
+use std::{
+    collections::VecDeque,
+    future::{Future, pending, poll_fn},
+    sync::Arc,
+    time::Duration,
+};
+
+use bluetick_protocol::{
+    Bye, ClientFrame, ConversationId, ErrorCode, Hello, MessageId, Reset, Seq, ServerFrame, SessionId, Welcome,
+    WireError, decode, limits,
+};
+use bluetick_store::SessionEntry;
+use futures_util::future::{BoxFuture, join_all};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::{
+    FrameSink, FrameSource, Handle, Identity, Incoming, Outgoing, SessionHost,
+    delivery::{Delivery, Out},
+    encode::message_text,
+    hello::{not_text, too_large},
+    requests::{Answered, Receipts, error_frame},
+};
+use crate::{Answer, DebtsRequest, Plan, PlanRequest, Range, RangeRequest, SettleRequest, Settled, rules::rule};
+
+/// Frames that wait for the socket; beyond it nothing more is taken from the window.
+const OUT_MAX: usize = 64;
+/// How soon something that failed is tried again.
+const RETRY: Duration = Duration::from_millis(500);
+/// How long the end of a session may take over each of its steps.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Work on the session's standing, one piece at a time.
+enum Upkeep {
+    Opened { registered: bool, plan: Answer<Plan>, first: bool },
+    Refreshed(Refresh),
+    Settled(Vec<(ConversationId, Answer<Settled>)>),
+    Rows(Vec<(ConversationId, Answer<Option<Seq>>)>),
+}
+
+enum Refresh {
+    Alive,
+    /// The entry is gone: register anew and drain anew (R12).
+    Gone,
+    /// The same device has a newer session.
+    Replaced,
+    Unknown,
+}
+
+struct Session<'a, R, W> {
+    host: &'a SessionHost,
+    source: R,
+    sink: W,
+    rng: StdRng,
+    entry: SessionEntry,
+    handle: Arc<Handle>,
+    cursor: Option<MessageId>,
+    expires_at: Option<u64>,
+    queue: VecDeque<Outgoing>,
+    requests: VecDeque<ClientFrame>,
+    receipts: Receipts,
+    working: Option<BoxFuture<'static, Answered>>,
+    receipting: Option<BoxFuture<'static, (Vec<(ConversationId, Seq)>, Vec<ServerFrame>)>>,
+    reading: Option<BoxFuture<'static, Vec<(ConversationId, Answer<Range>)>>>,
+    upkeep: Option<BoxFuture<'static, Upkeep>>,
+    opened: bool,
+    registered: bool,
+    refresh_due: bool,
+    retry_at: Option<Instant>,
+    next_beat: Instant,
+    last_heard: Instant,
+    /// When the registry last had this session, by the wall clock.
+    last_registered_ms: u64,
+    last_activity: Instant,
+    /// Since when nothing was acked of a window that holds something.
+    unacked_since: Option<Instant>,
+    /// Since when the socket has taken nothing of what waits.
+    stuck_since: Option<Instant>,
+}
+
+async fn ready<T>(slot: &mut Option<BoxFuture<'static, T>>) -> T {
+    match slot {
+        Some(future) => {
+            let done = future.await;
+            *slot = None;
+            done
+        }
+        None => pending().await,
+    }
+}
+
+impl SessionHost {
+    /// The whole life of a connection. `seed` gives the session's id and its jitter.
+    pub async fn run(&self, mut source: impl FrameSource, mut sink: impl FrameSink, seed: u64) {
+        let mut rng = StdRng::seed_from_u64(seed);
+        match self.hello(&mut source).await {
+            None => {}
+            Some(Err(error)) => {
+                metrics::counter!("bluetick_errors_total", "code" => error.code.as_str()).increment(1);
+                let mut queue = VecDeque::new();
+                say_bye(&mut queue, &error, self.reconnect_after(&error, &mut rng));
+                flush(&mut sink, &mut queue).await;
+            }
+            Some(Ok((hello, identity))) => {
+                // Boxed, so that a connection that has not said hello stays small.
+                Box::pin(Session::open(self, source, sink, rng, hello, identity).live()).await;
+            }
+        }
+    }
+
+    fn reconnect_after(&self, why: &WireError, rng: &mut StdRng) -> u64 {
+        let spread = self.config.reconnect_spread.as_millis() as u64;
+        let least = why.retry_after_ms.unwrap_or(100);
+        least + rng.random_range(0..=spread.max(1))
+    }
+}
+
+fn say_bye(queue: &mut VecDeque<Outgoing>, why: &WireError, reconnect_after_ms: u64) {
+    let bye = Bye { code: why.code, reason: why.message.clone(), reconnect_after_ms };
+    queue.push_back(Outgoing::Text(ServerFrame::Bye(bye).to_text().into()));
+    queue.push_back(Outgoing::Close(why.code.close_code(), why.code.to_string()));
+}
+
+async fn flush(sink: &mut impl FrameSink, queue: &mut VecDeque<Outgoing>) {
+    let _ = timeout(FAREWELL, poll_fn(|cx| sink.poll_write(cx, queue))).await;
+}
+
+impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
+    fn open(host: &'a SessionHost, source: R, sink: W, mut rng: StdRng, hello: Hello, who: Identity) -> Self {
+        let session_id = SessionId(rng.random());
+        let now_ms = host.clock.now_ms();
+        let entry = SessionEntry {
+            user_id: who.user,
+            device: hello.device,
+            session_id,
+            gateway: host.gateway.name().to_owned(),
+            connected_at: now_ms,
+        };
+        let welcome = ServerFrame::Welcome(Welcome {
+            reference: hello.reference,
+            user_id: entry.user_id.clone(),
+            device: entry.device.clone(),
+            session_id,
+            server_time: now_ms,
+            heartbeat_secs: host.config.heartbeat.as_secs().max(1),
+            max_body_bytes: host.config.max_body_bytes,
+        });
+        let delivery = Delivery::new(entry.user_id.clone(), session_id, host.config.window);
+        let handle = Arc::new(Handle::new(delivery));
+        host.gateway.insert(session_id, handle.clone());
+        metrics::counter!("bluetick_sessions_opened_total").increment(1);
+        let now = Instant::now();
+        Session {
+            host,
+            source,
+            sink,
+            entry,
+            handle,
+            cursor: hello.cursor,
+            expires_at: who.expires_at,
+            queue: VecDeque::from([Outgoing::Text(welcome.to_text().into())]),
+            requests: VecDeque::new(),
+            receipts: Receipts::default(),
+            working: None,
+            receipting: None,
+            reading: None,
+            upkeep: None,
+            opened: false,
+            registered: false,
+            refresh_due: false,
+            retry_at: None,
+            // Spread, so that sessions which came together do not beat together.
+            next_beat: now + host.config.heartbeat.mul_f64(rng.random_range(0.5..1.0)),
+            last_heard: now,
+            last_registered_ms: now_ms,
+            last_activity: now,
+            unacked_since: None,
+            stuck_since: None,
+            rng,
+        }
+    }
+
+    async fn live(mut self) {
+        let end = self.turn_until_end().await;
+        self.finish(end).await;
+    }
+
+    /// Runs until the session must end. `None`: the client is gone, and nobody is left to say `bye` to.
+    async fn turn_until_end(&mut self) -> Option<WireError> {
+        loop {
+            if let Some(why) = self.gather() {
+                return Some(why);
+            }
+            let now = Instant::now();
+            if let Some(why) = self.check_time(now) {
+                return Some(why);
+            }
+            self.start_work(now);
+            let wake_at = self.next_deadline(now);
+            let accepts = self.requests.len() + self.receipts.len() < limits::REQUESTS_AHEAD_MAX;
+            tokio::select! {
+                biased;
+                answered = ready(&mut self.working) => {
+                    self.push_frames(answered.frames);
+                    if let Some(identity) = answered.identity {
+                        self.expires_at = identity.expires_at;
+                    }
+                    if answered.end.is_some() {
+                        return answered.end;
+                    }
+                }
+                (acked, frames) = ready(&mut self.receipting) => {
+                    self.push_frames(frames);
+                    self.handle.with(|state| {
+                        for (id, seq) in acked {
+                            state.delivery.acked(&id, seq);
+                        }
+                    });
+                    self.unacked_since = None;
+                }
+                reads = ready(&mut self.reading) => self.take_reads(reads),
+                done = ready(&mut self.upkeep) => {
+                    if let Some(why) = self.take_upkeep(done) {
+                        return Some(why);
+                    }
+                }
+                written = poll_fn(|cx| self.sink.poll_write(cx, &mut self.queue)), if !self.queue.is_empty() => {
+                    self.stuck_since = None;
+                    if written.is_err() {
+                        return None;
+                    }
+                }
+                incoming = self.source.next(), if accepts => {
+                    self.last_heard = Instant::now();
+                    match incoming {
+                        Incoming::Text(text) => {
+                            if let Some(why) = self.take_frame(&text) {
+                                return Some(why);
+                            }
+                        }
+                        Incoming::Alive => {}
+                        Incoming::Binary => return Some(not_text()),
+                        Incoming::TooLarge => return Some(too_large()),
+                        Incoming::Closed => return None,
+                    }
+                }
+                () = self.handle.woken() => {}
+                () = sleep_until(wake_at) => {}
+            }
+        }
+    }
+
+    /// Takes what others left for this session, and what may go out, to the socket's queue.
+    fn gather(&mut self) -> Option<WireError> {
+        let room = OUT_MAX.saturating_sub(self.queue.len());
+        let (frames, out, close, unacked) = self.handle.with(|state| {
+            state.delivery.pump(room);
+            let out = std::mem::take(&mut state.delivery.out);
+            let mut frames = Vec::new();
+            if room > 0 {
+                frames.extend(std::mem::take(&mut state.ticks).into_values().map(ServerFrame::Ticks));
+                frames.extend(std::mem::take(&mut state.typing).into_iter().map(ServerFrame::Typing));
+                frames.extend(std::mem::take(&mut state.presence).into_values().map(ServerFrame::Presence));
+            }
+            (frames, out, state.close.take(), state.delivery.unacked())
+        });
+        if !out.is_empty() {
+            self.last_activity = Instant::now();
+        }
+        for out in out {
+            let text = match out {
+                Out::Message(message) => {
+                    metrics::counter!("bluetick_deliveries_total").increment(1);
+                    message_text(&message)
+                }
+                Out::CaughtUp(caught_up) => ServerFrame::CaughtUp(caught_up).to_text().into(),
+            };
+            self.queue.push_back(Outgoing::Text(text));
+        }
+        self.push_frames(frames);
+        match unacked {
+            0 => self.unacked_since = None,
+            _ => {
+                self.unacked_since.get_or_insert_with(Instant::now);
+            }
+        }
+        close
+    }
+
+    fn push_frames(&mut self, frames: Vec<ServerFrame>) {
+        self.queue.extend(frames.into_iter().map(|frame| Outgoing::Text(frame.to_text().into())));
+    }
+
+    fn take_frame(&mut self, text: &str) -> Option<WireError> {
+        match decode(text) {
+            Ok(frame @ (ClientFrame::Ack(_) | ClientFrame::Read(_))) => self.receipts.add(frame),
+            Ok(frame) => self.requests.push_back(frame),
+            Err(e) if e.is_fatal() => return Some(e.error),
+            Err(e) => self.push_frames(vec![error_frame(e.reference, e.error)]),
+        }
+        None
+    }
+
+    /// Starts what can be started: each slot works on one thing at a time.
+    fn start_work(&mut self, now: Instant) {
+        if self.working.is_none() && self.queue.len() < OUT_MAX
+            && let Some(frame) = self.requests.pop_front()
+        {
+            self.working = Some(match frame {
+                ClientFrame::Send(first) => {
+                    let mut sends = vec![first];
+                    while let Some(ClientFrame::Send(_)) = self.requests.front() {
+                        if let Some(ClientFrame::Send(send)) = self.requests.pop_front() {
+                            sends.push(send);
+                        }
+                    }
+                    self.host.send_batch(&self.entry, sends)
+                }
+                other => self.host.request(&self.entry, other),
+            });
+        }
+        if self.receipting.is_none() && !self.receipts.is_empty() {
+            self.receipting = Some(self.receipts.flush(self.host.app.clone(), &self.entry));
+        }
+        let may_retry = self.retry_at.is_none_or(|at| at <= now);
+        if self.reading.is_none() && may_retry {
+            self.start_reads();
+        }
+        if self.upkeep.is_none() && may_retry {
+            self.start_upkeep();
+        }
+    }
+
+    fn start_reads(&mut self) {
+        let reads = self.handle.with(|state| state.delivery.reads());
+        if reads.is_empty() {
+            return;
+        }
+        let (app, user) = (self.host.app.clone(), self.entry.user_id.clone());
+        self.reading = Some(Box::pin(async move {
+            let one = |read: super::delivery::Read| {
+                let id = read.conversation_id.clone();
+                let request = RangeRequest {
+                    user: user.clone(),
+                    conversation_id: read.conversation_id,
+                    from: read.from,
+                    max_messages: read.max_messages,
+                };
+                let app = app.clone();
+                async move { (id, app.read_range(request).await) }
+            };
+            join_all(reads.into_iter().map(one)).await
+        }));
+    }
+
+    fn take_reads(&mut self, reads: Vec<(ConversationId, Answer<Range>)>) {
+        let mut wait = false;
+        self.handle.with(|state| {
+            for (id, range) in reads {
+                if let Err(e) = &range {
+                    tracing::warn!(error = %e, "a read for delivery failed; trying again");
+                }
+                wait |= !state.delivery.read_done(&id, range.ok());
+            }
+        });
+        self.retry_at = wait.then(|| Instant::now() + RETRY);
+    }
+
+    fn start_upkeep(&mut self) {
+        if !self.opened {
+            self.upkeep = Some(self.register_and_plan(self.cursor, true));
+            return;
+        }
+        if self.refresh_due {
+            self.refresh_due = false;
+            self.upkeep = Some(match self.registered {
+                true => self.refresh(),
+                false => self.register_and_plan(Some(MessageId::at(self.last_registered_ms)), false),
+            });
+            return;
+        }
+        let (rows, settles) = self.handle.with(|state| {
+            let rows: Vec<_> = std::iter::from_fn(|| state.delivery.row_to_look_up()).take(64).collect();
+            let settles: Vec<_> = match rows.is_empty() {
+                true => std::iter::from_fn(|| state.delivery.to_settle()).take(64).collect(),
+                false => Vec::new(),
+            };
+            (rows, settles)
+        });
+        let (app, user) = (self.host.app.clone(), self.entry.user_id.clone());
+        if !rows.is_empty() {
+            self.upkeep = Some(Box::pin(async move {
+                let one = |id: ConversationId| {
+                    let (app, user) = (app.clone(), user.clone());
+                    async move { (id.clone(), app.pending_row(user, id).await) }
+                };
+                Upkeep::Rows(join_all(rows.into_iter().map(one)).await)
+            }));
+        } else if !settles.is_empty() {
+            self.upkeep = Some(Box::pin(async move {
+                let one = |(id, row): (ConversationId, Seq)| {
+                    let (app, user) = (app.clone(), user.clone());
+                    let request = SettleRequest { user, conversation_id: id.clone(), row };
+                    async move { (id, app.settle(request).await) }
+                };
+                Upkeep::Settled(join_all(settles.into_iter().map(one)).await)
+            }));
+        }
+    }
+
+    /// Registers *before* it reads what is pending (R1): the other way round loses what arrives between.
+    fn register_and_plan(&self, cursor: Option<MessageId>, first: bool) -> BoxFuture<'static, Upkeep> {
+        let (app, registry, entry) = (self.host.app.clone(), self.host.registry.clone(), self.entry.clone());
+        let (ttl, max_sessions) = (self.host.config.ttl, self.host.config.max_sessions);
+        let rules = self.host.rules.clone();
+        Box::pin(async move {
+            let request = PlanRequest { user: entry.user_id.clone(), cursor };
+            let early = match rule!(rules, R1) {
+                true => None,
+                false => Some(app.plan(request.clone()).await),
+            };
+            let registered = match registry.register(&entry, ttl, max_sessions).await {
+                Ok(displaced) => {
+                    let (same, others): (Vec<_>, Vec<_>) =
+                        displaced.into_iter().partition(|old| old.device == entry.device);
+                    let replaced = WireError::new(ErrorCode::Replaced, "this device connected again");
+                    app.end_sessions(same, replaced).await;
+                    let many = WireError::new(ErrorCode::TooManySessions, "this user has too many sessions");
+                    app.end_sessions(others, many).await;
+                    true
+                }
+                Err(e) => {
+                    tracing::warn!(error = %e, "the session could not be registered; trying again");
+                    false
+                }
+            };
+            let plan = match early {
+                Some(plan) => plan,
+                None => app.plan(request).await,
+            };
+            if registered && first {
+                let _ = app.presence_changed(entry.user_id, true).await;
+            }
+            Upkeep::Opened { registered, plan, first }
+        })
+    }
+
+    fn refresh(&self) -> BoxFuture<'static, Upkeep> {
+        let (registry, entry, ttl) = (self.host.registry.clone(), self.entry.clone(), self.host.config.ttl);
+        Box::pin(async move {
+            let refreshed = registry.refresh(&[(entry.user_id.clone(), entry.session_id)], ttl).await;
+            Upkeep::Refreshed(match refreshed.map(|alive| alive.first().copied()) {
+                Ok(Some(true)) => Refresh::Alive,
+                Ok(_) => match registry.lookup(&entry.user_id).await {
+                    Ok(sessions) if sessions.iter().any(|s| s.device == entry.device) => Refresh::Replaced,
+                    Ok(_) => Refresh::Gone,
+                    Err(_) => Refresh::Unknown,
+                },
+                Err(_) => Refresh::Unknown,
+            })
+        })
+    }
+
+    fn take_upkeep(&mut self, done: Upkeep) -> Option<WireError> {
+        let mut failed = false;
+        match done {
+            Upkeep::Opened { registered, plan, first } => {
+                self.registered = registered;
+                if registered {
+                    self.last_registered_ms = self.host.clock.now_ms();
+                }
+                match plan {
+                    Ok(plan) => {
+                        self.opened = true;
+                        if first && let Some(reason) = plan.reset.clone() {
+                            self.push_frames(vec![ServerFrame::Reset(Reset { reason })]);
+                        }
+                        metrics::histogram!("bluetick_drain_conversations").record(plan.lanes.len() as f64);
+                        self.handle.with(|state| state.delivery.plan(plan, first));
+                    }
+                    Err(e) => {
+                        tracing::warn!(error = %e, "what is pending could not be read; trying again");
+                        failed = true;
+                        // A later registration drains anew, whatever this one missed.
+                        self.registered &= first;
+                        self.refresh_due |= !first;
+                    }
+                }
+            }
+            Upkeep::Refreshed(Refresh::Alive) => self.last_registered_ms = self.host.clock.now_ms(),
+            Upkeep::Refreshed(Refresh::Gone) => {
+                if rule!(self.host.rules, R12) {
+                    metrics::counter!("bluetick_reregistrations_total").increment(1);
+                    self.registered = false;
+                    self.refresh_due = true;
+                }
+            }
+            Upkeep::Refreshed(Refresh::Replaced) => {
+                return Some(WireError::new(ErrorCode::Replaced, "this device connected again"));
+            }
+            Upkeep::Refreshed(Refresh::Unknown) => {}
+            Upkeep::Settled(settled) => self.handle.with(|state| {
+                for (id, outcome) in settled {
+                    failed |= outcome.is_err();
+                    state.delivery.settled(&id, outcome.ok().map(|s| (s.row, s.last_seq)));
+                }
+            }),
+            Upkeep::Rows(rows) => self.handle.with(|state| {
+                for (id, row) in rows {
+                    match row {
+                        Ok(row) => state.delivery.row_found(&id, row),
+                        Err(_) => {
+                            failed = true;
+                            state.delivery.wake(id);
+                        }
+                    }
+                }
+            }),
+        }
+        if failed {
+            self.retry_at = Some(Instant::now() + RETRY);
+        }
+        None
+    }
+
+    /// Heartbeat, dead peers, slow readers, tokens.
+    fn check_time(&mut self, now: Instant) -> Option<WireError> {
+        let config = &self.host.config;
+        if now >= self.next_beat {
+            self.next_beat = now + config.heartbeat;
+            self.queue.push_back(Outgoing::Ping);
+            self.refresh_due = true;
+            if now.duration_since(self.last_activity) > config.overlap {
+                let quiet = self.host.clock.now_ms().saturating_sub(config.overlap.as_millis() as u64);
+                self.handle.with(|state| state.delivery.forget_idle(MessageId::at(quiet)));
+            }
+        }
+        if !self.queue.is_empty() {
+            self.stuck_since.get_or_insert(now);
+        }
+        let since = |at: Option<Instant>| at.map_or(Duration::ZERO, |at| now.duration_since(at));
+        let (code, why) = if now.duration_since(self.last_heard) > config.heartbeat * 2 + config.heartbeat / 2 {
+            (ErrorCode::HeartbeatTimeout, "nothing was heard of this client")
+        } else if since(self.unacked_since) >= config.ack_timeout {
+            (ErrorCode::SlowReader, "messages were delivered and not acked in time")
+        } else if since(self.stuck_since) >= config.write_timeout {
+            (ErrorCode::SlowReader, "the socket takes nothing")
+        } else if self.expires_at.is_some_and(|at| at <= self.host.clock.now_ms()) {
+            (ErrorCode::TokenExpired, "the token has expired; send auth with a fresh one in time")
+        } else {
+            return None;
+        };
+        Some(WireError::new(code, why))
+    }
+
+    fn next_deadline(&self, now: Instant) -> Instant {
+        let config = &self.host.config;
+        let expiry = self.expires_at.map(|at| {
+            let ms = at.saturating_sub(self.host.clock.now_ms());
+            now + Duration::from_millis(ms.max(1))
+        });
+        let deadlines = [
+            Some(self.next_beat),
+            expiry,
+            self.unacked_since.map(|at| at + config.ack_timeout),
+            self.stuck_since.map(|at| at + config.write_timeout),
+            self.retry_at.filter(|&at| at > now),
+        ];
+        deadlines.into_iter().flatten().min().unwrap_or(self.next_beat)
+    }
+
+    /// The end: refuse hand-overs first, pay the debts, then say `bye` (R5).
+    async fn finish(mut self, end: Option<WireError>) {
+        let host = self.host;
+        // What was begun is brought to its end, so that a send which was stored is also answered.
+        if let Some(working) = self.working.take() {
+            within(FAREWELL * 2, working).await.into_iter().for_each(|done| self.push_frames(done.frames));
+        }
+        if let Some(receipting) = self.receipting.take()
+            && let Some((acked, frames)) = within(FAREWELL, receipting).await
+        {
+            self.push_frames(frames);
+            self.handle.with(|state| acked.iter().for_each(|(id, seq)| state.delivery.acked(id, *seq)));
+        }
+        let debts = self.handle.with(|state| {
+            state.open = false;
+            state.delivery.debts()
+        });
+        let user = self.entry.user_id.clone();
+        let left = host.registry.unregister(&user, self.entry.session_id).await;
+        self.pay(debts).await;
+        if matches!(left, Ok(true)) && self.opened {
+            let _ = timeout(FAREWELL, host.app.presence_changed(user, false)).await;
+        }
+        if let Some(why) = end {
+            metrics::counter!("bluetick_sessions_ended_total", "code" => why.code.as_str()).increment(1);
+            let after = host.reconnect_after(&why, &mut self.rng);
+            say_bye(&mut self.queue, &why, after);
+            flush(&mut self.sink, &mut self.queue).await;
+        } else {
+            metrics::counter!("bluetick_sessions_ended_total", "code" => "gone").increment(1);
+        }
+        host.gateway.remove(self.entry.session_id);
+    }
+
+    async fn pay(&mut self, debts: Vec<crate::Debt>) {
+        if debts.is_empty() {
+            return;
+        }
+        let request = DebtsRequest { user: self.entry.user_id.clone(), debts };
+        for attempt in 0..5u32 {
+            match self.host.app.pay_debts(request.clone()).await {
+                Ok(()) => return,
+                Err(e) => {
+                    tracing::warn!(error = %e, attempt, "a closing session could not write what it owes");
+                    let jitter = self.rng.random_range(0..50);
+                    sleep(Duration::from_millis(50 * 2u64.pow(attempt) + jitter)).await;
+                }
+            }
+        }
+    }
+}
+
+async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+    timeout(limit, work).await.ok()
+}

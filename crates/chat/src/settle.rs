@@ -1,0 +1,51 @@
+//! The end of a pending row: removed when all that was drained for it is acked (R4), or moved by a session that
+//! closes before (R5).
+
+use crate::{Answer, DebtsRequest, Node, SettleRequest, Settled, rules::rule, wire};
+
+impl Node {
+    pub(crate) async fn settle_row(&self, request: SettleRequest) -> Answer<Settled> {
+        let SettleRequest { user, conversation_id: id, row } = request;
+        let removed = self.store.pending.settle(&user, &id, row, None).await.map_err(wire)?;
+        if removed {
+            metrics::counter!("bluetick_pending_rows_deleted_total").increment(1);
+        }
+        let row = match removed {
+            true => None,
+            false => self.store.pending.pending_row(&user, &id).await.map_err(wire)?,
+        };
+        // Read after the removal: a sender who found the row wrote nothing, and relies on this.
+        let last_seq = match rule!(self.rules, R4) {
+            true => self.store.messages.last_seq(&id).await.map_err(wire)?,
+            false => 0,
+        };
+        Ok(Settled { row, last_seq })
+    }
+
+    pub(crate) async fn take_debts(&self, request: DebtsRequest) -> Answer<()> {
+        if !rule!(self.rules, R5) {
+            return Ok(());
+        }
+        for debt in request.debts {
+            let id = &debt.conversation_id;
+            let moved = match debt.row {
+                // A row before the debt covers it; move it up to what is really missing.
+                Some(row) if row <= debt.first_unacked => {
+                    self.store.pending.settle(&request.user, id, row, Some(debt.first_unacked)).await.map_err(wire)?
+                }
+                _ => false,
+            };
+            match moved {
+                true => self.wake(&request.user, id).await,
+                false => self.note_and_wake(&request.user, id, debt.first_unacked).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn wake(&self, user: &bluetick_protocol::UserId, id: &bluetick_protocol::ConversationId) {
+        for session in self.sessions_of(user).await {
+            self.hand_over(&session, crate::Event::Wake { conversation_id: id.clone() }).await;
+        }
+    }
+}

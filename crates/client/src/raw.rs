@@ -1,0 +1,171 @@
+//! One connection, one frame at a time, with nothing done behind the caller's back except answering pings.
+
+use std::time::Duration;
+
+use bluetick_protocol::{ClientFrame, DeviceId, Hello, MessageId, ServerFrame, Welcome};
+use futures_util::{SinkExt, StreamExt};
+use tokio::time::{Instant, timeout_at};
+use tokio_tungstenite::{
+    MaybeTlsStream,
+    tungstenite::{self, Message},
+};
+
+use crate::{DecodeError, codec::decode, transport};
+
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[derive(Debug, thiserror::Error)]
+pub enum RawError {
+    #[error("no frame came in time")]
+    Timeout,
+    /// The server closed, with its close code if it gave one.
+    #[error("the connection is closed ({code:?} {reason})")]
+    Closed { code: Option<u16>, reason: String },
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    #[error("expected {expected}, got {got:?}")]
+    Unexpected {
+        expected: &'static str,
+        got: Box<ServerFrame>,
+    },
+    #[error(transparent)]
+    Socket(Box<tungstenite::Error>),
+}
+
+impl From<tungstenite::Error> for RawError {
+    fn from(e: tungstenite::Error) -> Self {
+        match e {
+            tungstenite::Error::ConnectionClosed | tungstenite::Error::AlreadyClosed => RawError::Closed {
+                code: None,
+                reason: String::new(),
+            },
+            other => RawError::Socket(Box::new(other)),
+        }
+    }
+}
+
+/// A WebSocket to a Bluetick server for tests and load generators: it sends what it is told, wrong frames included.
+pub struct RawConnection {
+    socket: transport::Socket,
+}
+
+impl RawConnection {
+    pub async fn connect(url: &str) -> Result<Self, RawError> {
+        Self::connect_with(url, &[]).await
+    }
+
+    /// Connects with further headers of the upgrade, such as an `Origin`.
+    pub async fn connect_with(url: &str, headers: &[(&str, &str)]) -> Result<Self, RawError> {
+        Ok(RawConnection {
+            socket: transport::open(url, headers, None).await?,
+        })
+    }
+
+    /// Says hello and waits for the welcome.
+    pub async fn hello(
+        &mut self,
+        token: &str,
+        device: &DeviceId,
+        cursor: Option<MessageId>,
+    ) -> Result<Welcome, RawError> {
+        let hello = Hello {
+            reference: None,
+            token: token.to_owned(),
+            device: device.clone(),
+            cursor,
+        };
+        self.send_frame(&ClientFrame::Hello(hello)).await?;
+        match self.next_frame(HELLO_TIMEOUT).await? {
+            ServerFrame::Welcome(welcome) => Ok(welcome),
+            got => Err(RawError::Unexpected {
+                expected: "a welcome",
+                got: Box::new(got),
+            }),
+        }
+    }
+
+    pub async fn send_frame(&mut self, frame: &ClientFrame) -> Result<(), RawError> {
+        self.send_text(frame.to_text()).await
+    }
+
+    pub async fn send_text(&mut self, text: impl Into<String>) -> Result<(), RawError> {
+        Ok(self.socket.send(Message::text(text.into())).await?)
+    }
+
+    pub async fn send_binary(&mut self, bytes: Vec<u8>) -> Result<(), RawError> {
+        Ok(self.socket.send(Message::binary(bytes)).await?)
+    }
+
+    /// Puts a frame into the buffer only; [`flush`](Self::flush) writes all that was put there.
+    pub async fn feed_frame(&mut self, frame: &ClientFrame) -> Result<(), RawError> {
+        Ok(self.socket.feed(Message::text(frame.to_text())).await?)
+    }
+
+    pub async fn flush(&mut self) -> Result<(), RawError> {
+        Ok(self.socket.flush().await?)
+    }
+
+    /// The next frame of the server's; pings are answered on the way.
+    pub async fn next_frame(&mut self, within: Duration) -> Result<ServerFrame, RawError> {
+        Ok(decode(&self.next_text(within).await?)?)
+    }
+
+    /// The next frame as it came. Cancelling this loses nothing.
+    pub async fn next_text(&mut self, within: Duration) -> Result<String, RawError> {
+        let deadline = Instant::now() + within;
+        loop {
+            let next = timeout_at(deadline, self.socket.next())
+                .await
+                .map_err(|_| RawError::Timeout)?;
+            match next {
+                None => {
+                    return Err(RawError::Closed {
+                        code: None,
+                        reason: String::new(),
+                    });
+                }
+                Some(Err(e)) => return Err(e.into()),
+                Some(Ok(Message::Text(text))) => return Ok(text.as_str().to_owned()),
+                Some(Ok(Message::Close(frame))) => {
+                    let (code, reason) = match frame {
+                        Some(frame) => (Some(frame.code.into()), frame.reason.as_str().to_owned()),
+                        None => (None, String::new()),
+                    };
+                    return Err(RawError::Closed { code, reason });
+                }
+                Some(Ok(_)) => {}
+            }
+        }
+    }
+
+    /// Reads on until a frame fits, dropping the others.
+    pub async fn next_where<T>(
+        &mut self,
+        within: Duration,
+        mut pick: impl FnMut(ServerFrame) -> Option<T>,
+    ) -> Result<T, RawError> {
+        let deadline = Instant::now() + within;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if let Some(picked) = pick(self.next_frame(left).await?) {
+                return Ok(picked);
+            }
+        }
+    }
+
+    /// Closes as a client should: with a close frame, and waiting a moment for the server's.
+    pub async fn close(mut self) {
+        let goodbye = async {
+            let _ = self.socket.close(None).await;
+            while let Some(Ok(_)) = self.socket.next().await {}
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(2), goodbye).await;
+    }
+
+    /// Drops the connection as a crash would: no close frame, and a reset instead of a shutdown where TCP allows.
+    pub fn abort(self) {
+        if let MaybeTlsStream::Plain(tcp) = self.socket.get_ref() {
+            let _ = tcp.set_zero_linger();
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What a device remembers across restarts.
+
+use std::collections::BTreeMap;
+
+use bluetick_protocol::{Boundaries, ConversationId, MessageId, Send, Seq, UserId};
+use serde::{Deserialize, Serialize};
+
+use crate::Seen;
+
+/// The part of the client's state that outlives the process; store it as JSON.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Saved {
+    /// Whose state this is; it is of no use to another user.
+    pub user: Option<UserId>,
+    /// The message_id up to which the device holds everything.
+    pub cursor: Option<MessageId>,
+    /// What the server has not confirmed yet, in order.
+    pub outbox: Vec<Send>,
+    pub conversations: BTreeMap<ConversationId, SavedConversation>,
+}
+
+/// What is remembered of one conversation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SavedConversation {
+    /// Absent while the device knows of the conversation only from ticks.
+    pub seen: Option<Seen>,
+    /// How far the user has read; the server may not know yet.
+    pub read: Seq,
+    /// The user's own boundaries as the server knows them.
+    pub own: Boundaries,
+    /// The other member's boundaries: these make the ticks.
+    pub peer: Boundaries,
+    /// The newest message of the user's own: while it is not blue, its tick is worth asking for.
+    pub last_own: Option<(Seq, MessageId)>,
+}

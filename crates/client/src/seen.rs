@@ -1,0 +1,147 @@
+//! Which seqs of one conversation this device has: a few ranges, however long the conversation.
+
+use bluetick_protocol::Seq;
+use serde::{Deserialize, Serialize};
+
+/// Beyond this many ranges the lowest is forgotten. That can only make an ancient message appear twice; it never
+/// hides one.
+const RANGES_MAX: usize = 256;
+
+/// What was received, and up to where nothing more is expected.
+///
+/// The two differ: a new device expects nothing below the first message it hears of, yet has not received what
+/// lies there; and a void seq is settled without ever arriving. Only what was received counts as a duplicate.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Up to here every seq is received, void, or history that this device never had to receive.
+    settled: Seq,
+    /// Received seqs as inclusive ranges, ascending and never touching.
+    ranges: Vec<(Seq, Seq)>,
+}
+
+impl Seen {
+    /// Of a conversation in which nothing up to `settled` is expected any more.
+    pub fn from(settled: Seq) -> Self {
+        Seen {
+            settled,
+            ranges: Vec::new(),
+        }
+    }
+
+    pub fn settled(&self) -> Seq {
+        self.settled
+    }
+
+    pub fn contains(&self, seq: Seq) -> bool {
+        let at = self.ranges.partition_point(|&(_, end)| end < seq);
+        self.ranges.get(at).is_some_and(|&(start, _)| start <= seq)
+    }
+
+    /// Notes a received seq; false if it was there already.
+    pub fn insert(&mut self, seq: Seq) -> bool {
+        let at = self.ranges.partition_point(|&(_, end)| end < seq);
+        if self.ranges.get(at).is_some_and(|&(start, _)| start <= seq) {
+            return false;
+        }
+        let joins_left = at > 0 && self.ranges[at - 1].1.checked_add(1) == Some(seq);
+        let joins_right = self
+            .ranges
+            .get(at)
+            .is_some_and(|&(start, _)| seq.checked_add(1) == Some(start));
+        match (joins_left, joins_right) {
+            (true, true) => {
+                self.ranges[at - 1].1 = self.ranges[at].1;
+                self.ranges.remove(at);
+            }
+            (true, false) => self.ranges[at - 1].1 = seq,
+            (false, true) => self.ranges[at].0 = seq,
+            (false, false) => self.ranges.insert(at, (seq, seq)),
+        }
+        if self.ranges.len() > RANGES_MAX {
+            let (_, end) = self.ranges.remove(0);
+            self.settled = self.settled.max(end);
+        }
+        self.settle(0);
+        true
+    }
+
+    /// Nothing up to `seq` is expected any more.
+    pub fn settle(&mut self, seq: Seq) {
+        self.settled = self.settled.max(seq);
+        let next = self.settled.saturating_add(1);
+        let at = self.ranges.partition_point(|&(_, end)| end < next);
+        if let Some(&(start, end)) = self.ranges.get(at)
+            && start <= next
+        {
+            self.settled = end;
+        }
+    }
+
+    /// Whether something expected before `seq` has not come: what is settled always reaches as far as it can.
+    pub fn lacks_before(&self, seq: Seq) -> bool {
+        seq > self.settled.saturating_add(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conversation_in_order_stays_one_range() {
+        let mut seen = Seen::from(40);
+        for seq in 41..10_000 {
+            assert!(!seen.lacks_before(seq));
+            assert!(seen.insert(seq));
+            assert!(!seen.insert(seq));
+        }
+        assert_eq!(seen.settled(), 9_999);
+        assert_eq!(seen.ranges, [(41, 9_999)]);
+    }
+
+    #[test]
+    fn a_hole_holds_back_what_is_settled_until_it_closes() {
+        let mut seen = Seen::from(0);
+        assert!(seen.insert(1));
+        assert!(seen.insert(4));
+        assert_eq!(seen.settled(), 1);
+        assert!(seen.lacks_before(6));
+        assert!(seen.insert(3));
+        assert!(seen.insert(2));
+        assert_eq!(seen.settled(), 4);
+        assert!(!seen.lacks_before(5));
+        assert_eq!(seen.ranges, [(1, 4)]);
+    }
+
+    #[test]
+    fn what_is_settled_without_being_received_is_still_new_when_it_comes() {
+        let mut seen = Seen::from(50);
+        assert!(seen.insert(51));
+        assert!(seen.insert(49));
+        assert!(!seen.insert(49));
+        assert_eq!(seen.settled(), 51);
+        seen.settle(60);
+        assert!(seen.insert(55));
+        assert_eq!(seen.settled(), 60);
+    }
+
+    #[test]
+    fn many_holes_stay_small() {
+        let mut seen = Seen::from(0);
+        for seq in (1..20_000).step_by(2) {
+            seen.insert(seq);
+        }
+        assert_eq!(seen.ranges.len(), RANGES_MAX);
+        assert!(!seen.insert(19_999));
+    }
+
+    #[test]
+    fn the_ends_of_the_number_line_do_not_overflow() {
+        let mut seen = Seen::from(Seq::MAX - 1);
+        assert!(seen.insert(Seq::MAX));
+        assert!(!seen.insert(Seq::MAX));
+        assert!(!seen.lacks_before(Seq::MAX));
+        seen.settle(Seq::MAX);
+        assert!(seen.insert(0));
+    }
+}

@@ -1,0 +1,280 @@
+//! What each frame of the server's does to the state.
+
+use bluetick_protocol::{
+    Boundaries, CaughtUp, ClientFrame, ClientMsgId, ConversationId, ErrorCode, ErrorFrame, InConversation,
+    InboxPage, MessageFrame, Ref, Sent, ServerFrame, StatusAnswer, Ticks, UserId, Welcome, WireError,
+};
+
+use super::{Asked, ClientState, Link, TICKS_ASKED_MAX, outbox::Verdict};
+use crate::{Answer, Event, RequestId};
+
+impl ClientState {
+    /// Takes one frame of the server's.
+    pub fn frame(&mut self, frame: ServerFrame) {
+        match frame {
+            ServerFrame::Welcome(welcome) => self.on_welcome(welcome),
+            ServerFrame::Sent(sent) => self.on_sent(sent),
+            ServerFrame::Message(message) => self.on_message(message),
+            ServerFrame::CaughtUp(caught_up) => self.on_caught_up(caught_up),
+            ServerFrame::Reset(reset) => {
+                self.resetting = true;
+                self.events.push_back(Event::Reset { reason: reset.reason });
+            }
+            ServerFrame::Ticks(ticks) => self.on_ticks(ticks),
+            ServerFrame::Typing(typing) => self.events.push_back(Event::Typing(typing)),
+            ServerFrame::Presence(presence) => self.events.push_back(Event::Presence(presence)),
+            ServerFrame::Inbox(page) => {
+                self.learn_from_inbox(&page);
+                self.on_answer(page.reference.clone(), Ok(Answer::Inbox(page)));
+            }
+            ServerFrame::History(page) => self.on_answer(page.reference.clone(), Ok(Answer::History(page))),
+            ServerFrame::Status(status) => {
+                self.learn_from_status(&status);
+                self.on_answer(status.reference.clone(), Ok(Answer::Status(status)));
+            }
+            ServerFrame::Done(done) => self.on_done(&done.reference),
+            ServerFrame::Error(error) => self.on_error(error),
+            ServerFrame::Bye(bye) => {
+                if bye.code == ErrorCode::FrameTooLarge {
+                    self.blame_longest_send(&bye.reason);
+                }
+                self.bye = Some(bye);
+            }
+            ServerFrame::Pong(_) => {}
+        }
+    }
+
+    fn on_welcome(&mut self, welcome: Welcome) {
+        if self.user.as_ref().is_some_and(|user| *user != welcome.user_id) {
+            self.start_over_as_another();
+        }
+        self.user = Some(welcome.user_id.clone());
+        self.link = Link::Up { caught_up: false };
+        self.max_body_bytes = welcome.max_body_bytes;
+        let event = Event::Connected {
+            user_id: welcome.user_id,
+            server_time: welcome.server_time,
+        };
+        self.events.push_back(event);
+        for asked in self.asked.values() {
+            if let Asked::ByApplication(frame) = asked {
+                self.frames.push_back(frame.clone());
+            }
+        }
+        if !self.watched.is_empty() {
+            self.write_watch();
+        }
+        self.owe_reads();
+    }
+
+    /// The token is of another user than the saved state: nothing of the one may reach the other.
+    fn start_over_as_another(&mut self) {
+        self.cursor = None;
+        self.conversations.clear();
+        self.resetting = true;
+        let error = WireError::new(ErrorCode::Unauthorized, "this device now belongs to another user");
+        for send in self.outbox.drain() {
+            let event = Event::SendFailed {
+                client_msg_id: send.client_msg_id,
+                error: error.clone(),
+            };
+            self.events.push_back(event);
+        }
+        self.events.push_back(Event::Reset {
+            reason: error.message,
+        });
+    }
+
+    // ---- messages ----
+
+    fn on_message(&mut self, message: MessageFrame) {
+        let before = message.seq.saturating_sub(1);
+        let resetting = self.resetting;
+        let seen = self.conversation(&message.conversation_id).seen_since(before);
+        if resetting {
+            seen.settle(before);
+        }
+        if seen.lacks_before(message.seq) {
+            return self.hold_behind_gap(message);
+        }
+        let id = message.conversation_id.clone();
+        self.take(message);
+        self.release_held(&id);
+    }
+
+    /// Takes a message that nothing is missing before.
+    pub(super) fn take(&mut self, message: MessageFrame) {
+        let own = self.user.as_ref() == Some(&message.sender);
+        let fresh = self.conversation(&message.conversation_id).take(&message, own);
+        if !own {
+            self.owing.insert(message.conversation_id.clone());
+        }
+        // One's own message in the outbox is told as `Sent` when the server confirms it, not as a message.
+        if fresh && !(own && self.outbox.contains(&message.client_msg_id)) {
+            self.events.push_back(Event::Message(message));
+        }
+    }
+
+    fn on_sent(&mut self, sent: Sent) {
+        let conversation = self.conversation(&sent.conversation_id);
+        conversation
+            .seen_since(sent.seq.saturating_sub(1))
+            .insert(sent.seq);
+        conversation.note_own(sent.seq, sent.message_id);
+        self.release_held(&sent.conversation_id);
+        if self.outbox.remove(&sent.client_msg_id).is_some() {
+            self.events.push_back(Event::Sent(sent));
+        }
+    }
+
+    fn on_caught_up(&mut self, caught_up: CaughtUp) {
+        self.link = Link::Up { caught_up: true };
+        for head in caught_up.heads {
+            let resetting = self.resetting;
+            let seen = self.conversation(&head.conversation_id).seen_since(head.last_seq);
+            if resetting {
+                seen.settle(head.last_seq);
+            }
+            if seen.settled() < head.last_seq {
+                self.repair_up_to(head.conversation_id, head.last_seq);
+            }
+        }
+        self.resetting = false;
+        self.move_cursor(caught_up.cursor);
+        self.ask_for_ticks();
+        self.events.push_back(Event::CaughtUp);
+    }
+
+    // ---- receipts ----
+
+    /// Receipts are state: who was away while they changed asks for them.
+    fn ask_for_ticks(&mut self) {
+        let mut unfinished: Vec<_> = self
+            .conversations
+            .iter()
+            .filter_map(|(id, conversation)| Some((conversation.unfinished_tick()?, id.clone())))
+            .collect();
+        unfinished.sort_unstable_by(|a, b| b.cmp(a));
+        for (_, conversation_id) in unfinished.into_iter().take(TICKS_ASKED_MAX) {
+            let number = self.next_ref();
+            self.asked.insert(number, Asked::Ticks);
+            let query = InConversation {
+                reference: Some(Ref::Number(number)),
+                conversation_id,
+            };
+            self.frames.push_back(ClientFrame::Status(query));
+        }
+    }
+
+    fn on_ticks(&mut self, ticks: Ticks) {
+        let boundaries = Boundaries {
+            last_delivered_seq: ticks.last_delivered_seq,
+            last_read_seq: ticks.last_read_seq,
+        };
+        if self.user.as_ref() == Some(&ticks.user_id) {
+            self.merge_own(&ticks.conversation_id, &boundaries);
+        } else {
+            self.merge_peer(&ticks.conversation_id, &boundaries);
+        }
+    }
+
+    fn learn_from_status(&mut self, status: &StatusAnswer) {
+        self.merge_own(&status.conversation_id, &status.own);
+        self.merge_peer(&status.conversation_id, &status.peer);
+    }
+
+    fn learn_from_inbox(&mut self, page: &InboxPage) {
+        for entry in &page.conversations {
+            self.merge_peer(&entry.conversation_id, &entry.peer_status);
+        }
+    }
+
+    fn merge_own(&mut self, id: &ConversationId, boundaries: &Boundaries) {
+        if self.conversation(id).merge_own(boundaries)
+            && let Some(me) = self.user.clone()
+        {
+            let merged = self.conversation(id).kept.own.clone();
+            self.tell_ticks(id, me, merged);
+        }
+    }
+
+    fn merge_peer(&mut self, id: &ConversationId, boundaries: &Boundaries) {
+        if self.conversation(id).merge_peer(boundaries)
+            && let Some(peer) = self.user.as_ref().and_then(|me| id.peer_of(me))
+        {
+            let merged = self.conversation(id).kept.peer.clone();
+            self.tell_ticks(id, peer, merged);
+        }
+    }
+
+    fn tell_ticks(&mut self, id: &ConversationId, user_id: UserId, merged: Boundaries) {
+        self.events.push_back(Event::Ticks(Ticks {
+            conversation_id: id.clone(),
+            user_id,
+            last_delivered_seq: merged.last_delivered_seq,
+            last_read_seq: merged.last_read_seq,
+        }));
+    }
+
+    // ---- answers ----
+
+    fn on_answer(&mut self, reference: Option<Ref>, answer: Result<Answer, WireError>) {
+        let Some(Ref::Number(number)) = reference else {
+            return;
+        };
+        match self.asked.remove(&number) {
+            Some(Asked::ByApplication(_)) => self.answers.push_back((RequestId(number), answer)),
+            Some(Asked::Repair(id, upto)) => match answer {
+                Ok(Answer::History(page)) => self.repaired(id, upto, Ok(page)),
+                Ok(_) => {}
+                Err(error) => self.repaired(id, upto, Err(error)),
+            },
+            Some(Asked::Read(id, _)) => self.on_read_refused(&id, answer.err()),
+            Some(Asked::Ticks | Asked::Watch) | None => {}
+        }
+    }
+
+    fn on_read_refused(&mut self, id: &ConversationId, error: Option<WireError>) {
+        let Some(error) = error else { return };
+        if error.code.is_retryable() {
+            self.conversation(id).read_lost();
+            self.retry_later(error.retry_after_ms.unwrap_or(2_000));
+        } else {
+            self.conversation(id).read_refused();
+        }
+    }
+
+    fn on_done(&mut self, reference: &Ref) {
+        let Ref::Number(number) = reference else { return };
+        if let Some(Asked::Read(id, seq)) = self.asked.remove(number) {
+            self.conversation(&id).read_confirmed(seq);
+        }
+    }
+
+    fn on_error(&mut self, error: ErrorFrame) {
+        match error.reference {
+            Some(Ref::Text(name)) => {
+                let Ok(id) = ClientMsgId::new(&name) else { return };
+                match self.outbox.refused(&id, &error.error) {
+                    Verdict::NotOurs => {}
+                    Verdict::RetryAfterMs(ms) => self.retry_later(ms),
+                    Verdict::Failed => {
+                        let event = Event::SendFailed {
+                            client_msg_id: id,
+                            error: error.error,
+                        };
+                        self.events.push_back(event);
+                    }
+                }
+            }
+            reference => self.on_answer(reference, Err(error.error)),
+        }
+    }
+
+    /// A message that makes the server hang up would do so for ever, and hold up all behind it.
+    fn blame_longest_send(&mut self, reason: &str) {
+        if let Some(id) = self.outbox.longest_in_flight() {
+            self.fail_send(&id, WireError::new(ErrorCode::FrameTooLarge, reason));
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Who a token names. Tokens are JWTs whose `sub` is the user id; the key decides the algorithm, never the token.
+
+mod jwks;
+mod secret;
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bluetick_chat::session::{Identity, TokenCheck};
+use bluetick_protocol::{ErrorCode, UserId, WireError};
+use bluetick_store::Clock;
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, errors::ErrorKind};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Auth, Config, HS256_MIN_BYTES};
+use jwks::Jwks;
+pub use secret::{keys_match, load_or_create_secret, read_secret};
+
+/// A longer token is not looked at: parsing it would be the sender's work done by the server.
+pub const TOKEN_MAX_BYTES: usize = 8 * 1024;
+/// An issuer whose clock is ahead signs tokens that begin in our future; this much of it is harmless.
+const NOT_BEFORE_SKEW_SECS: u64 = 60;
+
+#[derive(Debug, thiserror::Error)]
+pub enum AuthError {
+    #[error("cannot read {path}: {source}")]
+    Unreadable { path: String, source: std::io::Error },
+    #[error("cannot make a secret in {path}: {source}")]
+    NotWritable { path: String, source: std::io::Error },
+    #[error("{path} holds {length} bytes, and a secret must have at least {HS256_MIN_BYTES}; {remedy}")]
+    TooShort {
+        path: String,
+        length: usize,
+        remedy: &'static str,
+    },
+    #[error(
+        "{path} holds no public key that is understood: give RSA, EC P-256 or Ed25519 as PEM (BEGIN PUBLIC KEY)"
+    )]
+    NotAKey { path: String },
+    #[error("tokens are signed elsewhere: auth names a public key, with which nothing can be signed")]
+    NoSecret,
+    #[error("the token could not be signed")]
+    NotSigned,
+    #[error("the key set cannot be fetched: {0}")]
+    KeySet(String),
+}
+
+/// A key and the one algorithm it is for. That the token's header may not choose is what stops a public key from
+/// being used as an HMAC secret.
+#[derive(Clone)]
+struct Key {
+    id: Option<String>,
+    algorithm: Algorithm,
+    decoding: DecodingKey,
+}
+
+enum Keys {
+    One(Key),
+    Set(Arc<Jwks>),
+}
+
+/// Checks tokens against the configured key.
+pub struct JwtCheck {
+    keys: Keys,
+    audience: Option<String>,
+    issuer: Option<String>,
+    leeway_secs: u64,
+    clock: Arc<dyn Clock>,
+}
+
+impl JwtCheck {
+    /// With HS256, `secret` is the shared one; see [`signing_secret`].
+    pub async fn from_config(
+        auth: &Auth,
+        secret: Option<&str>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, AuthError> {
+        let keys = if let Some(url) = &auth.jwks_url {
+            Keys::Set(Jwks::start(url, Duration::from_secs(auth.jwks_refresh_secs)).await?)
+        } else if let Some(path) = &auth.public_key_file {
+            Keys::One(public_key(path)?)
+        } else {
+            Keys::One(Key::from_secret(secret.ok_or(AuthError::NoSecret)?))
+        };
+        Ok(JwtCheck {
+            keys,
+            audience: auth.audience.clone(),
+            issuer: auth.issuer.clone(),
+            leeway_secs: auth.leeway_secs,
+            clock,
+        })
+    }
+
+    fn verify(&self, token: &str, key: &Key) -> Result<Identity, WireError> {
+        let mut rules = Validation::new(key.algorithm);
+        // Times are checked below, by the clock that is given.
+        rules.validate_exp = false;
+        rules.required_spec_claims.clear();
+        match &self.audience {
+            Some(audience) => {
+                rules.set_audience(&[audience]);
+                rules.required_spec_claims.insert("aud".into());
+            }
+            None => rules.validate_aud = false,
+        }
+        if let Some(issuer) = &self.issuer {
+            rules.set_issuer(&[issuer]);
+            rules.required_spec_claims.insert("iss".into());
+        }
+        let claims = match jsonwebtoken::decode::<Claims>(token, &key.decoding, &rules) {
+            Ok(data) => data.claims,
+            Err(error) => return Err(refused(why(error.kind()))),
+        };
+        self.check_times(&claims)?;
+        let Some(subject) = claims.sub else {
+            return Err(refused("the token has no \"sub\""));
+        };
+        let user =
+            UserId::new(&subject).map_err(|e| refused(format!("the token's \"sub\" is no user id: {e}")))?;
+        let expires_at = claims
+            .exp
+            .map(|exp| (exp.0.saturating_add(self.leeway_secs)).saturating_mul(1000));
+        Ok(Identity { user, expires_at })
+    }
+
+    fn check_times(&self, claims: &Claims) -> Result<(), WireError> {
+        let now = self.clock.now_ms() / 1000;
+        if claims
+            .exp
+            .is_some_and(|exp| exp.0.saturating_add(self.leeway_secs) <= now)
+        {
+            return Err(WireError::new(
+                ErrorCode::TokenExpired,
+                "the token has expired; come back with a fresh one",
+            ));
+        }
+        if claims
+            .nbf
+            .is_some_and(|nbf| nbf.0 > now.saturating_add(NOT_BEFORE_SKEW_SECS + self.leeway_secs))
+        {
+            return Err(refused("the token is not valid yet"));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl TokenCheck for JwtCheck {
+    async fn check(&self, token: &str) -> Result<Identity, WireError> {
+        if token.len() > TOKEN_MAX_BYTES {
+            return Err(refused(format!(
+                "the token is longer than {TOKEN_MAX_BYTES} bytes"
+            )));
+        }
+        let header = jsonwebtoken::decode_header(token)
+            .map_err(|_| refused("the token is not a JWT signed with an algorithm this server knows"))?;
+        // What a token declares critical must be understood, and nothing beyond the standard is (RFC 7515, 4.1.11).
+        if header.crit.is_some() {
+            return Err(refused(
+                "the token demands extensions that this server does not know",
+            ));
+        }
+        let candidates = match &self.keys {
+            Keys::One(key) if key.algorithm != header.alg => {
+                return Err(refused(format!(
+                    "the token is signed with {:?}, and this server takes {:?}",
+                    header.alg, key.algorithm
+                )));
+            }
+            Keys::One(key) => return self.verify(token, key),
+            Keys::Set(set) => set.candidates(header.kid.as_deref(), header.alg).await?,
+        };
+        let mut last = refused("the token is signed by a key that the issuer does not list");
+        for key in &candidates {
+            match self.verify(token, key) {
+                Ok(identity) => return Ok(identity),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
+
+impl Key {
+    fn from_secret(secret: &str) -> Key {
+        Key {
+            id: None,
+            algorithm: Algorithm::HS256,
+            decoding: DecodingKey::from_secret(secret.as_bytes()),
+        }
+    }
+}
+
+fn refused(why: impl Into<String>) -> WireError {
+    WireError::new(ErrorCode::Unauthorized, why)
+}
+
+fn why(kind: &ErrorKind) -> String {
+    match kind {
+        ErrorKind::InvalidSignature => "the token's signature does not fit the server's key".into(),
+        ErrorKind::InvalidAlgorithm => {
+            "the token is signed with an algorithm that this key is not for".into()
+        }
+        ErrorKind::InvalidAudience => "the token is meant for another audience".into(),
+        ErrorKind::InvalidIssuer => "the token comes from another issuer".into(),
+        ErrorKind::MissingRequiredClaim(claim) => format!("the token has no {claim:?}"),
+        _ => "the token cannot be read".into(),
+    }
+}
+
+/// The file's kind of key decides the algorithm.
+fn public_key(path: &Path) -> Result<Key, AuthError> {
+    let shown = path.display().to_string();
+    let pem = std::fs::read(path).map_err(|source| AuthError::Unreadable {
+        path: shown.clone(),
+        source,
+    })?;
+    let found = [
+        (Algorithm::RS256, DecodingKey::from_rsa_pem(&pem)),
+        (Algorithm::ES256, DecodingKey::from_ec_pem(&pem)),
+        (Algorithm::EdDSA, DecodingKey::from_ed_pem(&pem)),
+    ];
+    let fits = found
+        .into_iter()
+        .find_map(|(algorithm, key)| Some((algorithm, key.ok()?)));
+    let Some((algorithm, decoding)) = fits else {
+        return Err(AuthError::NotAKey { path: shown });
+    };
+    let key = Key {
+        id: None,
+        algorithm,
+        decoding,
+    };
+    // A key of another curve parses and then fits no token; better said at the start.
+    match probe(&key) {
+        true => Ok(key),
+        false => Err(AuthError::NotAKey { path: shown }),
+    }
+}
+
+/// Whether the key can check signatures at all; that this one is wrong is beside the point.
+fn probe(key: &Key) -> bool {
+    jsonwebtoken::crypto::verify("", b"probe", &key.decoding, key.algorithm).is_ok()
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Claims {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sub: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    exp: Option<NumericDate>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nbf: Option<NumericDate>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    iat: Option<NumericDate>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    aud: Option<serde_json::Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    iss: Option<serde_json::Value>,
+}
+
+/// Seconds since 1970. Issuers write them as integers or with a fraction; what lies before 1970 is 1970.
+#[derive(Debug, Clone, Copy)]
+struct NumericDate(u64);
+
+impl Serialize for NumericDate {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_u64(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for NumericDate {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let number = serde_json::Number::deserialize(d)?;
+        let secs = number.as_u64().or_else(|| number.as_f64().map(|f| f as u64));
+        Ok(NumericDate(secs.unwrap_or_default()))
+    }
+}
+
+/// The HS256 secret that the configuration means; the one in the data directory is made if nothing is configured.
+pub fn signing_secret(config: &Config) -> Result<String, AuthError> {
+    let auth = &config.auth;
+    if auth.public_key_file.is_some() || auth.jwks_url.is_some() {
+        return Err(AuthError::NoSecret);
+    }
+    if let Some(secret) = &auth.hs256_secret {
+        return Ok(secret.expose().to_owned());
+    }
+    match &auth.hs256_secret_file {
+        Some(path) => read_secret(path),
+        None => load_or_create_secret(&config.jwt_secret_path()),
+    }
+}
+
+/// The key of the admin API that the configuration means.
+pub fn admin_key(config: &Config) -> Result<String, AuthError> {
+    if let Some(key) = &config.admin.key {
+        return Ok(key.expose().to_owned());
+    }
+    match &config.admin.key_file {
+        Some(path) => read_secret(path),
+        None => load_or_create_secret(&config.admin_key_path()),
+    }
+}
+
+/// Signs a token for a user, as an issuer with the shared secret would.
+pub fn mint(secret: &str, user: &UserId, ttl: Duration) -> Result<String, AuthError> {
+    mint_for(secret, user, ttl, None, None)
+}
+
+/// The same, for a server that demands an audience or an issuer.
+pub fn mint_for(
+    secret: &str,
+    user: &UserId,
+    ttl: Duration,
+    audience: Option<&str>,
+    issuer: Option<&str>,
+) -> Result<String, AuthError> {
+    let now = bluetick_store::SystemClock.now_ms() / 1000;
+    let claims = Claims {
+        sub: Some(user.to_string()),
+        exp: Some(NumericDate(now.saturating_add(ttl.as_secs()))),
+        nbf: None,
+        iat: Some(NumericDate(now)),
+        aud: audience.map(Into::into),
+        iss: issuer.map(Into::into),
+    };
+    jsonwebtoken::encode(
+        &Header::new(Algorithm::HS256),
+        &claims,
+        &EncodingKey::from_secret(secret.as_bytes()),
+    )
+    .map_err(|_| AuthError::NotSigned)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,629 @@
+//! Settings: the commented defaults inside the binary ← a file ← the environment ← the command line, checked as a
+//! whole before anything starts.
+
+mod layers;
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bluetick_chat::{ChatConfig, session::SessionConfig};
+use bluetick_protocol::limits;
+use bluetick_store::EmbeddedConfig;
+use serde::{Deserialize, Deserializer, de};
+
+/// What `bluetick serve --print-config` shows.
+pub const DEFAULTS: &str = include_str!("config.default.toml");
+
+/// An HMAC key shorter than its hash is weaker than the signature it makes (RFC 7518, 3.2).
+pub const HS256_MIN_BYTES: usize = 32;
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    pub server: Server,
+    pub tls: Tls,
+    pub auth: Auth,
+    pub admin: Admin,
+    pub limits: Limits,
+    pub sessions: Sessions,
+    pub store: Store,
+    pub log: Log,
+    pub demo: Demo,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    #[serde(deserialize_with = "listen_address")]
+    pub listen: SocketAddr,
+    pub data_dir: PathBuf,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    pub cert_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Auth {
+    pub hs256_secret: Option<Secret>,
+    pub hs256_secret_file: Option<PathBuf>,
+    pub public_key_file: Option<PathBuf>,
+    pub jwks_url: Option<String>,
+    pub jwks_refresh_secs: u64,
+    pub audience: Option<String>,
+    pub issuer: Option<String>,
+    pub leeway_secs: u64,
+}
+
+impl Auth {
+    /// Whether the operator named a key, rather than leaving it to the one in the data directory.
+    pub fn is_configured(&self) -> bool {
+        self.sources() > 0
+    }
+
+    fn sources(&self) -> usize {
+        usize::from(self.hs256_secret.is_some())
+            + usize::from(self.hs256_secret_file.is_some())
+            + usize::from(self.public_key_file.is_some())
+            + usize::from(self.jwks_url.is_some())
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Admin {
+    pub key: Option<Secret>,
+    pub key_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    pub frame_max_bytes: usize,
+    pub body_max_bytes: usize,
+    pub sends_per_second: u32,
+    pub send_burst: u32,
+    pub max_sessions: usize,
+    pub connections_per_address: u32,
+    pub hello_deadline_secs: u64,
+    pub allowed_origins: Vec<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sessions {
+    pub heartbeat_secs: u64,
+    pub ttl_secs: u64,
+    pub window_messages: usize,
+    pub ack_timeout_secs: u64,
+    pub write_timeout_secs: u64,
+    pub reconnect_spread_secs: u64,
+    pub hand_over_deadline_ms: u64,
+    pub resume_max_age_days: u64,
+    pub resume_max_conversations: usize,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Store {
+    pub checkpoint_bytes: u64,
+    pub cache_bytes: u64,
+    pub free_space_floor_bytes: u64,
+    pub idempotency_days: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Log {
+    pub format: LogFormat,
+    pub filter: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Demo {
+    pub enabled: Switch,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Switch {
+    On,
+    Off,
+    Auto,
+}
+
+/// A key in the configuration, which no log or error may show.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// What the command line sets over everything else.
+#[derive(Debug, Clone, Default)]
+pub struct Overrides {
+    pub data: Option<PathBuf>,
+    pub listen: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read the configuration file {path}: {why}")]
+    Unreadable { path: String, why: String },
+    #[error("unknown key {key} in {place}; {known}")]
+    UnknownKey {
+        key: String,
+        place: String,
+        known: String,
+    },
+    #[error("{key} in {place}: {why}")]
+    BadValue { key: String, place: String, why: String },
+    #[error("{0}")]
+    Syntax(String),
+    #[error("{0}")]
+    Contradiction(String),
+}
+
+impl Config {
+    /// Reads and checks everything. Without a path there is no file, only defaults and the environment.
+    pub fn load(path: Option<&Path>, overrides: Overrides) -> Result<Config, ConfigError> {
+        let variables = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        Config::load_with(path, variables, overrides)
+    }
+
+    fn load_with(
+        path: Option<&Path>,
+        variables: impl Iterator<Item = (String, String)>,
+        overrides: Overrides,
+    ) -> Result<Config, ConfigError> {
+        let config: Config = layers::merge(path, variables, overrides)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Relations between settings, each with a message that says what to set.
+    fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |text: String| Err(ConfigError::Contradiction(text));
+        let (limits, sessions) = (&self.limits, &self.sessions);
+        if self.auth.sources() > 1 {
+            return wrong(
+                "auth: set only one of hs256_secret, hs256_secret_file, public_key_file and jwks_url".into(),
+            );
+        }
+        if self.admin.key.is_some() && self.admin.key_file.is_some() {
+            return wrong("admin: set only one of key and key_file".into());
+        }
+        if self.tls.cert_file.is_some() != self.tls.key_file.is_some() {
+            return wrong("tls: set both cert_file and key_file, or neither".into());
+        }
+        if let Some(secret) = &self.auth.hs256_secret
+            && secret.expose().len() < HS256_MIN_BYTES
+        {
+            return wrong(format!(
+                "auth.hs256_secret must be at least {HS256_MIN_BYTES} bytes long"
+            ));
+        }
+        if let Some(url) = &self.auth.jwks_url {
+            check_jwks_url(url)?;
+        }
+        if !self.listens_on_loopback() && !self.auth.is_configured() {
+            return wrong(format!(
+                "server.listen is {}, which other machines can reach, and no key for tokens is configured; set one \
+                 of auth.hs256_secret, auth.hs256_secret_file, auth.public_key_file or auth.jwks_url (in the \
+                 environment for example BLUETICK_AUTH__HS256_SECRET_FILE), or listen on 127.0.0.1",
+                self.server.listen
+            ));
+        }
+        if self.demo.enabled == Switch::On {
+            if !self.listens_on_loopback() {
+                return wrong(format!(
+                    "demo.enabled is true, and server.listen is {}: the demo gives tokens to anyone who asks and \
+                     is for loopback only; set demo.enabled = false, or listen on 127.0.0.1",
+                    self.server.listen
+                ));
+            }
+            if self.auth.public_key_file.is_some() || self.auth.jwks_url.is_some() {
+                return wrong(
+                    "demo.enabled is true, and auth names a public key, which cannot sign the demo's tokens; set \
+                     demo.enabled = false, or use auth.hs256_secret"
+                        .into(),
+                );
+            }
+        }
+        if limits.body_max_bytes == 0 || limits.body_max_bytes > limits::BODY_HARD_MAX_BYTES {
+            return wrong(format!(
+                "limits.body_max_bytes must be from 1 to {}, not {}",
+                limits::BODY_HARD_MAX_BYTES,
+                limits.body_max_bytes
+            ));
+        }
+        let frame_needed = 6 * limits.body_max_bytes + limits::META_MAX_BYTES + 1024;
+        if limits.frame_max_bytes < frame_needed {
+            return wrong(format!(
+                "limits.frame_max_bytes is {}, and a body of limits.body_max_bytes = {}, fully escaped, needs a \
+                 frame of {frame_needed}; raise the first or lower the second",
+                limits.frame_max_bytes, limits.body_max_bytes
+            ));
+        }
+        if limits.frame_max_bytes > FRAME_HARD_MAX_BYTES {
+            return wrong(format!(
+                "limits.frame_max_bytes must be at most {FRAME_HARD_MAX_BYTES}, not {}",
+                limits.frame_max_bytes
+            ));
+        }
+        if limits.sends_per_second > 0 && limits.send_burst == 0 {
+            return wrong("limits.send_burst must be at least 1 where limits.sends_per_second is set".into());
+        }
+        for (key, value) in [
+            ("limits.max_sessions", limits.max_sessions as u64),
+            ("limits.hello_deadline_secs", limits.hello_deadline_secs),
+            ("sessions.heartbeat_secs", sessions.heartbeat_secs),
+            ("sessions.window_messages", sessions.window_messages as u64),
+            ("sessions.ack_timeout_secs", sessions.ack_timeout_secs),
+            ("sessions.write_timeout_secs", sessions.write_timeout_secs),
+            ("sessions.hand_over_deadline_ms", sessions.hand_over_deadline_ms),
+            ("sessions.resume_max_age_days", sessions.resume_max_age_days),
+            (
+                "sessions.resume_max_conversations",
+                sessions.resume_max_conversations as u64,
+            ),
+            ("store.checkpoint_bytes", self.store.checkpoint_bytes),
+            ("store.idempotency_days", self.store.idempotency_days),
+            ("auth.jwks_refresh_secs", self.auth.jwks_refresh_secs),
+        ] {
+            if value == 0 {
+                return wrong(format!("{key} must be at least 1"));
+            }
+        }
+        for (key, value, most) in [
+            (
+                "sessions.resume_max_age_days",
+                sessions.resume_max_age_days,
+                36_500,
+            ),
+            ("store.idempotency_days", self.store.idempotency_days, 36_500),
+            ("sessions.ttl_secs", sessions.ttl_secs, 86_400),
+            ("auth.leeway_secs", self.auth.leeway_secs, 3_600),
+            ("auth.jwks_refresh_secs", self.auth.jwks_refresh_secs, 86_400),
+            ("limits.hello_deadline_secs", limits.hello_deadline_secs, 3_600),
+            (
+                "sessions.window_messages",
+                sessions.window_messages as u64,
+                65_536,
+            ),
+        ] {
+            if value > most {
+                return wrong(format!("{key} must be at most {most}, not {value}"));
+            }
+        }
+        if sessions.ttl_secs <= 2 * sessions.heartbeat_secs {
+            return wrong(format!(
+                "sessions.ttl_secs is {}, and must be more than twice sessions.heartbeat_secs = {}, or one lost \
+                 heartbeat makes a live session look dead",
+                sessions.ttl_secs, sessions.heartbeat_secs
+            ));
+        }
+        for origin in &limits.allowed_origins {
+            if origin != "*" && !is_origin(origin) {
+                return wrong(format!(
+                    "limits.allowed_origins: {origin:?} is not an origin; write it as https://app.example, with \
+                     the port if it has one and no path"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    pub fn listens_on_loopback(&self) -> bool {
+        self.server.listen.ip().to_canonical().is_loopback()
+    }
+
+    /// Whether the demo page and its tokens exist.
+    pub fn demo_is_on(&self) -> bool {
+        match self.demo.enabled {
+            Switch::On => true,
+            Switch::Off => false,
+            Switch::Auto => self.listens_on_loopback() && !self.auth.is_configured(),
+        }
+    }
+
+    pub fn jwt_secret_path(&self) -> PathBuf {
+        self.server.data_dir.join("jwt.secret")
+    }
+
+    pub fn admin_key_path(&self) -> PathBuf {
+        self.server.data_dir.join("admin.key")
+    }
+
+    pub fn embedded_store(&self) -> EmbeddedConfig {
+        let mut embedded = EmbeddedConfig::new(self.server.data_dir.clone());
+        embedded.idempotency_window_ms = self.store.idempotency_days * 86_400_000;
+        embedded.free_space_floor_bytes = self.store.free_space_floor_bytes;
+        embedded.checkpoint_bytes = self.store.checkpoint_bytes;
+        embedded.cache_bytes = self.store.cache_bytes;
+        embedded
+    }
+
+    pub fn chat(&self) -> ChatConfig {
+        ChatConfig {
+            max_body_bytes: self.limits.body_max_bytes,
+            hand_over_deadline: Duration::from_millis(self.sessions.hand_over_deadline_ms),
+            resume_max_age: Duration::from_secs(self.sessions.resume_max_age_days * 86_400),
+            resume_max_conversations: self.sessions.resume_max_conversations,
+            ..ChatConfig::default()
+        }
+    }
+
+    pub fn session(&self) -> SessionConfig {
+        SessionConfig {
+            heartbeat: Duration::from_secs(self.sessions.heartbeat_secs),
+            ttl: Duration::from_secs(self.sessions.ttl_secs),
+            hello_deadline: Duration::from_secs(self.limits.hello_deadline_secs),
+            window: self.sessions.window_messages,
+            ack_timeout: Duration::from_secs(self.sessions.ack_timeout_secs),
+            write_timeout: Duration::from_secs(self.sessions.write_timeout_secs),
+            max_sessions: self.limits.max_sessions,
+            max_body_bytes: self.limits.body_max_bytes,
+            reconnect_spread: Duration::from_secs(self.sessions.reconnect_spread_secs),
+        }
+    }
+}
+
+/// A frame is read into memory whole before anything can be said of it.
+const FRAME_HARD_MAX_BYTES: usize = 8 * 1024 * 1024;
+
+fn listen_address<'de, D: Deserializer<'de>>(d: D) -> Result<SocketAddr, D::Error> {
+    let text = String::deserialize(d)?;
+    let numeric = match text.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None => text.clone(),
+    };
+    numeric.parse().map_err(|_| {
+        de::Error::custom(format_args!(
+            "{text:?} is not an address with a port; write 127.0.0.1:8080, 0.0.0.0:8080 or [::]:8080"
+        ))
+    })
+}
+
+impl<'de> Deserialize<'de> for Switch {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Switch;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false or \"auto\"")
+            }
+            fn visit_bool<E: de::Error>(self, on: bool) -> Result<Switch, E> {
+                Ok(if on { Switch::On } else { Switch::Off })
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Switch, E> {
+                match text {
+                    "auto" => Ok(Switch::Auto),
+                    other => Err(E::invalid_value(de::Unexpected::Str(other), &self)),
+                }
+            }
+        }
+        d.deserialize_any(Visitor)
+    }
+}
+
+fn is_origin(text: &str) -> bool {
+    let Some((scheme, authority)) = text.split_once("://") else {
+        return false;
+    };
+    matches!(scheme, "http" | "https")
+        && !authority.is_empty()
+        && authority
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-.:[]_".contains(&b))
+}
+
+/// Whoever can change the answer can sign tokens, so it must not travel in the clear beyond this machine.
+fn check_jwks_url(url: &str) -> Result<(), ConfigError> {
+    let parsed = reqwest::Url::parse(url)
+        .map_err(|e| ConfigError::Contradiction(format!("auth.jwks_url is not a URL: {e}")))?;
+    let local = parsed.host_str().is_some_and(is_loopback_name);
+    match parsed.scheme() {
+        "https" => Ok(()),
+        "http" if local => Ok(()),
+        _ => Err(ConfigError::Contradiction(
+            "auth.jwks_url must begin with https:// (http:// only for a loopback host)".into(),
+        )),
+    }
+}
+
+/// A host, without its port, that means this machine and nothing else.
+pub fn is_loopback_name(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost")
+        || bare
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(file: &str, env: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("bluetick.toml");
+        std::fs::write(&path, file).unwrap();
+        let env: Vec<_> = env.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        Config::load_with(Some(&path), env.into_iter(), Overrides::default())
+    }
+
+    fn refused(file: &str) -> String {
+        load(file, &[]).expect_err(file).to_string()
+    }
+
+    #[test]
+    fn the_defaults_hold_and_agree_with_the_limits_of_the_protocol() {
+        let config = Config::load_with(None, std::iter::empty(), Overrides::default()).unwrap();
+        assert_eq!(config.server.listen, "127.0.0.1:8080".parse().unwrap());
+        assert_eq!(config.limits.body_max_bytes, limits::BODY_DEFAULT_MAX_BYTES);
+        assert_eq!(config.limits.frame_max_bytes, limits::FRAME_DEFAULT_MAX_BYTES);
+        assert!(config.demo_is_on());
+        assert!(!config.auth.is_configured());
+    }
+
+    #[test]
+    fn later_layers_win() {
+        let env = [
+            ("BLUETICK_LIMITS__SENDS_PER_SECOND", "7"),
+            ("BLUETICK_PORT", "tcp://10.0.0.1:80"),
+        ];
+        let file = "[limits]\nsends_per_second = 5\nsend_burst = 9\n";
+        let config = load(file, &env).unwrap();
+        assert_eq!((config.limits.sends_per_second, config.limits.send_burst), (7, 9));
+        let overrides = Overrides {
+            data: Some("/d".into()),
+            listen: Some("[::1]:9".into()),
+        };
+        let config = Config::load_with(None, std::iter::empty(), overrides).unwrap();
+        assert_eq!(config.server.data_dir, Path::new("/d"));
+        assert_eq!(config.server.listen, "[::1]:9".parse().unwrap());
+    }
+
+    #[test]
+    fn text_from_the_environment_stays_text_and_lists_are_read() {
+        let digits = "0123456789012345678901234567890123456789";
+        let env = [
+            ("BLUETICK_AUTH__HS256_SECRET", digits),
+            (
+                "BLUETICK_LIMITS__ALLOWED_ORIGINS",
+                "https://a.example, https://b.example:8443",
+            ),
+            ("BLUETICK_DEMO__ENABLED", "false"),
+        ];
+        let config = load("", &env).unwrap();
+        assert_eq!(config.auth.hs256_secret.as_ref().unwrap().expose(), digits);
+        assert_eq!(
+            config.limits.allowed_origins,
+            ["https://a.example", "https://b.example:8443"]
+        );
+        assert_eq!(config.demo.enabled, Switch::Off);
+        assert!(
+            !format!("{config:?}").contains(digits),
+            "debug output must not show keys"
+        );
+        let config = load(
+            "",
+            &[("BLUETICK_LIMITS__ALLOWED_ORIGINS", "[\"https://c.example\"]")],
+        )
+        .unwrap();
+        assert_eq!(config.limits.allowed_origins, ["https://c.example"]);
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_by_name_and_place() {
+        let error = refused("[limits]\nframe_max_byte = 1\n");
+        assert!(error.contains("unknown key limits.frame_max_byte"), "{error}");
+        assert!(
+            error.contains("bluetick.toml") && error.contains("frame_max_bytes"),
+            "{error}"
+        );
+        let error = refused("[limit]\nx = 1\n");
+        assert!(error.contains("unknown key limit in"), "{error}");
+        let error = load("", &[("BLUETICK_SERVER__LISTN", "x")])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("server.listn") && error.contains("environment"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn wrong_values_are_told_with_their_key() {
+        let error = refused("[server]\nlisten = \"8080\"\n");
+        assert!(
+            error.contains("server.listen") && error.contains("127.0.0.1:8080"),
+            "{error}"
+        );
+        let error = refused("[limits]\nsend_burst = -1\n");
+        assert!(error.contains("limits.send_burst"), "{error}");
+        let error = refused("[auth]\nhs256_secret = 12345678\n");
+        assert!(
+            error.contains("auth.hs256_secret") && !error.contains("12345678"),
+            "{error}"
+        );
+        let error = refused("[server\n");
+        assert!(error.contains("bluetick.toml"), "{error}");
+        assert!(refused("[log]\nformat = \"xml\"\n").contains("log.format"));
+        let missing = Config::load_with(
+            Some(Path::new("/nonexistent.toml")),
+            std::iter::empty(),
+            Overrides::default(),
+        );
+        assert!(missing.unwrap_err().to_string().contains("/nonexistent.toml"));
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_refused() {
+        for (file, needle) in [
+            ("[server]\nlisten = \"0.0.0.0:80\"", "auth.hs256_secret_file"),
+            ("[server]\nlisten = \"[::]:80\"", "127.0.0.1"),
+            ("[sessions]\nttl_secs = 40", "sessions.heartbeat_secs"),
+            ("[limits]\nbody_max_bytes = 65536", "limits.frame_max_bytes"),
+            ("[limits]\nbody_max_bytes = 0", "limits.body_max_bytes"),
+            (
+                "[limits]\nallowed_origins = [\"app.example/x\"]",
+                "allowed_origins",
+            ),
+            ("[sessions]\nwindow_messages = 0", "sessions.window_messages"),
+            ("[tls]\ncert_file = \"a\"", "key_file"),
+            ("[auth]\nhs256_secret = \"short\"", "32 bytes"),
+            (
+                "[auth]\nhs256_secret_file = \"a\"\npublic_key_file = \"b\"",
+                "only one",
+            ),
+            ("[auth]\njwks_url = \"http://issuer.example/keys\"", "https://"),
+            (
+                "[auth]\nhs256_secret_file = \"a\"\n[server]\nlisten=\"0.0.0.0:1\"\n[demo]\nenabled=true",
+                "demo.enabled",
+            ),
+            (
+                "[auth]\njwks_url = \"https://issuer.example/keys\"\n[demo]\nenabled=true",
+                "public key",
+            ),
+        ] {
+            let error = refused(file);
+            assert!(error.contains(needle), "{file}: {error}");
+        }
+        assert!(
+            load(
+                "[server]\nlisten = \"0.0.0.0:80\"\n[auth]\nhs256_secret_file = \"f\"",
+                &[]
+            )
+            .is_ok()
+        );
+        assert!(load("[auth]\njwks_url = \"http://127.0.0.1:9/keys\"", &[]).is_ok());
+    }
+}

@@ -1,0 +1,289 @@
+//! WebSockets: the upgrade at `/v1/ws`, and a socket as the session loop wants it.
+//!
+//! An idle connection is what a server has most of, so nothing is kept for one that is not in use: the library's
+//! buffers are small, and long texts leave in fragments, because its write buffer never shrinks again.
+
+use std::{
+    collections::VecDeque,
+    future::{Future, poll_fn},
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderMap, HeaderValue, Response, StatusCode, header},
+};
+use bluetick_chat::session::{FrameSink, FrameSource, Gone, Incoming, Outgoing, SessionHost};
+use bluetick_protocol::{ErrorCode, WireError};
+use bytes::Bytes;
+use futures_util::{Sink as _, Stream as _};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use rand::{TryRng as _, rngs::SysRng};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{
+        Error as WsError, Message,
+        handshake::derive_accept_key,
+        protocol::{
+            CloseFrame, Role, WebSocketConfig,
+            frame::{
+                Frame,
+                coding::{Data, OpCode},
+            },
+        },
+    },
+};
+
+use crate::{
+    http::{AppState, error::ApiError, origin},
+    listen::Peer,
+};
+
+/// Allocated for every connection for as long as it lives.
+const READ_BUFFER_BYTES: usize = 4 * 1024;
+/// Frames are gathered up to here before the socket is written to.
+const WRITE_BUFFER_BYTES: usize = 4 * 1024;
+/// A longer text leaves in fragments of this length.
+const FRAGMENT_BYTES: usize = 8 * 1024;
+/// What a close frame can carry beside its code.
+const CLOSE_REASON_MAX_BYTES: usize = 123;
+
+/// `GET /v1/ws`.
+pub async fn upgrade(
+    State(state): State<AppState>,
+    mut request: Request,
+) -> Result<Response<Body>, ApiError> {
+    let key = check_handshake(request.headers())?;
+    origin::check_page(request.headers(), &state.config.limits.allowed_origins)?;
+    if state.is_draining() {
+        let error = WireError::new(
+            ErrorCode::ShuttingDown,
+            "the server is going down; connect again shortly",
+        );
+        return Err(error.retry_after(1_000).into());
+    }
+    let peer = request.extensions().get::<Peer>().cloned();
+    let upgrade = hyper::upgrade::on(&mut request);
+    let frame_max_bytes = state.config.limits.frame_max_bytes;
+    tokio::spawn(run(state.sessions.clone(), upgrade, frame_max_bytes, peer));
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(header::SEC_WEBSOCKET_ACCEPT, key);
+    Ok(response)
+}
+
+/// The answer to the client's key, if it asks for a WebSocket of the one version there is.
+fn check_handshake(headers: &HeaderMap) -> Result<HeaderValue, ApiError> {
+    let lists = |name: header::HeaderName, word: &str| {
+        let values = headers
+            .get_all(name)
+            .into_iter()
+            .filter_map(|value| value.to_str().ok());
+        values
+            .flat_map(|value| value.split(','))
+            .any(|part| part.trim().eq_ignore_ascii_case(word))
+    };
+    if !lists(header::CONNECTION, "upgrade") || !lists(header::UPGRADE, "websocket") {
+        return Err(upgrade_required(
+            "this address speaks WebSocket; connect with a WebSocket client",
+        ));
+    }
+    if headers
+        .get(header::SEC_WEBSOCKET_VERSION)
+        .is_none_or(|version| version != "13")
+    {
+        return Err(upgrade_required("only version 13 of WebSocket is spoken here"));
+    }
+    let accept = headers
+        .get(header::SEC_WEBSOCKET_KEY)
+        .map(|key| derive_accept_key(key.as_bytes()));
+    accept
+        .and_then(|accept| HeaderValue::try_from(accept).ok())
+        .ok_or_else(|| upgrade_required("the handshake has no Sec-WebSocket-Key"))
+}
+
+fn upgrade_required(why: &str) -> ApiError {
+    ApiError::with_status(
+        StatusCode::UPGRADE_REQUIRED,
+        WireError::new(ErrorCode::BadRequest, why),
+    )
+    .header(header::UPGRADE, "websocket")
+    .header(header::SEC_WEBSOCKET_VERSION, "13")
+}
+
+/// A connection's whole life after the handshake. It holds its place among its address's connections throughout.
+async fn run(host: Arc<SessionHost>, upgrade: OnUpgrade, frame_max_bytes: usize, peer: Option<Peer>) {
+    let upgraded = match upgrade.await {
+        Ok(upgraded) => upgraded,
+        Err(error) => return tracing::debug!(%error, "upgrade failed"),
+    };
+    let config = WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER_BYTES)
+        .write_buffer_size(WRITE_BUFFER_BYTES)
+        .max_write_buffer_size(WRITE_BUFFER_BYTES + 4 * FRAGMENT_BYTES)
+        .max_message_size(Some(frame_max_bytes))
+        .max_frame_size(Some(frame_max_bytes));
+    let stream = TokioIo::new(upgraded);
+    let socket = Mutex::new(WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await);
+    let seed = SysRng
+        .try_next_u64()
+        .unwrap_or_else(|_| std::ptr::from_ref(&socket) as u64);
+    let source = Source {
+        socket: &socket,
+        ended: false,
+    };
+    let sink = Sink {
+        socket: &socket,
+        unsent: None,
+    };
+    host.run(source, sink, seed).await;
+    drop(peer);
+}
+
+type Socket = WebSocketStream<TokioIo<Upgraded>>;
+
+struct Source<'a> {
+    /// Both halves run in one task, so the lock is never waited for.
+    socket: &'a Mutex<Socket>,
+    /// The stream is out of step after a frame that was not read: nothing more can be made of it.
+    ended: bool,
+}
+
+impl FrameSource for Source<'_> {
+    fn next(&mut self) -> impl Future<Output = Incoming> + Send {
+        poll_fn(|cx| self.poll_next(cx))
+    }
+}
+
+impl Source<'_> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming> {
+        if self.ended {
+            return Poll::Pending;
+        }
+        let mut socket = self.socket.lock();
+        let incoming = match ready!(std::pin::Pin::new(&mut *socket).poll_next(cx)) {
+            Some(Ok(Message::Text(text))) => Incoming::Text(text.as_str().to_owned()),
+            Some(Ok(Message::Binary(_))) => Incoming::Binary,
+            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Incoming::Alive,
+            Some(Ok(Message::Close(_))) => {
+                // The answer to a close leaves with the next read; one try, for who is in a hurry will not wait.
+                let _ = std::pin::Pin::new(&mut *socket).poll_next(cx);
+                Incoming::Closed
+            }
+            Some(Err(WsError::Capacity(_))) => {
+                self.ended = true;
+                Incoming::TooLarge
+            }
+            // Bytes that are not text are not JSON either, and an empty text is answered as such.
+            Some(Err(WsError::Utf8(_))) => {
+                self.ended = true;
+                Incoming::Text(String::new())
+            }
+            Some(Err(_)) | None => Incoming::Closed,
+        };
+        Poll::Ready(incoming)
+    }
+}
+
+struct Sink<'a> {
+    socket: &'a Mutex<Socket>,
+    /// The fragments of a long text that the socket has not taken yet.
+    unsent: Option<Bytes>,
+}
+
+impl FrameSink for Sink<'_> {
+    fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut VecDeque<Outgoing>) -> Poll<Result<(), Gone>> {
+        let mut socket = self.socket.lock();
+        let mut socket = std::pin::Pin::new(&mut *socket);
+        while self.unsent.is_some() || !queue.is_empty() {
+            ready!(socket.as_mut().poll_ready(cx)).map_err(|_| Gone)?;
+            let message = match self.unsent.take() {
+                Some(rest) => self.fragment(rest, OpCode::Data(Data::Continue)),
+                None => match queue.pop_front() {
+                    Some(Outgoing::Text(text)) => {
+                        self.fragment(Bytes::from_owner(Shared(text)), OpCode::Data(Data::Text))
+                    }
+                    Some(Outgoing::Ping) => Message::Ping(Bytes::new()),
+                    Some(Outgoing::Close(code, reason)) => Message::Close(Some(CloseFrame {
+                        code: code.into(),
+                        reason: cut(&reason, CLOSE_REASON_MAX_BYTES).into(),
+                    })),
+                    None => break,
+                },
+            };
+            socket.as_mut().start_send(message).map_err(|_| Gone)?;
+        }
+        socket.poll_flush(cx).map_err(|_| Gone)
+    }
+}
+
+impl Sink<'_> {
+    /// The next frame of a text; what is left of it is remembered.
+    fn fragment(&mut self, mut text: Bytes, opcode: OpCode) -> Message {
+        // A little over the length is not worth a frame of its own.
+        if text.len() > FRAGMENT_BYTES + FRAGMENT_BYTES / 2 {
+            let rest = text.split_off(FRAGMENT_BYTES);
+            self.unsent = Some(rest);
+        }
+        Message::Frame(Frame::message(text, opcode, self.unsent.is_none()))
+    }
+}
+
+/// A text that many sessions may be writing at the same time, as bytes without a copy.
+struct Shared(Arc<str>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+fn cut(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len()))
+        .rev()
+        .find(|&at| text.is_char_boundary(at))
+        .unwrap_or(0);
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_cut_at_a_character() {
+        assert_eq!(cut("short", 123), "short");
+        assert_eq!(cut("aéé", 2), "a");
+        assert_eq!(cut("aéé", 3), "aé");
+    }
+
+    #[test]
+    fn a_handshake_must_be_one() {
+        let mut headers = HeaderMap::new();
+        assert!(check_handshake(&headers).is_err());
+        headers.insert(
+            header::CONNECTION,
+            HeaderValue::from_static("keep-alive, Upgrade"),
+        );
+        headers.insert(header::UPGRADE, HeaderValue::from_static("WebSocket"));
+        headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        assert!(check_handshake(&headers).is_err(), "no key");
+        headers.insert(
+            header::SEC_WEBSOCKET_KEY,
+            HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="),
+        );
+        assert_eq!(
+            check_handshake(&headers).unwrap_or(HeaderValue::from_static("")),
+            "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+        );
+        headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("8"));
+        assert!(check_handshake(&headers).is_err());
+    }
+}

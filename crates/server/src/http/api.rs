@@ -1,0 +1,260 @@
+//! The API of section 4 over HTTP: the same operations as the frames, for back ends and page loads.
+
+use axum::{Json, extract::State, http::StatusCode};
+use bluetick_chat::{ReceiptRequest, SendRequest};
+use bluetick_protocol::{
+    ConversationId, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Profile, Ref, Send, Sent,
+    Seq, StatusAnswer, UserCard, UserId, check_send, limits,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    AppState,
+    error::ApiError,
+    openapi::schema,
+    request::{Bearer, JsonBody, Params, PathId},
+};
+
+type Answer<T> = Result<Json<T>, ApiError>;
+
+/// Sends a message
+///
+/// The answer comes when the message is durable. Repeating a request with the same `client_msg_id` is safe: it is
+/// answered with the original and `duplicate: true`.
+#[utoipa::path(
+    post, path = "/v1/messages", tag = "messages", operation_id = "sendMessage",
+    request_body = schema::Send,
+    responses((status = 200, description = "Stored", body = schema::Sent)),
+)]
+pub async fn send(
+    Bearer(who): Bearer,
+    State(state): State<AppState>,
+    JsonBody(send): JsonBody<Send>,
+) -> Answer<Sent> {
+    if matches!(&send.reference, Some(Ref::Text(text)) if text.len() > limits::REF_MAX_BYTES) {
+        return Err(ApiError::new(
+            ErrorCode::BadRequest,
+            "\"ref\" may have at most 64 characters",
+        ));
+    }
+    let sends = vec![check_send(send)?];
+    let mut answers = state
+        .app
+        .send(SendRequest {
+            user: who.user,
+            session: None,
+            sends,
+        })
+        .await;
+    match answers.pop() {
+        Some(answer) => Ok(Json(answer?)),
+        None => Err(ApiError::new(
+            ErrorCode::Internal,
+            "the server met an error it did not expect",
+        )),
+    }
+}
+
+#[derive(Deserialize)]
+pub struct InboxParams {
+    limit: Option<u32>,
+    before: Option<String>,
+}
+
+/// Lists conversations, newest first
+///
+/// One page draws the whole list, unread counts and ticks included.
+#[utoipa::path(
+    get, path = "/v1/inbox", tag = "conversations", operation_id = "listInbox",
+    params(
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Entries in a page; 20 by default"),
+        ("before" = Option<String>, Query, description = "The opaque `next` of the page before"),
+    ),
+    responses((status = 200, description = "A page of the inbox", body = schema::InboxPage)),
+)]
+pub async fn inbox(
+    Bearer(who): Bearer,
+    State(state): State<AppState>,
+    Params(params): Params<InboxParams>,
+) -> Answer<InboxPage> {
+    let query = InboxQuery {
+        reference: None,
+        limit: params.limit,
+        before: params.before,
+    };
+    Ok(Json(state.app.inbox(who.user, query).await?))
+}
+
+#[derive(Deserialize)]
+pub struct HistoryParams {
+    after_seq: Option<Seq>,
+    before_seq: Option<Seq>,
+    limit: Option<u32>,
+}
+
+/// Reads a conversation's messages
+///
+/// With `after_seq` the page that follows it, with `before_seq` the page that ends there, with neither the newest.
+#[utoipa::path(
+    get, path = "/v1/conversations/{id}/messages", tag = "conversations", operation_id = "listMessages",
+    params(
+        ("id" = String, Path, description = "The two user ids in byte order joined by `~`: `alice~bob`"),
+        ("after_seq" = Option<u64>, Query, description = "Messages after this position, oldest first"),
+        ("before_seq" = Option<u64>, Query, description = "The page that ends before this position"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 200, description = "Messages in a page; 50 by default"),
+    ),
+    responses((status = 200, description = "A page of messages in the order of `seq`", body = schema::HistoryPage)),
+)]
+pub async fn history(
+    Bearer(who): Bearer,
+    State(state): State<AppState>,
+    PathId(conversation_id): PathId<ConversationId>,
+    Params(params): Params<HistoryParams>,
+) -> Answer<HistoryPage> {
+    let HistoryParams {
+        after_seq,
+        before_seq,
+        limit,
+    } = params;
+    let query = HistoryQuery {
+        reference: None,
+        conversation_id,
+        after_seq,
+        before_seq,
+        limit,
+    };
+    Ok(Json(state.app.history(who.user, query).await?))
+}
+
+/// Tells how far both members have received and read
+#[utoipa::path(
+    get, path = "/v1/conversations/{id}/status", tag = "conversations", operation_id = "getStatus",
+    params(("id" = String, Path, description = "The conversation")),
+    responses((status = 200, description = "Both members' boundaries", body = schema::StatusAnswer)),
+)]
+pub async fn status(
+    Bearer(who): Bearer,
+    State(state): State<AppState>,
+    PathId(conversation): PathId<ConversationId>,
+) -> Answer<StatusAnswer> {
+    Ok(Json(state.app.status(who.user, conversation).await?))
+}
+
+#[derive(Deserialize)]
+pub struct ReadBody {
+    seq: Seq,
+}
+
+/// Marks a conversation read up to a position
+///
+/// Boundaries only grow: an earlier position changes nothing, one beyond the end means the end.
+#[utoipa::path(
+    post, path = "/v1/conversations/{id}/read", tag = "conversations", operation_id = "markRead",
+    params(("id" = String, Path, description = "The conversation")),
+    request_body = schema::ReadBody,
+    responses((status = 204, description = "Read")),
+)]
+pub async fn read(
+    Bearer(who): Bearer,
+    State(state): State<AppState>,
+    PathId(conversation_id): PathId<ConversationId>,
+    JsonBody(ReadBody { seq }): JsonBody<ReadBody>,
+) -> Result<StatusCode, ApiError> {
+    state
+        .app
+        .read(ReceiptRequest {
+            user: who.user,
+            session: None,
+            conversation_id,
+            seq,
+        })
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Shows one's own profile
+#[utoipa::path(
+    get, path = "/v1/me", tag = "users", operation_id = "getMe",
+    responses((status = 200, description = "The profile", body = schema::UserCard)),
+)]
+pub async fn me(Bearer(who): Bearer, State(state): State<AppState>) -> Answer<UserCard> {
+    Ok(Json(state.app.profile(who.user).await?))
+}
+
+/// Sets one's own name and avatar
+///
+/// What is left out is removed.
+#[utoipa::path(
+    put, path = "/v1/me", tag = "users", operation_id = "putMe",
+    request_body = schema::Profile,
+    responses((status = 200, description = "The profile as it is now", body = schema::UserCard)),
+)]
+pub async fn put_me(
+    Bearer(who): Bearer,
+    State(state): State<AppState>,
+    JsonBody(profile): JsonBody<Profile>,
+) -> Answer<UserCard> {
+    Ok(Json(state.app.put_profile(who.user, profile).await?))
+}
+
+/// Shows the profile of somebody one shares a conversation with
+#[utoipa::path(
+    get, path = "/v1/users/{id}", tag = "users", operation_id = "getUser",
+    params(("id" = String, Path, description = "The user")),
+    responses((status = 200, description = "The profile", body = schema::UserCard)),
+)]
+pub async fn user(
+    Bearer(who): Bearer,
+    State(state): State<AppState>,
+    PathId(other): PathId<UserId>,
+) -> Answer<UserCard> {
+    Ok(Json(state.app.user_card(who.user, other).await?))
+}
+
+#[derive(Serialize)]
+pub struct Blocks {
+    pub blocks: Vec<UserId>,
+}
+
+/// Lists whom one blocks
+#[utoipa::path(
+    get, path = "/v1/blocks", tag = "users", operation_id = "listBlocks",
+    responses((status = 200, description = "The blocked users, in order", body = schema::Blocks)),
+)]
+pub async fn blocks(Bearer(who): Bearer, State(state): State<AppState>) -> Answer<Blocks> {
+    Ok(Json(Blocks {
+        blocks: state.app.blocks(who.user).await?,
+    }))
+}
+
+/// Blocks a user
+///
+/// The blocked user is not told: what they send is stored, and never reaches the one who blocks.
+#[utoipa::path(
+    put, path = "/v1/blocks/{user}", tag = "users", operation_id = "putBlock",
+    params(("user" = String, Path, description = "Whom to block")),
+    responses((status = 204, description = "Blocked")),
+)]
+pub async fn block(
+    Bearer(who): Bearer,
+    State(state): State<AppState>,
+    PathId(other): PathId<UserId>,
+) -> Result<StatusCode, ApiError> {
+    state.app.set_block(who.user, other, true).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Unblocks a user
+#[utoipa::path(
+    delete, path = "/v1/blocks/{user}", tag = "users", operation_id = "deleteBlock",
+    params(("user" = String, Path, description = "Whom to unblock")),
+    responses((status = 204, description = "Not blocked")),
+)]
+pub async fn unblock(
+    Bearer(who): Bearer,
+    State(state): State<AppState>,
+    PathId(other): PathId<UserId>,
+) -> Result<StatusCode, ApiError> {
+    state.app.set_block(who.user, other, false).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,184 @@
+//! HTTP: which path leads where, and what every answer has in common.
+
+pub mod admin;
+mod api;
+mod demo;
+pub mod error;
+mod openapi;
+mod ops;
+pub mod origin;
+mod page;
+pub mod request;
+
+use std::{
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use axum::{
+    Router,
+    extract::{MatchedPath, Request},
+    http::{HeaderName, HeaderValue, StatusCode, header},
+    middleware::{self, Next},
+    response::{IntoResponse as _, Response},
+    routing::{get, post, put},
+};
+use bluetick_chat::{
+    Admin, App,
+    session::{SessionHost, TokenCheck},
+};
+use bluetick_protocol::{ErrorCode, WireError};
+use bluetick_store::Store;
+use metrics_exporter_prometheus::PrometheusHandle;
+
+use crate::{config::Config, gateway};
+use error::ApiError;
+
+/// What handlers work with. Cheap to clone.
+#[derive(Clone)]
+pub struct AppState(Arc<Services>);
+
+pub struct Services {
+    pub app: Arc<dyn App>,
+    pub admin: Arc<Admin>,
+    pub store: Store,
+    pub tokens: Arc<dyn TokenCheck>,
+    pub sessions: Arc<SessionHost>,
+    pub config: Arc<Config>,
+    pub admin_key: Arc<str>,
+    pub metrics: PrometheusHandle,
+    /// Signs the demo's tokens; `None` where there is no demo.
+    pub demo_secret: Option<Arc<str>>,
+    /// Set when the server is going down.
+    pub draining: AtomicBool,
+}
+
+impl AppState {
+    pub fn new(services: Services) -> Self {
+        AppState(Arc::new(services))
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    pub fn begin_draining(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Deref for AppState {
+    type Target = Services;
+
+    fn deref(&self) -> &Services {
+        &self.0
+    }
+}
+
+/// The whole of the server's HTTP.
+pub fn router(state: AppState) -> Router {
+    let api = Router::new()
+        .route("/v1/messages", post(api::send))
+        .route("/v1/inbox", get(api::inbox))
+        .route("/v1/conversations/{id}/messages", get(api::history))
+        .route("/v1/conversations/{id}/status", get(api::status))
+        .route("/v1/conversations/{id}/read", post(api::read))
+        .route("/v1/me", get(api::me).put(api::put_me))
+        .route("/v1/users/{id}", get(api::user))
+        .route("/v1/blocks", get(api::blocks))
+        .route("/v1/blocks/{user}", put(api::block).delete(api::unblock))
+        .route("/v1/openapi.json", get(page::openapi))
+        .layer(middleware::from_fn_with_state(
+            state.clone(),
+            origin::share_with_listed,
+        ));
+    let mut router = Router::new()
+        .merge(api)
+        .route("/v1/ws", get(gateway::upgrade))
+        .route("/v1/docs", get(page::docs))
+        .route("/healthz", get(ops::healthz))
+        .route("/readyz", get(ops::readyz))
+        .route("/metrics", get(ops::metrics))
+        .route("/", get(demo::root));
+    if state.demo_secret.is_some() {
+        router = router.route("/demo/token", post(demo::token));
+    }
+    router
+        .with_state(state.clone())
+        .merge(admin::router(state))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn(count))
+        .layer(middleware::map_response(guard))
+}
+
+async fn unknown_path() -> ApiError {
+    ApiError::new(
+        ErrorCode::NotFound,
+        "there is nothing at this path; /v1/docs lists what there is",
+    )
+}
+
+async fn wrong_method() -> ApiError {
+    let error = WireError::new(
+        ErrorCode::BadRequest,
+        "this path does not take this method; see the header Allow",
+    );
+    ApiError::with_status(StatusCode::METHOD_NOT_ALLOWED, error)
+}
+
+/// Counts requests by route, never by path: paths name users.
+async fn count(request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let method = request.method().as_str().to_owned();
+    let route = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or("(none)", MatchedPath::as_str)
+        .to_owned();
+    // Anything can be sent as a method; only known ones become a label.
+    let method = if KNOWN_METHODS.contains(&method.as_str()) {
+        method
+    } else {
+        "other".to_owned()
+    };
+    let response = next.run(request).await;
+    let status = response.status().as_str().to_owned();
+    metrics::histogram!("bluetick_http_request_seconds").record(began.elapsed().as_secs_f64());
+    metrics::counter!("bluetick_http_requests_total", "method" => method, "route" => route, "status" => status)
+        .increment(1);
+    response
+}
+
+const KNOWN_METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"];
+
+/// Headers that every answer has, unless a handler set its own.
+async fn guard(response: Response) -> Response {
+    const GUARDS: [(HeaderName, &str); 5] = [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'none'; frame-ancestors 'none'",
+        ),
+    ];
+    let mut response = response.into_response();
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        for (name, value) in GUARDS {
+            response
+                .headers_mut()
+                .entry(name)
+                .or_insert(HeaderValue::from_static(value));
+        }
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests;

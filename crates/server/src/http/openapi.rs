@@ -1,0 +1,492 @@
+//! The OpenAPI document. The handlers describe themselves; what they exchange is described here, because the
+//! protocol crate, which defines it, knows nothing of HTTP. A test holds the two together.
+
+use bluetick_protocol::ErrorCode;
+use utoipa::{
+    Modify, OpenApi,
+    openapi::{
+        self, ContentBuilder, PathItem, Ref, RefOr, ResponseBuilder,
+        path::Operation,
+        schema::{ObjectBuilder, Schema, Type},
+        security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme},
+    },
+};
+
+use super::{api, ops};
+
+/// What the API exchanges, as the document shows it.
+pub mod schema {
+    use utoipa::ToSchema;
+
+    /// A message to send; `to` or `conversation_id`, and a body or an attachment
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct Send {
+        /// Chosen by the client, 1 to 64 visible ASCII characters; the same id always means the same message
+        #[schema(example = "c0ffee-1")]
+        pub client_msg_id: String,
+        /// The receiver's user id
+        #[schema(example = "bob", nullable = false)]
+        pub to: Option<String>,
+        /// Instead of `to`
+        #[schema(nullable = false)]
+        pub conversation_id: Option<String>,
+        #[schema(example = "hello")]
+        pub body: Option<String>,
+        /// An attachment, carried as it is
+        #[schema(value_type = Option<Object>, nullable = false)]
+        pub attachment: Option<()>,
+        /// Anything else the client wants carried: an object of at most 4096 bytes
+        #[schema(value_type = Option<Object>, nullable = false)]
+        pub meta: Option<()>,
+        /// How far the sender had read when writing this: a reply implies read
+        #[schema(nullable = false)]
+        pub seen_seq: Option<u64>,
+    }
+
+    /// A stored message's place: the single tick
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct Sent {
+        pub client_msg_id: String,
+        #[schema(example = "alice~bob")]
+        pub conversation_id: String,
+        /// The position in the conversation: 1, 2, 3 …
+        #[schema(example = 1)]
+        pub seq: u64,
+        /// A 64-bit number as a string
+        #[schema(example = "252000000000000000")]
+        pub message_id: String,
+        /// Milliseconds since 1970
+        pub ts: u64,
+        /// Whether this `client_msg_id` had been sent before; the answer is then the original's
+        pub duplicate: bool,
+    }
+
+    /// A message as its two members see it
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct Message {
+        pub conversation_id: String,
+        pub seq: u64,
+        pub message_id: String,
+        pub client_msg_id: String,
+        pub sender: String,
+        pub receiver: String,
+        pub body: String,
+        /// Milliseconds since 1970
+        pub ts: u64,
+        #[schema(value_type = Option<Object>, nullable = false)]
+        pub attachment: Option<()>,
+        #[schema(value_type = Option<Object>, nullable = false)]
+        pub meta: Option<()>,
+    }
+
+    /// How far a member has received and read
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct Boundaries {
+        /// Messages up to here have the double tick
+        pub last_delivered_seq: u64,
+        /// Messages up to here have the blue tick
+        pub last_read_seq: u64,
+    }
+
+    /// Who somebody is, as far as the host application said
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct UserCard {
+        #[schema(example = "bob")]
+        pub user_id: String,
+        pub name: Option<String>,
+        pub avatar_url: Option<String>,
+    }
+
+    /// One's own profile
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct Profile {
+        /// At most 128 bytes
+        pub name: Option<String>,
+        /// At most 1024 bytes
+        pub avatar_url: Option<String>,
+    }
+
+    /// A conversation in the inbox
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct InboxEntry {
+        #[schema(example = "alice~bob")]
+        pub conversation_id: String,
+        pub peer: UserCard,
+        pub last_message_preview: String,
+        /// Milliseconds since 1970
+        pub last_message_ts: u64,
+        pub last_seq: u64,
+        pub last_sender: String,
+        /// Messages of the peer's after what was read
+        pub unread_count: u64,
+        /// The peer's boundaries, for the ticks of one's own last message
+        pub peer_status: Boundaries,
+    }
+
+    /// A page of the inbox
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct InboxPage {
+        pub conversations: Vec<InboxEntry>,
+        /// Give it as `before` for the next page; null at the end
+        pub next: Option<String>,
+    }
+
+    /// A page of a conversation
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct HistoryPage {
+        pub conversation_id: String,
+        /// In the order of `seq`
+        pub messages: Vec<Message>,
+        /// The range this page covers; a position inside it without a message is void
+        pub from_seq: u64,
+        pub to_seq: u64,
+        /// The next page in the same direction; null at the end
+        pub next: Option<u64>,
+    }
+
+    /// Both members' boundaries
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct StatusAnswer {
+        pub conversation_id: String,
+        pub last_seq: u64,
+        pub unread_count: u64,
+        /// The asking user's
+        pub own: Boundaries,
+        /// The other member's: these make the ticks
+        pub peer: Boundaries,
+    }
+
+    /// Read up to here
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct ReadBody {
+        #[schema(example = 3)]
+        pub seq: u64,
+    }
+
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct Blocks {
+        pub blocks: Vec<String>,
+    }
+
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct Alive {
+        pub status: String,
+    }
+
+    /// Whether messages can be taken
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct Readiness {
+        pub ready: bool,
+        /// Why not; null when ready
+        pub reason: Option<String>,
+        pub store: StoreHealth,
+    }
+
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct StoreHealth {
+        pub backend: String,
+        pub refusing: Option<String>,
+        pub free_bytes: Option<u64>,
+        pub log_bytes: u64,
+        pub unflushed_messages: u64,
+    }
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Bluetick",
+        description = "1:1 messaging with delivery guarantees. Everything here can also be done over the WebSocket \
+                       at `/v1/ws`, which delivers messages as they come.\n\nRequests carry a token: \
+                       `Authorization: Bearer …`, a JWT whose `sub` is the user id.",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
+    ),
+    paths(
+        api::send, api::inbox, api::history, api::status, api::read, api::me, api::put_me, api::user, api::blocks,
+        api::block, api::unblock, web_socket, ops::healthz, ops::readyz, ops::metrics,
+    ),
+    tags(
+        (name = "messages", description = "Sending"),
+        (name = "conversations", description = "The inbox, history and ticks"),
+        (name = "users", description = "Profiles and blocks"),
+        (name = "live", description = "Delivery as it happens"),
+        (name = "operations", description = "For who runs the server"),
+    ),
+    modifiers(&Everywhere),
+)]
+struct Document;
+
+/// Opens a WebSocket
+///
+/// JSON text frames, `"type"` names the frame; the first is `hello`, with the token in it.
+#[utoipa::path(
+    get, path = "/v1/ws", tag = "live", operation_id = "webSocket", security(()),
+    responses((status = 101, description = "A WebSocket"), (status = 426, description = "Not a WebSocket handshake")),
+)]
+#[allow(dead_code)]
+fn web_socket() {}
+
+/// The document, complete.
+pub fn document() -> openapi::OpenApi {
+    Document::openapi()
+}
+
+/// What every operation has: the token, and the one shape of errors.
+struct Everywhere;
+
+impl Modify for Everywhere {
+    fn modify(&self, document: &mut openapi::OpenApi) {
+        document.info.version = env!("CARGO_PKG_VERSION").to_owned();
+        let components = document.components.get_or_insert_default();
+        let bearer = SecurityScheme::Http(
+            Http::builder()
+                .scheme(HttpAuthScheme::Bearer)
+                .bearer_format("JWT")
+                .build(),
+        );
+        components.security_schemes.insert("bearer".into(), bearer.into());
+        components.schemas.insert("Error".into(), error_schema());
+        document.security = Some(vec![SecurityRequirement::new("bearer", Vec::<String>::new())]);
+        for (path, item) in &mut document.paths.paths {
+            let with_body = path.starts_with("/v1/");
+            for operation in operations(item).into_iter().filter(|_| with_body) {
+                add_errors(operation);
+            }
+        }
+    }
+}
+
+fn operations(item: &mut PathItem) -> impl IntoIterator<Item = &mut Operation> {
+    [&mut item.get, &mut item.put, &mut item.post, &mut item.delete]
+        .into_iter()
+        .flatten()
+}
+
+fn add_errors(operation: &mut Operation) {
+    let live = operation.operation_id.as_deref() == Some("webSocket");
+    let every: &[(&str, &str)] = match live {
+        true => &[
+            ("403", "The page's origin is not allowed"),
+            ("503", "The server is going down"),
+        ],
+        false => &[
+            ("400", "The request is wrong; `code` and `message` say how"),
+            (
+                "401",
+                "The token is missing, wrong (`unauthorized`) or expired (`token_expired`)",
+            ),
+            ("404", "There is no such thing, or it is not yours"),
+            (
+                "429",
+                "Too much in a short time; `retry_after_ms` says when the next will pass",
+            ),
+            (
+                "503",
+                "The server cannot do this right now; `retry_after_ms` says when to try again",
+            ),
+        ],
+    };
+    let with_body: &[(&str, &str)] = match operation.request_body {
+        Some(_) => &[
+            ("403", "You block this user"),
+            ("413", "The body is too long"),
+            ("415", "The body is not `application/json`"),
+            ("507", "The server has no room for new messages"),
+        ],
+        None => &[],
+    };
+    for (status, description) in every.iter().chain(with_body) {
+        let content = ContentBuilder::new()
+            .schema(Some(Ref::from_schema_name("Error")))
+            .build();
+        let response = ResponseBuilder::new()
+            .description(*description)
+            .content("application/json", content);
+        operation
+            .responses
+            .responses
+            .entry((*status).to_owned())
+            .or_insert_with(|| RefOr::T(response.build()));
+    }
+}
+
+fn error_schema() -> RefOr<Schema> {
+    let codes = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .enum_values(Some(ErrorCode::ALL.iter().map(|code| code.as_str())));
+    let text = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .description(Some("What is wrong and what to do"));
+    let wait = ObjectBuilder::new()
+        .schema_type(Type::Integer)
+        .description(Some("When the same request may succeed, in milliseconds"));
+    let error = ObjectBuilder::new()
+        .property("code", codes)
+        .required("code")
+        .property("message", text)
+        .required("message")
+        .property("retry_after_ms", wait);
+    let body = ObjectBuilder::new()
+        .description(Some("Why a request was refused"))
+        .property("error", error)
+        .required("error");
+    RefOr::T(Schema::Object(body.build()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bluetick_protocol as wire;
+    use serde_json::{Value, json};
+    use std::collections::BTreeSet;
+
+    fn described(document: &Value, name: &str) -> BTreeSet<String> {
+        let properties = document["components"]["schemas"][name]["properties"].as_object();
+        properties
+            .unwrap_or_else(|| panic!("{name} is not described"))
+            .keys()
+            .cloned()
+            .collect()
+    }
+
+    fn sent_by(value: impl serde::Serialize) -> BTreeSet<String> {
+        let value = serde_json::to_value(value).unwrap();
+        value
+            .as_object()
+            .unwrap()
+            .keys()
+            .filter(|key| *key != "ref")
+            .cloned()
+            .collect()
+    }
+
+    #[test]
+    fn the_document_describes_what_is_sent() {
+        let document = serde_json::to_value(document()).unwrap();
+        let user = wire::UserId::new("bob").unwrap();
+        let conversation_id = wire::ConversationId::new("alice~bob").unwrap();
+        let client_msg_id = wire::ClientMsgId::new("m1").unwrap();
+        let message_id = wire::MessageId(1);
+        let meta = Some(wire::Json::from_text("{}").unwrap());
+        let send = json!({"client_msg_id": "m1", "to": "bob", "conversation_id": "alice~bob", "body": "", "attachment": {},
+            "meta": {}, "seen_seq": 1});
+        let send: wire::Send = serde_json::from_value(send).unwrap();
+        let sent = wire::Sent {
+            reference: None,
+            client_msg_id: client_msg_id.clone(),
+            conversation_id: conversation_id.clone(),
+            seq: 1,
+            message_id,
+            ts: 1,
+            duplicate: false,
+        };
+        let message = wire::MessageFrame {
+            conversation_id: conversation_id.clone(),
+            seq: 1,
+            message_id,
+            client_msg_id,
+            sender: user.clone(),
+            receiver: user.clone(),
+            body: String::new(),
+            ts: 1,
+            attachment: meta.clone(),
+            meta,
+        };
+        let card = wire::UserCard {
+            user_id: user.clone(),
+            name: None,
+            avatar_url: None,
+        };
+        let boundaries = wire::Boundaries::default();
+        let entry = wire::InboxEntry {
+            conversation_id: conversation_id.clone(),
+            peer: card.clone(),
+            last_message_preview: String::new(),
+            last_message_ts: 1,
+            last_seq: 1,
+            last_sender: user.clone(),
+            unread_count: 0,
+            peer_status: boundaries.clone(),
+        };
+        let status = wire::StatusAnswer {
+            reference: None,
+            conversation_id: conversation_id.clone(),
+            last_seq: 1,
+            unread_count: 0,
+            own: boundaries.clone(),
+            peer: boundaries.clone(),
+        };
+        let history = wire::HistoryPage {
+            reference: None,
+            conversation_id,
+            messages: vec![],
+            from_seq: 1,
+            to_seq: 1,
+            next: None,
+        };
+        let inbox = wire::InboxPage {
+            reference: None,
+            conversations: vec![],
+            next: None,
+        };
+        let readiness = ops::Readiness {
+            ready: true,
+            reason: None,
+            store: bluetick_store::Health::default(),
+        };
+        for (name, sent) in [
+            ("Send", sent_by(send)),
+            ("Sent", sent_by(sent)),
+            ("Message", sent_by(message)),
+            ("UserCard", sent_by(card)),
+            ("Boundaries", sent_by(boundaries)),
+            ("InboxEntry", sent_by(entry)),
+            ("StatusAnswer", sent_by(status)),
+            ("HistoryPage", sent_by(history)),
+            ("InboxPage", sent_by(inbox)),
+            ("Profile", sent_by(wire::Profile::default())),
+            ("Blocks", sent_by(api::Blocks { blocks: vec![] })),
+            ("Readiness", sent_by(readiness)),
+            ("StoreHealth", sent_by(bluetick_store::Health::default())),
+        ] {
+            assert_eq!(described(&document, name), sent, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        let document = serde_json::to_value(document()).unwrap();
+        let text = document.to_string();
+        for reference in text.split("\"$ref\":\"#").skip(1) {
+            let pointer = reference.split('"').next().unwrap();
+            assert!(document.pointer(pointer).is_some(), "{pointer}");
+        }
+        assert_eq!(document["openapi"].as_str().map(|v| &v[..3]), Some("3.1"));
+        assert!(document["components"]["schemas"]["Error"].is_object());
+        assert_eq!(
+            document["components"]["securitySchemes"]["bearer"]["scheme"],
+            "bearer"
+        );
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                assert!(operation["summary"].is_string(), "{method} {path}");
+                assert!(operation["operationId"].is_string(), "{method} {path}");
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The accept loop: from a TCP connection to HTTP requests that know where they came from.
+
+mod linger;
+mod per_address;
+
+use std::{
+    net::SocketAddr,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{Router, body::Body};
+use bluetick_protocol::ErrorCode;
+use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    sync::{Notify, watch},
+};
+use tokio_rustls::TlsAcceptor;
+use tower::Service as _;
+
+use linger::Lingering;
+use per_address::{PerAddress, Place};
+
+/// How long a client may take over a request's head, and how long an idle connection is kept.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+const TLS_TIMEOUT: Duration = Duration::from_secs(10);
+/// A head must fit, with a token of the largest size in it.
+const BUFFER_MAX_BYTES: usize = 32 * 1024;
+/// After an accept failed for want of something (files, memory), a moment for it to come back.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Whose connection a request came over. A WebSocket keeps its place for as long as it lives.
+#[derive(Clone)]
+pub struct Peer {
+    pub address: SocketAddr,
+    _place: Arc<Place>,
+}
+
+pub struct Listener {
+    tcp: TcpListener,
+    tls: Option<TlsAcceptor>,
+    places: PerAddress,
+    router: Router,
+    open: Arc<OpenConnections>,
+}
+
+/// Connections that speak HTTP; those that became WebSockets are the gateway's.
+#[derive(Default)]
+struct OpenConnections {
+    count: AtomicUsize,
+    none_left: Notify,
+}
+
+struct OpenGuard(Arc<OpenConnections>);
+
+impl OpenConnections {
+    fn enter(self: &Arc<Self>) -> OpenGuard {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        OpenGuard(self.clone())
+    }
+
+    async fn empty(&self) {
+        loop {
+            let mut changed = pin!(self.none_left.notified());
+            changed.as_mut().enable();
+            if self.count.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Drop for OpenGuard {
+    fn drop(&mut self) {
+        if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.none_left.notify_waiters();
+        }
+    }
+}
+
+impl Listener {
+    pub fn new(tcp: TcpListener, tls: Option<TlsAcceptor>, per_address: u32, router: Router) -> Self {
+        Listener {
+            tcp,
+            tls,
+            places: PerAddress::new(per_address),
+            router,
+            open: Arc::default(),
+        }
+    }
+
+    /// Accepts until `stop` turns true, then closes the port, lets requests under way finish and returns. Whoever
+    /// cannot wait for them drops this future.
+    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+        let Listener {
+            tcp,
+            tls,
+            places,
+            router,
+            open,
+        } = self;
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = stopped(&mut stop) => break,
+                accepted = tcp.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, address)) => {
+                    let _ = stream.set_nodelay(true);
+                    let Some(place) = places.take(address.ip()) else {
+                        metrics::counter!("bluetick_connections_refused_total").increment(1);
+                        turn_away(stream, tls.is_some());
+                        continue;
+                    };
+                    let peer = Peer {
+                        address,
+                        _place: Arc::new(place),
+                    };
+                    let (router, stop, guard) = (router.clone(), stop.clone(), open.enter());
+                    let stream = Lingering::new(stream);
+                    match tls.clone() {
+                        None => tokio::spawn(serve(stream, peer, router, stop, guard)),
+                        Some(tls) => tokio::spawn(async move {
+                            match tokio::time::timeout(TLS_TIMEOUT, tls.accept(stream)).await {
+                                Ok(Ok(stream)) => serve(stream, peer, router, stop, guard).await,
+                                Ok(Err(error)) => tracing::debug!(%error, "tls handshake failed"),
+                                Err(_) => tracing::debug!("tls handshake timed out"),
+                            }
+                        }),
+                    };
+                }
+                Err(error) if is_of_the_connection(&error) => {}
+                Err(error) => {
+                    tracing::error!(%error, "cannot accept connections");
+                    metrics::counter!("bluetick_accept_errors_total").increment(1);
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop(tcp);
+        open.empty().await;
+    }
+}
+
+/// Resolves when `stop` turns true, or whoever could turn it is gone.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// The client was gone before it was accepted: nothing is wrong here.
+fn is_of_the_connection(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
+    )
+}
+
+/// Says why, if it can be said in the clear and at once, and hangs up.
+fn turn_away(stream: TcpStream, tls: bool) {
+    if tls {
+        return;
+    }
+    let code = ErrorCode::TooManyConnections;
+    let body = format!(
+        r#"{{"error":{{"code":"{code}","message":"this address has too many connections","retry_after_ms":5000}}}}"#
+    );
+    let answer = format!(
+        "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\ncache-control: no-store\r\n\
+         retry-after: 5\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    // A fresh socket has room for this; whatever it does not take is not worth waiting for.
+    let Ok(stream) = stream.into_std() else { return };
+    let _ = std::io::Write::write(&mut &stream, answer.as_bytes());
+    if let Ok(stream) = TcpStream::from_std(stream) {
+        drop(Lingering::new(stream));
+    }
+}
+
+async fn serve<S>(stream: S, peer: Peer, router: Router, mut stop: watch::Receiver<bool>, guard: OpenGuard)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer.clone());
+        router.clone().call(request.map(Body::new))
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(BUFFER_MAX_BYTES);
+    let mut connection = pin!(
+        http.serve_connection(TokioIo::new(stream), service)
+            .with_upgrades()
+    );
+    let ended = tokio::select! {
+        biased;
+        ended = connection.as_mut() => ended,
+        () = stopped(&mut stop) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection ended early");
+    }
+    drop(guard);
+}
+
+#[cfg(test)]
+mod tests;

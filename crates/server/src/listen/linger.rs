@@ -1,0 +1,112 @@
+//! A close that lets the last words arrive. Closing a socket with unread bytes makes the kernel send a reset, which
+//! may destroy what was written just before: a `bye`, or the answer to a request that was too long to be read.
+
+use std::{
+    pin::Pin,
+    sync::atomic::{AtomicUsize, Ordering},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf},
+    net::TcpStream,
+};
+
+const LINGER: Duration = Duration::from_secs(2);
+/// Beyond so many, connections are closed at once: lingering is a courtesy, and must not use up the open files.
+const LINGERING_MAX: usize = 512;
+
+static LINGERING: AtomicUsize = AtomicUsize::new(0);
+
+/// A stream that, when dropped before the client has closed its side, ends its own side and reads for a while
+/// what the client still sends.
+pub struct Lingering {
+    stream: Option<TcpStream>,
+    client_ended: bool,
+}
+
+impl Lingering {
+    pub fn new(stream: TcpStream) -> Self {
+        Lingering {
+            stream: Some(stream),
+            client_ended: false,
+        }
+    }
+
+    fn stream(&mut self) -> std::io::Result<Pin<&mut TcpStream>> {
+        self.stream
+            .as_mut()
+            .map(Pin::new)
+            .ok_or_else(|| std::io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl AsyncRead for Lingering {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let this = self.get_mut();
+        let (room, before) = (buf.remaining(), buf.filled().len());
+        let read = ready!(this.stream()?.poll_read(cx, buf));
+        if read.is_err() || (room > 0 && buf.filled().len() == before) {
+            this.client_ended = true;
+        }
+        Poll::Ready(read)
+    }
+}
+
+impl AsyncWrite for Lingering {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+        self.get_mut().stream()?.poll_write(cx, buf)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.get_mut().stream()?.poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.get_mut().stream()?.poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        self.get_mut().stream()?.poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.as_ref().is_some_and(AsyncWrite::is_write_vectored)
+    }
+}
+
+impl Drop for Lingering {
+    fn drop(&mut self) {
+        let Some(stream) = self.stream.take() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        if self.client_ended || LINGERING.fetch_add(1, Ordering::Relaxed) >= LINGERING_MAX {
+            if !self.client_ended {
+                LINGERING.fetch_sub(1, Ordering::Relaxed);
+            }
+            return;
+        }
+        runtime.spawn(async move {
+            let _ = tokio::time::timeout(LINGER, read_out(stream)).await;
+            LINGERING.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
+async fn read_out(mut stream: TcpStream) {
+    let mut ignored = [0u8; 2048];
+    if stream.shutdown().await.is_err() {
+        return;
+    }
+    while matches!(stream.read(&mut ignored).await, Ok(1..)) {}
+}

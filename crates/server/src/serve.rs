@@ -1,0 +1,272 @@
+//! The composition root: every part is made here, given to the others, and taken down in order.
+
+use std::{
+    fmt,
+    io::IsTerminal as _,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+use bluetick_chat::{
+    Admin, App, Gateway, Gateways, Node, SendBudget, Unlimited,
+    session::{SessionHost, TokenCheck},
+};
+use bluetick_store::{Clock, Store, StoreError, SystemClock};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    auth::{self, AuthError, JwtCheck},
+    config::{Config, Log, LogFormat},
+    http::{self, AppState, Services},
+    limits::Buckets,
+    listen::Listener,
+    metrics,
+    tls::{self, TlsError},
+};
+
+/// Sessions and requests have this long to end, the store the rest of the twenty seconds.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(15);
+const CLOSE_DEADLINE: Duration = Duration::from_secs(4);
+const HOUSEKEEPING: Duration = Duration::from_secs(5);
+const SWEEP_EVERY: u32 = 12;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    #[error("{0}")]
+    Auth(#[from] AuthError),
+    #[error("{0}")]
+    Tls(#[from] TlsError),
+    #[error("cannot listen on {address}: {source}; {}", remedy(.source))]
+    Listen {
+        address: SocketAddr,
+        source: std::io::Error,
+    },
+    #[error("log.filter is not understood: {0}")]
+    LogFilter(String),
+    #[error("signals cannot be received: {0}")]
+    Signals(std::io::Error),
+    #[error("a part of the server failed to start: {0}")]
+    Start(String),
+}
+
+fn remedy(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => "another program has it: stop that, or give another with --listen",
+        std::io::ErrorKind::PermissionDenied => {
+            "ports below 1024 need privileges: give another with --listen"
+        }
+        _ => "give another address with --listen",
+    }
+}
+
+/// What a new user needs to know once the server runs.
+#[derive(Debug, Clone)]
+pub struct ServeInfo {
+    pub url: String,
+    pub data_dir: PathBuf,
+    pub demo: bool,
+    /// Whether tokens are signed with the secret in the data directory.
+    pub own_secret: bool,
+}
+
+impl fmt::Display for ServeInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ServeInfo { url, data_dir, .. } = self;
+        writeln!(f, "bluetick is listening on {url}")?;
+        if self.demo {
+            writeln!(f, "  chat in the browser   {url}/")?;
+        }
+        writeln!(f, "  the API               {url}/v1/docs")?;
+        if self.own_secret {
+            writeln!(
+                f,
+                "  a token for alice     bluetick token --user alice --data {}",
+                data_dir.display()
+            )?;
+        }
+        write!(f, "  data                  {}", data_dir.display())
+    }
+}
+
+/// Serves until a signal ends it. `ready` is called once connections are accepted.
+pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), ServeError> {
+    tls::install_provider();
+    let signals = Signals::listen()?;
+    let metrics = metrics::install();
+    let config = Arc::new(config);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+
+    // First the address, then the data: whoever starts a second server by mistake touches nothing of the first's.
+    let address = config.server.listen;
+    let listen_failed = |source| ServeError::Listen { address, source };
+    let tcp = TcpListener::bind(address).await.map_err(listen_failed)?;
+    let address = tcp.local_addr().map_err(listen_failed)?;
+    let tls = match (&config.tls.cert_file, &config.tls.key_file) {
+        (Some(cert), Some(key)) => Some(tls::acceptor(cert, key)?),
+        _ => None,
+    };
+    if tls.is_none() && !config.listens_on_loopback() {
+        tracing::warn!(%address, "connections are not encrypted here; a proxy in front should do it, or set [tls]");
+    }
+
+    let store = open_store(&config, clock.clone()).await?;
+    let secret = match auth::signing_secret(&config) {
+        Ok(secret) => Some(secret),
+        Err(AuthError::NoSecret) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let tokens: Arc<dyn TokenCheck> =
+        Arc::new(JwtCheck::from_config(&config.auth, secret.as_deref(), clock.clone()).await?);
+    let buckets = Buckets::new(config.limits.sends_per_second, config.limits.send_burst).map(Arc::new);
+    let budget: Arc<dyn SendBudget> = match &buckets {
+        Some(buckets) => buckets.clone(),
+        None => Arc::new(Unlimited),
+    };
+
+    let gateway = Arc::new(Gateway::new("local"));
+    let gateways: Arc<dyn Gateways> = gateway.clone();
+    let node = Arc::new(Node::new(
+        store.clone(),
+        gateways.clone(),
+        clock.clone(),
+        config.chat(),
+        budget,
+    ));
+    let admin = Arc::new(Admin::new(store.clone(), gateways, node.trace()));
+    let app: Arc<dyn App> = node;
+    let sessions = Arc::new(SessionHost {
+        app: app.clone(),
+        registry: store.sessions.clone(),
+        gateway: gateway.clone(),
+        tokens: tokens.clone(),
+        clock,
+        config: config.session(),
+    });
+    let state = AppState::new(Services {
+        app,
+        admin,
+        store: store.clone(),
+        tokens,
+        sessions,
+        config: config.clone(),
+        admin_key: auth::admin_key(&config)?.into(),
+        metrics: metrics.clone(),
+        demo_secret: secret.filter(|_| config.demo_is_on()).map(Into::into),
+        draining: AtomicBool::new(false),
+    });
+
+    let (stop, stopping) = watch::channel(false);
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let router = http::router(state.clone());
+    let listener =
+        tokio::spawn(Listener::new(tcp, tls, config.limits.connections_per_address, router).run(stopping));
+    let housekeeping = tokio::spawn(keep_house(metrics, buckets));
+    ready(ServeInfo {
+        url: format!("{scheme}://{address}"),
+        data_dir: config.server.data_dir.clone(),
+        demo: state.demo_secret.is_some(),
+        own_secret: !config.auth.is_configured(),
+    });
+
+    let signal = signals.wait_and_guard().await;
+    tracing::info!(signal, sessions = gateway.session_count(), "shutting down");
+    state.begin_draining();
+    stop.send_replace(true);
+    gateway.shut_down();
+    let ended = async {
+        gateway.empty().await;
+        listener.await
+    };
+    if tokio::time::timeout(DRAIN_DEADLINE, ended).await.is_err() {
+        tracing::warn!(
+            sessions = gateway.session_count(),
+            "some sessions did not end in time"
+        );
+    }
+    housekeeping.abort();
+    match tokio::time::timeout(CLOSE_DEADLINE, store.maintenance.close()).await {
+        Ok(Ok(())) => tracing::info!("stopped"),
+        // What was told to be sent is durable already; the next start replays the log.
+        Ok(Err(error)) => tracing::error!(%error, "store did not close cleanly"),
+        Err(_) => tracing::error!("store did not close in time"),
+    }
+    Ok(())
+}
+
+/// Opening may replay a log, which is no work for a thread that others wait for.
+async fn open_store(config: &Config, clock: Arc<dyn Clock>) -> Result<Store, ServeError> {
+    let embedded = config.embedded_store();
+    tokio::task::spawn_blocking(move || Store::embedded(embedded, clock))
+        .await
+        .map_err(|error| ServeError::Start(error.to_string()))?
+        .map_err(ServeError::from)
+}
+
+async fn keep_house(metrics: metrics_exporter_prometheus::PrometheusHandle, buckets: Option<Arc<Buckets>>) {
+    let mut every = tokio::time::interval(HOUSEKEEPING);
+    for round in 1u32.. {
+        every.tick().await;
+        metrics.run_upkeep();
+        if round.is_multiple_of(SWEEP_EVERY)
+            && let Some(buckets) = &buckets
+        {
+            buckets.sweep();
+        }
+    }
+}
+
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, ServeError> {
+        let listen = |kind| signal(kind).map_err(ServeError::Signals);
+        Ok(Signals {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            biased;
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+
+    /// The first signal asks to end; a second one will not wait. Nothing that was acknowledged is lost by it.
+    async fn wait_and_guard(mut self) -> &'static str {
+        let first = self.next().await;
+        tokio::spawn(async move {
+            let second = self.next().await;
+            tracing::warn!(signal = second, "exiting at once");
+            std::process::exit(130);
+        });
+        first
+    }
+}
+
+/// Logs to standard error from here on. A second call changes nothing.
+pub fn init_logging(log: &Log) -> Result<(), ServeError> {
+    let filter = EnvFilter::try_new(&log.filter).map_err(|error| ServeError::LogFilter(error.to_string()))?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    let _ = match log.format {
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
+    };
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! Reading and writing the small values that records and rows are made of: varints and length-prefixed text.
+
+use bluetick_protocol::{ConversationId, Json, UserId};
+
+/// The bytes are not what was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Malformed(pub &'static str);
+
+impl From<Malformed> for crate::StoreError {
+    fn from(m: Malformed) -> Self {
+        crate::StoreError::Corrupt(format!("a stored record is malformed: {}", m.0))
+    }
+}
+
+pub(super) fn put_u64(out: &mut Vec<u8>, mut n: u64) {
+    while n >= 0x80 {
+        out.push(n as u8 | 0x80);
+        n >>= 7;
+    }
+    out.push(n as u8);
+}
+
+pub(super) fn put_str(out: &mut Vec<u8>, text: &str) {
+    put_u64(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// An optional text: its length plus one, or zero.
+pub(super) fn put_opt(out: &mut Vec<u8>, text: Option<&str>) {
+    match text {
+        None => put_u64(out, 0),
+        Some(text) => {
+            put_u64(out, text.len() as u64 + 1);
+            out.extend_from_slice(text.as_bytes());
+        }
+    }
+}
+
+pub(super) struct Reader<'a>(pub &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(super) fn u8(&mut self) -> Result<u8, Malformed> {
+        let (first, rest) = self.0.split_first().ok_or(Malformed("cut short"))?;
+        self.0 = rest;
+        Ok(*first)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, Malformed> {
+        let mut n = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                break;
+            }
+            n |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(n);
+            }
+        }
+        Err(Malformed("a number is too long"))
+    }
+
+    fn take(&mut self, len: u64) -> Result<&'a [u8], Malformed> {
+        let len = usize::try_from(len).map_err(|_| Malformed("a length is too large"))?;
+        if len > self.0.len() {
+            return Err(Malformed("a length points past the end"));
+        }
+        let (head, rest) = self.0.split_at(len);
+        self.0 = rest;
+        Ok(head)
+    }
+
+    pub(super) fn str(&mut self) -> Result<&'a str, Malformed> {
+        let len = self.u64()?;
+        std::str::from_utf8(self.take(len)?).map_err(|_| Malformed("text is not UTF-8"))
+    }
+
+    pub(super) fn opt(&mut self) -> Result<Option<&'a str>, Malformed> {
+        match self.u64()? {
+            0 => Ok(None),
+            len => {
+                let bytes = self.take(len - 1)?;
+                std::str::from_utf8(bytes).map(Some).map_err(|_| Malformed("text is not UTF-8"))
+            }
+        }
+    }
+
+    pub(super) fn json(&mut self) -> Result<Option<Json>, Malformed> {
+        let text = self.opt()?;
+        text.map(Json::from_text).transpose().map_err(|_| Malformed("stored JSON does not parse"))
+    }
+
+    pub(super) fn conversation(&mut self) -> Result<ConversationId, Malformed> {
+        ConversationId::new(self.str()?).map_err(|_| Malformed("not a conversation id"))
+    }
+
+    pub(super) fn user(&mut self) -> Result<UserId, Malformed> {
+        UserId::new(self.str()?).map_err(|_| Malformed("not a user id"))
+    }
+}

@@ -1,0 +1,150 @@
+//! The checkpoint: writes what is frozen in memory to the engine, in the background, so that the log can let go of
+//! it. Each keyspace gets one sorted run. `meta` comes last: a crash before it replays the same records again,
+//! which changes nothing.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::Ordering,
+        mpsc::{Receiver, RecvTimeoutError, Sender},
+    },
+    time::{Duration, Instant},
+};
+
+use bluetick_protocol::{MessageId, Seq, Side};
+use tokio::sync::mpsc;
+
+use super::{
+    Shared,
+    bytes::put_u64,
+    committer::Op,
+    engine::{Change, Meta, Space, message_key, user_key},
+    hot::{Dirty, Frozen},
+    state::FORMAT,
+};
+use crate::{PageLimit, Result};
+
+pub(super) struct CheckpointJob {
+    pub frozen: Frozen,
+    pub sent_ids: Vec<(u128, Seq, u64)>,
+    /// Every record up to this one is in `frozen` or was written before.
+    pub lsn: u64,
+    pub last_message_id: MessageId,
+}
+
+/// Works until the committer is gone. An error (a full disk, say) is tried again: the log has everything.
+pub(super) fn run(shared: Arc<Shared>, jobs: Receiver<CheckpointJob>, done: Sender<()>, ops: mpsc::WeakSender<Op>) {
+    loop {
+        match jobs.recv_timeout(Duration::from_secs(1)) {
+            Ok(job) => {
+                let begun = Instant::now();
+                while let Err(e) = write(&shared, &job) {
+                    shared.checkpoint_failing.store(true, Ordering::Release);
+                    tracing::error!(error = %e, "a checkpoint failed; trying again");
+                    metrics::counter!("bluetick_checkpoint_errors_total").increment(1);
+                    std::thread::sleep(Duration::from_secs(1));
+                }
+                shared.checkpoint_failing.store(false, Ordering::Release);
+                shared.checkpointed_lsn.store(job.lsn, Ordering::Release);
+                metrics::histogram!("bluetick_checkpoint_seconds").record(begun.elapsed().as_secs_f64());
+                tracing::debug!(lsn = job.lsn, took = ?begun.elapsed(), "checkpoint");
+                drop(job);
+                if done.send(()).is_err() {
+                    return;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        match ops.upgrade() {
+            Some(ops) => drop(ops.try_send(Op::Tick)),
+            None => return,
+        }
+    }
+}
+
+fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
+    let engine = &shared.engine;
+    let mut convs: Vec<&Dirty> = job.frozen.convs.iter().flat_map(|shard| shard.values()).collect();
+    convs.sort_unstable_by(|a, b| a.conv.id.cmp(&b.conv.id));
+
+    for dirty in convs.iter().filter(|d| d.erased) {
+        void_erased(shared, dirty)?;
+    }
+    let mut messages = Vec::new();
+    for dirty in &convs {
+        for entry in &dirty.entries {
+            let erased = entry.message.seq <= dirty.conv.member(entry.message.from).erased;
+            let mut value = Vec::with_capacity(64 + entry.message.body.len());
+            match erased {
+                true => entry.voided().encode(&mut value),
+                false => entry.encode(&mut value),
+            }
+            messages.push((message_key(&dirty.conv.id, entry.message.seq), Some(value)));
+        }
+    }
+    engine.ingest(Space::Messages, messages)?;
+    engine.ingest_sent_ids(job.sent_ids.clone(), shared.clock.now_ms())?;
+    let pending = convs.iter().filter(|d| d.pending_touched);
+    engine.ingest(Space::PendingDeliveries, per_member(pending, |d, side| {
+        d.conv.member(side).pending.map(|seq| {
+            let mut value = vec![FORMAT];
+            put_u64(&mut value, seq);
+            value
+        })
+    }))?;
+    let members = convs.iter().filter(|d| d.members_touched);
+    engine.ingest(Space::Members, per_member(members, |d, side| d.conv.lists(side).then(|| vec![FORMAT])))?;
+    let mut users: Vec<Change> = Vec::new();
+    for (user, dirty) in job.frozen.users.iter().flat_map(|shard| shard.iter()) {
+        if let Some(row) = &dirty.row {
+            let mut value = Vec::new();
+            row.encode(&mut value);
+            users.push((user.as_str().as_bytes().to_vec(), Some(value)));
+        }
+    }
+    users.sort_unstable();
+    engine.ingest(Space::Users, users)?;
+    let rows = convs.iter().map(|dirty| {
+        let mut value = Vec::new();
+        dirty.conv.encode(&mut value);
+        (dirty.conv.id.as_str().as_bytes().to_vec(), Some(value))
+    });
+    engine.ingest(Space::Conversations, rows.collect())?;
+    engine.put_meta(Meta { lsn: job.lsn, last_message_id: job.last_message_id, seed: shared.seed })
+}
+
+/// A row for each member of each conversation, sorted by user.
+fn per_member<'a>(
+    convs: impl Iterator<Item = &'a &'a Dirty>,
+    value: impl Fn(&Dirty, Side) -> Option<Vec<u8>>,
+) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for dirty in convs {
+        for side in Side::BOTH {
+            let key = user_key(dirty.conv.id.member_str(side), &dirty.conv.id);
+            changes.push((key, value(dirty, side)));
+        }
+    }
+    changes.sort_unstable();
+    changes
+}
+
+/// Overwrites the messages that an erased member wrote before this checkpoint.
+fn void_erased(shared: &Shared, dirty: &Dirty) -> Result<()> {
+    let (id, mut from) = (&dirty.conv.id, 1);
+    loop {
+        let page = shared.engine.entries(id, from, Seq::MAX, PageLimit { messages: 10_000, bytes: 16 << 20 })?;
+        let Some(last) = page.last() else { return Ok(()) };
+        from = last.message.seq + 1;
+        let voids = page.iter().filter(|e| {
+            !e.message.void && e.message.seq <= dirty.conv.member(e.message.from).erased
+        });
+        let voids = voids.map(|e| {
+            let mut value = Vec::new();
+            e.voided().encode(&mut value);
+            (message_key(id, e.message.seq), Some(value))
+        });
+        shared.engine.ingest(Space::Messages, voids.collect())?;
+    }
+}

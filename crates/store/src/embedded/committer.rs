@@ -1,0 +1,571 @@
+//! The one writer. It gathers what callers ask for, writes the group to the log, waits for one fsync, makes the
+//! changes visible, and answers: in this order, so that nobody sees or is told what could still be lost (R15).
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::Ordering,
+        mpsc::{Receiver, Sender},
+    },
+    time::{Duration, Instant},
+};
+
+use bluetick_protocol::{ConversationId, MessageId, Profile, Seq, Side, UserId};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    Shared,
+    checkpoint::CheckpointJob,
+    hot::Published,
+    log::{AppendError, Group, Log},
+    state::{Conv, Entry, Mark, Record, UserRow},
+};
+use crate::{Message, NewMessage, Noted, Result, StatusRow, StoreError};
+
+/// Most records in a group: enough to share an fsync widely, few enough to answer soon.
+const GROUP_MAX_OPS: usize = 2048;
+const GROUP_MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// A send with everything that had to be read for it, so that the committer reads nothing.
+pub(super) struct PreparedSend {
+    pub new: NewMessage,
+    /// Names (conversation, sender, client_msg_id) in the idempotency records.
+    pub hash: u128,
+    /// The checkpoint count when the engine was asked for the hash and did not have it.
+    pub looked_up_at: u64,
+    pub seen: Option<Mark>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum SendOutcome {
+    Stored { message: Arc<Message>, implied_read: Option<StatusRow> },
+    Duplicate(Seq),
+}
+
+type Reply<T> = oneshot::Sender<Result<T>>;
+
+pub(super) enum Op {
+    Sends(Vec<PreparedSend>, Reply<Vec<SendOutcome>>),
+    Advance { id: ConversationId, side: Side, delivered: Mark, read: Mark, reply: Reply<(StatusRow, bool)> },
+    Note { id: ConversationId, side: Side, seq: Seq, reply: Reply<Noted> },
+    Settle { id: ConversationId, side: Side, expected: Seq, to: Option<Seq>, reply: Reply<bool> },
+    /// Puts the read mark's count right.
+    Recount { id: ConversationId, side: Side, counted: u64, reply: Reply<()> },
+    Erase { id: ConversationId, side: Side, reply: Reply<()> },
+    Profile { user: UserId, profile: Profile, reply: Reply<()> },
+    Block { user: UserId, other: UserId, blocked: bool, reply: Reply<()> },
+    EraseUser { user: UserId, reply: Reply<()> },
+    /// Begin a checkpoint, and answer when it is done.
+    Checkpoint(Reply<()>),
+    /// Look whether there is something to do without being asked.
+    Tick,
+    Close(Reply<()>),
+}
+
+/// Answers that wait for the group's fsync.
+type Waiting = Vec<Box<dyn FnOnce(Result<()>) + Send>>;
+
+struct Overlay {
+    published: Published,
+    changed: bool,
+}
+
+pub(super) struct Committer {
+    shared: Arc<Shared>,
+    log: Log,
+    jobs: Sender<CheckpointJob>,
+    done: Receiver<()>,
+    last_id: MessageId,
+    group: Group,
+    lsn: u64,
+    overlay: HashMap<ConversationId, Overlay>,
+    users: HashMap<UserId, UserRow>,
+    waiting: Waiting,
+    /// Idempotency records that the engine may not show yet: of this generation, of the frozen one, and of the one
+    /// before, for callers that asked the engine before it was there.
+    ids: [HashMap<u128, (Seq, u64)>; 3],
+    ids_in_group: Vec<(u128, Seq, u64)>,
+    active_bytes: u64,
+    messages: u64,
+    frozen: bool,
+    quiet_ticks: u32,
+    /// Who waits for the next checkpoint, and who for the one under way.
+    checkpoint_waiters: [Vec<Reply<()>>; 2],
+    checkpoint_wanted: bool,
+    closing: Option<Reply<()>>,
+}
+
+impl Committer {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        log: Log,
+        last_id: MessageId,
+        jobs: Sender<CheckpointJob>,
+        done: Receiver<()>,
+    ) -> Self {
+        let lsn = log.next_lsn();
+        Committer {
+            shared,
+            log,
+            jobs,
+            done,
+            last_id,
+            group: Group::default(),
+            lsn,
+            overlay: HashMap::new(),
+            users: HashMap::new(),
+            waiting: Vec::new(),
+            ids: Default::default(),
+            ids_in_group: Vec::new(),
+            active_bytes: 0,
+            messages: 0,
+            frozen: false,
+            quiet_ticks: 0,
+            checkpoint_waiters: Default::default(),
+            checkpoint_wanted: false,
+            closing: None,
+        }
+    }
+
+    /// Takes in one record of the log after a restart.
+    pub(super) fn replay(&mut self, lsn: u64, record: Record, bytes: usize) -> Result<()> {
+        self.lsn = lsn;
+        match &record {
+            Record::Profile { user, .. } | Record::Block { user, .. } | Record::EraseUser { user } => {
+                let user = user.clone();
+                self.user(&user)?.apply(&record);
+            }
+            Record::Send { entry, .. } => {
+                let message = entry.message.clone();
+                self.last_id = self.last_id.max(message.message_id);
+                let hash = self.shared.hash(&message.conversation_id, message.from, &message.client_msg_id);
+                self.ids_in_group.push((hash, message.seq, message.ts));
+                self.change(&message.conversation_id, &record, true)?;
+            }
+            Record::Receipt { id, .. } | Record::Pending { id, .. } | Record::Erase { id, .. } => {
+                self.change(&id.clone(), &record, true)?;
+            }
+        }
+        self.active_bytes += bytes as u64;
+        if self.overlay.len() > GROUP_MAX_OPS {
+            self.publish();
+        }
+        Ok(())
+    }
+
+    /// Runs until it is closed or every caller is gone.
+    pub(super) fn run(mut self, mut ops: mpsc::Receiver<Op>) {
+        self.lsn = self.log.next_lsn();
+        self.publish();
+        let mut batch = Vec::with_capacity(GROUP_MAX_OPS);
+        while ops.blocking_recv_many(&mut batch, GROUP_MAX_OPS) > 0 {
+            metrics::gauge!("bluetick_commit_queue").set(ops.len() as f64);
+            for op in batch.drain(..) {
+                self.take(op);
+                if self.group.len_bytes() > GROUP_MAX_BYTES {
+                    self.commit();
+                }
+            }
+            self.commit();
+            self.collect_checkpoint(Duration::ZERO);
+            self.maybe_checkpoint();
+            // The log ahead of the engine bounds memory and the time of a restart: beyond twice the limit, wait.
+            while self.frozen && self.is_far_ahead() && !self.shared.checkpoint_failing.load(Ordering::Acquire) {
+                metrics::counter!("bluetick_checkpoint_stalls_total").increment(1);
+                self.collect_checkpoint(Duration::from_millis(100));
+            }
+            if let Some(reply) = self.closing.take() {
+                ops.close();
+                self.close(reply);
+                return;
+            }
+        }
+    }
+
+    fn is_far_ahead(&self) -> bool {
+        self.active_bytes > 2 * self.shared.config.checkpoint_bytes
+    }
+
+    /// Brings everything into the engine, if it can be done, so that the next start replays nothing.
+    fn close(&mut self, reply: Reply<()>) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        self.checkpoint_wanted = self.active_bytes > 0;
+        while (self.frozen || self.checkpoint_wanted) && Instant::now() < deadline {
+            self.maybe_checkpoint();
+            self.collect_checkpoint(Duration::from_millis(50));
+        }
+        let _ = reply.send(Ok(()));
+    }
+
+    fn take(&mut self, op: Op) {
+        match op {
+            Op::Sends(sends, reply) => self.take_sends(sends, reply),
+            Op::Advance { id, side, delivered, read, reply } => {
+                let done = self.advance(&id, side, delivered, read);
+                self.answer(done, reply);
+            }
+            Op::Note { id, side, seq, reply } => {
+                let done = self.note(&id, side, seq);
+                self.answer(done, reply);
+            }
+            Op::Settle { id, side, expected, to, reply } => {
+                let done = self.settle(&id, side, expected, to);
+                self.answer(done, reply);
+            }
+            Op::Recount { id, side, counted, reply } => {
+                let done = self.recount(&id, side, counted);
+                self.answer(done, reply);
+            }
+            Op::Erase { id, side, reply } => {
+                let done = self.erase(&id, side);
+                self.answer(done, reply);
+            }
+            Op::Profile { user, profile, reply } => {
+                let done = self.change_user(Record::Profile { user: user.clone(), profile }, &user);
+                self.answer(done, reply);
+            }
+            Op::Block { user, other, blocked, reply } => {
+                let done = self.change_user(Record::Block { user: user.clone(), other, blocked }, &user);
+                self.answer(done, reply);
+            }
+            Op::EraseUser { user, reply } => {
+                let done = self.change_user(Record::EraseUser { user: user.clone() }, &user);
+                self.answer(done, reply);
+            }
+            Op::Checkpoint(reply) => {
+                self.checkpoint_waiters[0].push(reply);
+                self.checkpoint_wanted = true;
+            }
+            Op::Tick => self.quiet_ticks += 1,
+            Op::Close(reply) => self.closing = Some(reply),
+        }
+    }
+
+    /// Sends the answer when the group is durable, or the error that befell it.
+    fn answer<T: Send + 'static>(&mut self, done: Result<T>, reply: Reply<T>) {
+        self.waiting.push(Box::new(move |outcome| {
+            let _ = reply.send(outcome.and(done));
+        }));
+    }
+
+    fn take_sends(&mut self, sends: Vec<PreparedSend>, reply: Reply<Vec<SendOutcome>>) {
+        let now = self.shared.clock.now_ms();
+        let mut outcomes = Vec::with_capacity(sends.len());
+        for send in sends {
+            match self.send(send, now) {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(e) => {
+                    // What this call stored before the error stays stored; a retry finds it by its client_msg_id.
+                    self.answer(Err::<Vec<SendOutcome>, _>(e), reply);
+                    return;
+                }
+            }
+        }
+        self.answer(Ok(outcomes), reply);
+    }
+
+    fn send(&mut self, send: PreparedSend, now: u64) -> Result<SendOutcome> {
+        let PreparedSend { new, hash, looked_up_at, seen } = send;
+        if let Some(seq) = self.known_id(hash, looked_up_at, now)? {
+            return Ok(SendOutcome::Duplicate(seq));
+        }
+        let id = new.conversation_id.clone();
+        let (seq, mut counted, implied_read) = {
+            let conv = &self.conv(&id)?.published.conv;
+            let sender = conv.member(new.from);
+            // A reply implies read up to what the client had seen, or up to what was delivered to it (R10).
+            let seen = seen.unwrap_or(sender.delivered);
+            (conv.last_seq + 1, conv.counted, Some(seen).filter(|mark| mark.seq > sender.read.seq))
+        };
+        if !new.withheld {
+            counted[new.from.index()] += 1;
+        }
+        self.last_id = MessageId::mint(self.last_id, now, self.shared.config.node);
+        let message = Arc::new(Message {
+            conversation_id: id.clone(),
+            seq,
+            message_id: self.last_id,
+            client_msg_id: new.client_msg_id,
+            from: new.from,
+            body: new.body,
+            ts: now,
+            attachment: new.attachment,
+            meta: new.meta,
+            withheld: new.withheld,
+            void: false,
+        });
+        let pending = Some(seq).filter(|_| new.undelivered && !new.withheld);
+        let entry = Entry { message: message.clone(), counted };
+        self.write(&id, Record::Send { entry, pending, implied_read })?;
+        self.ids_in_group.push((hash, seq, now));
+        self.ids[0].insert(hash, (seq, now));
+        let implied_read = match implied_read {
+            Some(_) => Some(self.conv(&id)?.published.conv.status_row(new.from)),
+            None => None,
+        };
+        Ok(SendOutcome::Stored { message, implied_read })
+    }
+
+    /// The seq that this client_msg_id has within the window (R9).
+    fn known_id(&self, hash: u128, looked_up_at: u64, now: u64) -> Result<Option<Seq>> {
+        let oldest = now.saturating_sub(self.shared.config.idempotency_window_ms);
+        let known = self.ids.iter().filter_map(|ids| ids.get(&hash)).find(|(_, ts)| *ts >= oldest);
+        if let Some((seq, _)) = known {
+            return Ok(Some(*seq));
+        }
+        let checkpoints = self.shared.checkpoints.load(Ordering::Acquire);
+        match checkpoints > looked_up_at + 1 {
+            // So many checkpoints passed since the caller asked the engine that memory may have let go of it.
+            true => self.shared.engine.sent_id(hash, now),
+            false => Ok(None),
+        }
+    }
+
+    fn advance(
+        &mut self,
+        id: &ConversationId,
+        side: Side,
+        delivered: Mark,
+        read: Mark,
+    ) -> Result<(StatusRow, bool)> {
+        let conv = &self.conv(id)?.published.conv;
+        let member = conv.member(side);
+        let later = |a: Mark, b: Mark| if b.seq > a.seq { b } else { a };
+        let new_read = later(member.read, read);
+        let new_delivered = later(later(member.delivered, delivered), new_read);
+        if new_read == member.read && new_delivered == member.delivered {
+            return Ok((conv.status_row(side), false));
+        }
+        let record = Record::Receipt { id: id.clone(), side, delivered: new_delivered, read: new_read };
+        self.write(id, record)?;
+        Ok((self.conv(id)?.published.conv.status_row(side), true))
+    }
+
+    fn note(&mut self, id: &ConversationId, side: Side, seq: Seq) -> Result<Noted> {
+        match self.conv(id)?.published.conv.member(side).pending {
+            Some(row) if row <= seq => Ok(Noted { first_undelivered_seq: row, written: false }),
+            _ => {
+                self.write(id, Record::Pending { id: id.clone(), side, row: Some(seq) })?;
+                Ok(Noted { first_undelivered_seq: seq, written: true })
+            }
+        }
+    }
+
+    fn settle(&mut self, id: &ConversationId, side: Side, expected: Seq, to: Option<Seq>) -> Result<bool> {
+        if self.conv(id)?.published.conv.member(side).pending != Some(expected) {
+            return Ok(false);
+        }
+        if to != Some(expected) {
+            self.write(id, Record::Pending { id: id.clone(), side, row: to })?;
+        }
+        Ok(true)
+    }
+
+    fn recount(&mut self, id: &ConversationId, side: Side, counted: u64) -> Result<()> {
+        let member = self.conv(id)?.published.conv.member(side).clone();
+        if member.read.counted == counted {
+            return Ok(());
+        }
+        let read = Mark { seq: member.read.seq, counted };
+        self.write(id, Record::Receipt { id: id.clone(), side, delivered: member.delivered, read })
+    }
+
+    fn erase(&mut self, id: &ConversationId, side: Side) -> Result<()> {
+        let up_to = self.conv(id)?.published.conv.last_seq;
+        self.write(id, Record::Erase { id: id.clone(), side, up_to })
+    }
+
+    fn change_user(&mut self, record: Record, user: &UserId) -> Result<()> {
+        let row = self.user(user)?;
+        let before = row.clone();
+        row.apply(&record);
+        if *row != before {
+            self.group.push(|out| record.encode(out));
+            self.lsn += 1;
+        }
+        Ok(())
+    }
+
+    fn user(&mut self, user: &UserId) -> Result<&mut UserRow> {
+        if !self.users.contains_key(user) {
+            let row = self.shared.hot.user(&self.shared.engine, user)?;
+            self.users.insert(user.clone(), UserRow::clone(&row));
+        }
+        self.users.get_mut(user).ok_or_else(|| StoreError::Corrupt("a user row vanished".into()))
+    }
+
+    /// The conversation as this group leaves it so far.
+    fn conv(&mut self, id: &ConversationId) -> Result<&mut Overlay> {
+        if !self.overlay.contains_key(id) {
+            let stored = self.shared.hot.conv(&self.shared.engine, id)?;
+            let conv = stored.map_or_else(|| Conv::new(id.clone()), |conv| Conv::clone(&conv));
+            let published = Published {
+                conv,
+                entries: Vec::new(),
+                pending_touched: false,
+                members_touched: false,
+                erased: false,
+            };
+            self.overlay.insert(id.clone(), Overlay { published, changed: false });
+        }
+        self.overlay.get_mut(id).ok_or_else(|| StoreError::Corrupt("a conversation vanished".into()))
+    }
+
+    /// Adds a record to the group and to the rows that will be visible once it is durable.
+    fn write(&mut self, id: &ConversationId, record: Record) -> Result<()> {
+        self.group.push(|out| record.encode(out));
+        self.change(id, &record, false)?;
+        self.lsn += 1;
+        Ok(())
+    }
+
+    fn change(&mut self, id: &ConversationId, record: &Record, replayed: bool) -> Result<()> {
+        let lsn = self.lsn;
+        let overlay = self.conv(id)?;
+        overlay.changed = true;
+        let published = &mut overlay.published;
+        let listed = [published.conv.lists(Side::Low), published.conv.lists(Side::High)];
+        // A crash between a checkpoint's writes leaves rows in the engine that already have this record.
+        if !replayed || published.conv.lsn < lsn {
+            published.conv.apply(record, lsn);
+        }
+        let now_listed = [published.conv.lists(Side::Low), published.conv.lists(Side::High)];
+        published.members_touched |= listed != now_listed || replayed;
+        match record {
+            Record::Send { entry, pending, .. } => {
+                published.entries.push(entry.clone());
+                published.pending_touched |= pending.is_some() || replayed;
+            }
+            Record::Pending { .. } => published.pending_touched = true,
+            Record::Erase { .. } => {
+                published.pending_touched = true;
+                published.members_touched = true;
+                published.erased = true;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// One write, one fsync; then the changes are visible and the answers go out.
+    fn commit(&mut self) {
+        if !self.group.is_empty() {
+            self.quiet_ticks = 0;
+            let bytes = self.group.len_bytes() as u64;
+            let begun = Instant::now();
+            if let Some(why) = self.refusal() {
+                self.fail(StoreError::Full(why));
+                return;
+            }
+            match self.log.append(&mut self.group) {
+                Ok(()) => {}
+                Err(AppendError::Refused(e)) => {
+                    self.fail(StoreError::Full(format!("the log could not be written: {e}")));
+                    return;
+                }
+                Err(AppendError::Unknown(e)) => {
+                    // The kernel may have dropped the pages: neither a retry nor going on can be trusted.
+                    tracing::error!(error = %e, "the log could not be made durable; ending the process");
+                    std::process::abort();
+                }
+            }
+            metrics::histogram!("bluetick_fsync_seconds").record(begun.elapsed().as_secs_f64());
+            metrics::histogram!("bluetick_group_answers").record(self.waiting.len() as f64);
+            self.active_bytes += bytes;
+            self.shared.log_bytes.store(self.log.total_bytes(), Ordering::Relaxed);
+            metrics::gauge!("bluetick_log_bytes").set(self.log.total_bytes() as f64);
+        }
+        self.publish();
+        for answer in self.waiting.drain(..) {
+            answer(Ok(()));
+        }
+    }
+
+    fn refusal(&self) -> Option<String> {
+        let stuck = self.is_far_ahead() && self.shared.checkpoint_failing.load(Ordering::Acquire);
+        match stuck {
+            true => Some("the engine cannot be written and memory is full".into()),
+            false => self.shared.refusing(),
+        }
+    }
+
+    fn fail(&mut self, error: StoreError) {
+        for (hash, ..) in self.ids_in_group.drain(..) {
+            self.ids[0].remove(&hash);
+        }
+        self.overlay.clear();
+        self.users.clear();
+        self.group = Group::default();
+        self.lsn = self.log.next_lsn();
+        for answer in self.waiting.drain(..) {
+            answer(Err(error.clone()));
+        }
+    }
+
+    fn publish(&mut self) {
+        for (_, overlay) in self.overlay.drain() {
+            if overlay.changed {
+                self.messages += overlay.published.entries.len() as u64;
+                self.shared.hot.publish(overlay.published);
+            }
+        }
+        for (user, row) in self.users.drain() {
+            self.shared.hot.publish_user(&user, row);
+        }
+        for (hash, seq, ts) in self.ids_in_group.drain(..) {
+            self.ids[0].insert(hash, (seq, ts));
+        }
+        self.shared.unflushed.store(self.messages, Ordering::Relaxed);
+    }
+
+    fn maybe_checkpoint(&mut self) {
+        let config = &self.shared.config;
+        let full = self.active_bytes >= config.checkpoint_bytes;
+        // A quiet server gives its memory back, and starts fast after a crash.
+        let quiet = self.quiet_ticks >= 3 && self.active_bytes >= config.checkpoint_bytes / 16;
+        if self.frozen || !(full || quiet || self.checkpoint_wanted) {
+            return;
+        }
+        self.checkpoint_wanted = false;
+        self.quiet_ticks = 0;
+        if let Err(e) = self.log.rotate() {
+            tracing::error!(error = %e, "no new log segment could be begun; the checkpoint waits");
+            return;
+        }
+        self.frozen = true;
+        self.active_bytes = 0;
+        self.messages = 0;
+        let [active, written, _] = std::mem::take(&mut self.ids);
+        self.ids = [HashMap::new(), active, written];
+        self.checkpoint_waiters[1] = std::mem::take(&mut self.checkpoint_waiters[0]);
+        let job = CheckpointJob {
+            frozen: self.shared.hot.freeze(),
+            sent_ids: self.ids[1].iter().map(|(hash, (seq, ts))| (*hash, *seq, *ts)).collect(),
+            lsn: self.log.next_lsn() - 1,
+            last_message_id: self.last_id,
+        };
+        if self.jobs.send(job).is_err() {
+            tracing::error!("the checkpoint thread is gone; ending the process, the log has everything");
+            std::process::abort();
+        }
+    }
+
+    /// Takes note that the checkpoint under way is done, waiting at most so long for it.
+    fn collect_checkpoint(&mut self, wait: Duration) {
+        if !self.frozen || self.done.recv_timeout(wait).is_err() {
+            return;
+        }
+        self.frozen = false;
+        self.shared.hot.drop_frozen();
+        self.shared.checkpoints.fetch_add(1, Ordering::Release);
+        let done = self.shared.checkpointed_lsn.load(Ordering::Acquire);
+        if let Err(e) = self.log.drop_before(done + 1) {
+            tracing::warn!(error = %e, "an old log segment could not be removed");
+        }
+        self.shared.log_bytes.store(self.log.total_bytes(), Ordering::Relaxed);
+        for waiter in self.checkpoint_waiters[1].drain(..) {
+            let _ = waiter.send(Ok(()));
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The engine (fjall) behind the log: where rows rest once a checkpoint has written them. Written only by
+//! checkpoints, as sorted runs that bypass the engine's own journal: the log is the journal.
+
+use std::{collections::BTreeMap, path::Path};
+
+use bluetick_protocol::{ConversationId, MessageId, Seq, UserId};
+use fjall::{
+    Database, Keyspace, KeyspaceCreateOptions, Readable, Snapshot,
+    config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry},
+};
+use parking_lot::RwLock;
+
+use super::{
+    bytes::{Reader, put_u64},
+    state::{Conv, Entry, FORMAT, UserRow, check_format},
+};
+use crate::{PageLimit, Result, StoreError};
+
+/// A key, and the value it gets, or `None` to remove it.
+pub(super) type Change = (Vec<u8>, Option<Vec<u8>>);
+
+/// The systems with a keyspace of their own, by the name it has on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Space {
+    Messages,
+    Conversations,
+    Members,
+    PendingDeliveries,
+    Users,
+    Meta,
+}
+
+impl Space {
+    pub(super) const ALL: [Space; 6] = [
+        Space::Messages,
+        Space::Conversations,
+        Space::Members,
+        Space::PendingDeliveries,
+        Space::Users,
+        Space::Meta,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Space::Messages => "messages",
+            Space::Conversations => "conversations",
+            Space::Members => "members",
+            Space::PendingDeliveries => "pending_deliveries",
+            Space::Users => "users",
+            Space::Meta => "meta",
+        }
+    }
+}
+
+/// What a checkpoint says of itself, written last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Meta {
+    /// Every record up to this one is in the engine.
+    pub lsn: u64,
+    pub last_message_id: MessageId,
+    /// Seed of the hash in `sent_ids`, drawn once, so that nobody outside can aim for a collision.
+    pub seed: u64,
+}
+
+pub(super) struct Engine {
+    db: Database,
+    spaces: [Keyspace; 6],
+    sent_ids: RwLock<BTreeMap<u64, Keyspace>>,
+    bucket_ms: u64,
+    window_ms: u64,
+}
+
+const SENT_IDS: &str = "sent_ids_";
+const META_KEY: &[u8] = b"checkpoint";
+
+fn broken(e: fjall::Error) -> StoreError {
+    StoreError::Corrupt(format!("the engine failed: {e}"))
+}
+
+pub(super) fn message_key(id: &ConversationId, seq: Seq) -> Vec<u8> {
+    let mut key = Vec::with_capacity(id.as_str().len() + 9);
+    key.extend_from_slice(id.as_str().as_bytes());
+    key.push(0);
+    key.extend_from_slice(&seq.to_be_bytes());
+    key
+}
+
+/// PK user, SK conversation: no id holds a zero byte.
+pub(super) fn user_key(user: &str, id: &ConversationId) -> Vec<u8> {
+    let mut key = Vec::with_capacity(user.len() + 1 + id.as_str().len());
+    key.extend_from_slice(user.as_bytes());
+    key.push(0);
+    key.extend_from_slice(id.as_str().as_bytes());
+    key
+}
+
+impl Engine {
+    pub(super) fn open(dir: &Path, cache_bytes: u64, window_ms: u64) -> Result<Engine> {
+        let db = Database::builder(dir)
+            .cache_size(cache_bytes)
+            .worker_threads(1)
+            .max_journaling_size(64 * 1024 * 1024)
+            .open()
+            .map_err(|e| StoreError::Unusable(format!("cannot open the engine in {}: {e}", dir.display())))?;
+        let mut spaces = Vec::with_capacity(Space::ALL.len());
+        for space in Space::ALL {
+            spaces.push(db.keyspace(space.name(), || options(space)).map_err(broken)?);
+        }
+        let spaces = spaces.try_into().map_err(|_| StoreError::Corrupt("keyspaces are missing".into()))?;
+        let mut sent_ids = BTreeMap::new();
+        for name in db.list_keyspace_names() {
+            if let Some(bucket) = name.strip_prefix(SENT_IDS).and_then(|n| n.parse().ok()) {
+                sent_ids.insert(bucket, db.keyspace(&name, sent_ids_options).map_err(broken)?);
+            }
+        }
+        let bucket_ms = (window_ms / 3).max(1);
+        Ok(Engine { db, spaces, sent_ids: RwLock::new(sent_ids), bucket_ms, window_ms })
+    }
+
+    pub(super) fn space(&self, space: Space) -> &Keyspace {
+        &self.spaces[space as usize]
+    }
+
+    pub(super) fn meta(&self) -> Result<Meta> {
+        let Some(bytes) = self.space(Space::Meta).get(META_KEY).map_err(broken)? else {
+            return Ok(Meta::default());
+        };
+        let r = &mut Reader(&bytes);
+        check_format(r)?;
+        Ok(Meta { lsn: r.u64()?, last_message_id: MessageId(r.u64()?), seed: r.u64()? })
+    }
+
+    pub(super) fn put_meta(&self, meta: Meta) -> Result<()> {
+        let mut value = vec![FORMAT];
+        put_u64(&mut value, meta.lsn);
+        put_u64(&mut value, meta.last_message_id.0);
+        put_u64(&mut value, meta.seed);
+        self.ingest(Space::Meta, vec![(META_KEY.to_vec(), Some(value))])
+    }
+
+    pub(super) fn conv(&self, id: &ConversationId) -> Result<Option<Conv>> {
+        match self.space(Space::Conversations).get(id.as_str()).map_err(broken)? {
+            None => Ok(None),
+            Some(bytes) => Ok(Some(Conv::decode(id.clone(), &bytes)?)),
+        }
+    }
+
+    pub(super) fn all_convs(&self) -> impl Iterator<Item = Result<Conv>> {
+        self.space(Space::Conversations).iter().map(|item| {
+            let (key, value) = item.into_inner().map_err(broken)?;
+            Ok(Conv::decode(conversation_id(&key)?, &value)?)
+        })
+    }
+
+    pub(super) fn entry(&self, id: &ConversationId, seq: Seq) -> Result<Option<Entry>> {
+        match self.space(Space::Messages).get(message_key(id, seq)).map_err(broken)? {
+            None => Ok(None),
+            Some(bytes) => Ok(Some(Entry::decode(id, &mut Reader(&bytes))?)),
+        }
+    }
+
+    /// Entries of a conversation in `from..before`, from the front, within the limit.
+    pub(super) fn entries(
+        &self,
+        id: &ConversationId,
+        from: Seq,
+        before: Seq,
+        limit: PageLimit,
+    ) -> Result<Vec<Entry>> {
+        let range = message_key(id, from)..message_key(id, before);
+        collect(id, self.space(Space::Messages).range(range), limit)
+    }
+
+    /// The last entries of a conversation in `..before`, in order, within the limit.
+    pub(super) fn entries_before(
+        &self,
+        id: &ConversationId,
+        before: Seq,
+        limit: PageLimit,
+    ) -> Result<Vec<Entry>> {
+        let range = message_key(id, 0)..message_key(id, before);
+        let mut entries = collect(id, self.space(Space::Messages).range(range).rev(), limit)?;
+        entries.reverse();
+        Ok(entries)
+    }
+
+    /// The conversations under a user's key in `members` or `pending_deliveries`.
+    pub(super) fn conversations_under(&self, space: Space, user: &UserId) -> Result<Vec<ConversationId>> {
+        let mut prefix = user.as_str().as_bytes().to_vec();
+        prefix.push(0);
+        let mut ids = Vec::new();
+        for item in self.space(space).prefix(&prefix) {
+            let key = item.key().map_err(broken)?;
+            ids.push(conversation_id(&key[prefix.len()..])?);
+        }
+        Ok(ids)
+    }
+
+    pub(super) fn user(&self, user: &UserId) -> Result<Option<UserRow>> {
+        match self.space(Space::Users).get(user.as_str()).map_err(broken)? {
+            None => Ok(None),
+            Some(bytes) => Ok(Some(UserRow::decode(&bytes)?)),
+        }
+    }
+
+    /// The seq a `client_msg_id` got within the idempotency window.
+    pub(super) fn sent_id(&self, hash: u128, now_ms: u64) -> Result<Option<Seq>> {
+        let oldest = now_ms.saturating_sub(self.window_ms);
+        let spaces = self.sent_ids.read();
+        for (_, space) in spaces.range(oldest / self.bucket_ms..) {
+            if let Some(bytes) = space.get(hash.to_be_bytes()).map_err(broken)? {
+                let r = &mut Reader(&bytes);
+                let (seq, ts) = (r.u64()?, r.u64()?);
+                if ts >= oldest {
+                    return Ok(Some(seq));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes sorted changes as one run that is durable when this returns.
+    pub(super) fn ingest(&self, space: Space, changes: Vec<Change>) -> Result<()> {
+        ingest_into(self.space(space), changes)
+    }
+
+    /// Writes idempotency records, each in the keyspace of its time, and drops the keyspaces that are out of the
+    /// window whole.
+    pub(super) fn ingest_sent_ids(&self, mut ids: Vec<(u128, Seq, u64)>, now_ms: u64) -> Result<()> {
+        ids.sort_unstable_by_key(|&(hash, _, ts)| (ts / self.bucket_ms, hash, std::cmp::Reverse(ts)));
+        ids.dedup_by_key(|&mut (hash, _, ts)| (ts / self.bucket_ms, hash));
+        for bucket in ids.chunk_by(|a, b| a.2 / self.bucket_ms == b.2 / self.bucket_ms) {
+            let changes = bucket.iter().map(|&(hash, seq, ts)| {
+                let mut value = Vec::with_capacity(12);
+                put_u64(&mut value, seq);
+                put_u64(&mut value, ts);
+                (hash.to_be_bytes().to_vec(), Some(value))
+            });
+            ingest_into(&self.sent_ids_space(bucket[0].2 / self.bucket_ms)?, changes.collect())?;
+        }
+        let oldest = now_ms.saturating_sub(self.window_ms) / self.bucket_ms;
+        let expired: Vec<u64> = self.sent_ids.read().range(..oldest).map(|(n, _)| *n).collect();
+        for bucket in expired {
+            if let Some(space) = self.sent_ids.write().remove(&bucket) {
+                self.db.delete_keyspace(space).map_err(broken)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sent_ids_space(&self, bucket: u64) -> Result<Keyspace> {
+        if let Some(space) = self.sent_ids.read().get(&bucket) {
+            return Ok(space.clone());
+        }
+        let space = self.db.keyspace(&format!("{SENT_IDS}{bucket}"), sent_ids_options).map_err(broken)?;
+        self.sent_ids.write().insert(bucket, space.clone());
+        Ok(space)
+    }
+
+    /// Every row there is, for a backup: the keyspace's name, key and value.
+    pub(super) fn snapshot(&self) -> EngineSnapshot {
+        let mut spaces: Vec<(String, Keyspace)> =
+            Space::ALL.iter().map(|s| (s.name().to_owned(), self.space(*s).clone())).collect();
+        let sent_ids = self.sent_ids.read();
+        spaces.extend(sent_ids.iter().map(|(n, space)| (format!("{SENT_IDS}{n}"), space.clone())));
+        EngineSnapshot { snapshot: self.db.snapshot(), spaces }
+    }
+
+    /// Fills a keyspace of a new engine with sorted rows, for a restore.
+    pub(super) fn fill(&self, name: &str, changes: Vec<Change>) -> Result<()> {
+        if let Some(space) = Space::ALL.into_iter().find(|s| s.name() == name) {
+            return self.ingest(space, changes);
+        }
+        let bucket = name.strip_prefix(SENT_IDS).and_then(|n| n.parse().ok());
+        let bucket = bucket.ok_or_else(|| StoreError::Corrupt(format!("no keyspace is called {name:?}")))?;
+        ingest_into(&self.sent_ids_space(bucket)?, changes)
+    }
+}
+
+pub(super) struct EngineSnapshot {
+    snapshot: Snapshot,
+    spaces: Vec<(String, Keyspace)>,
+}
+
+impl EngineSnapshot {
+    pub(super) fn for_each(&self, mut row: impl FnMut(&str, &[u8], &[u8]) -> Result<()>) -> Result<()> {
+        for (name, space) in &self.spaces {
+            for item in self.snapshot.iter(space) {
+                let (key, value) = item.into_inner().map_err(broken)?;
+                row(name, &key, &value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ingest_into(space: &Keyspace, changes: Vec<Change>) -> Result<()> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let mut ingestion = space.start_ingestion().map_err(broken)?;
+    for (key, value) in changes {
+        match value {
+            Some(value) => ingestion.write(key, value),
+            None => ingestion.write_tombstone(key),
+        }
+        .map_err(broken)?;
+    }
+    ingestion.finish().map_err(broken)
+}
+
+fn options(space: Space) -> KeyspaceCreateOptions {
+    let options = KeyspaceCreateOptions::default();
+    match space {
+        // Messages are text: worth compressing from the first level on.
+        Space::Messages => options
+            .data_block_compression_policy(CompressionPolicy::all(fjall::CompressionType::Lz4))
+            .data_block_size_policy(fjall::config::BlockSizePolicy::all(8 * 1024)),
+        _ => options,
+    }
+}
+
+fn sent_ids_options() -> KeyspaceCreateOptions {
+    // Nearly every lookup is for an id that is not there: the filter answers it.
+    let bloom = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(12.0));
+    KeyspaceCreateOptions::default().filter_policy(FilterPolicy::all(bloom))
+}
+
+fn conversation_id(bytes: &[u8]) -> Result<ConversationId> {
+    std::str::from_utf8(bytes)
+        .ok()
+        .and_then(|text| ConversationId::new(text).ok())
+        .ok_or_else(|| StoreError::Corrupt("a key holds no conversation id".into()))
+}
+
+fn collect(
+    id: &ConversationId,
+    items: impl Iterator<Item = fjall::Guard>,
+    limit: PageLimit,
+) -> Result<Vec<Entry>> {
+    let (mut entries, mut bytes) = (Vec::new(), 0);
+    for item in items {
+        if entries.len() >= limit.messages || bytes >= limit.bytes {
+            break;
+        }
+        let value = item.value().map_err(broken)?;
+        bytes += value.len();
+        entries.push(Entry::decode(id, &mut Reader(&value))?);
+    }
+    Ok(entries)
+}

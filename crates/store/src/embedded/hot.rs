@@ -1,0 +1,458 @@
+//! What is served from memory: the rows and messages that the log holds and the engine does not yet have, and a
+//! bounded number of rows that it has.
+//!
+//! Like a memtable in two generations: *active* takes what the committer publishes; a checkpoint turns it into
+//! *frozen*, writes that to the engine, and drops it. A reader looks at active, frozen, clean and engine, in this
+//! order. Only the committer changes any of it, and only with what is durable (R15).
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use bluetick_protocol::{ConversationId, Seq, Side, UserId};
+use parking_lot::Mutex;
+use quick_cache::unsync::Cache;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{
+    engine::{Engine, Space},
+    state::{Conv, Entry, UserRow},
+};
+use crate::{InboxPosition, PageLimit, Result};
+
+const SHARDS: usize = 64;
+
+/// A conversation that changed since the last checkpoint.
+#[derive(Debug, Clone)]
+pub(super) struct Dirty {
+    pub conv: Arc<Conv>,
+    /// The messages of this generation, without gaps.
+    pub entries: Vec<Entry>,
+    pub pending_touched: bool,
+    /// `members` needs rows: the conversation, or a member's row in it, is new or gone.
+    pub members_touched: bool,
+    pub erased: bool,
+}
+
+#[derive(Debug, Default, Clone)]
+pub(super) struct DirtyUser {
+    pub row: Option<Arc<UserRow>>,
+    /// The user's conversations that changed in this generation.
+    pub convs: BTreeSet<ConversationId>,
+}
+
+/// What the committer publishes of one conversation.
+pub(super) struct Published {
+    pub conv: Conv,
+    pub entries: Vec<Entry>,
+    pub pending_touched: bool,
+    pub members_touched: bool,
+    pub erased: bool,
+}
+
+struct ConvShard {
+    active: HashMap<ConversationId, Dirty>,
+    frozen: Arc<HashMap<ConversationId, Dirty>>,
+    clean: Cache<ConversationId, Arc<Conv>>,
+    /// Raised when frozen rows were dropped: a row read from the engine before that may be stale.
+    drops: u64,
+}
+
+struct UserShard {
+    active: HashMap<UserId, DirtyUser>,
+    frozen: Arc<HashMap<UserId, DirtyUser>>,
+    clean: Cache<UserId, Arc<UserRow>>,
+    inboxes: Cache<UserId, Inbox>,
+    drops: u64,
+}
+
+/// `inbox:{user}`: the user's conversations by time of the last message.
+#[derive(Debug, Clone, Default)]
+struct Inbox {
+    order: BTreeSet<InboxPosition>,
+    ts: HashMap<ConversationId, u64>,
+}
+
+impl Inbox {
+    fn page(&self, after: Option<&InboxPosition>, at_least_ts: u64, limit: usize) -> Vec<InboxPosition> {
+        let positions = match after {
+            Some(after) => self.order.range(..after),
+            None => self.order.range(..),
+        };
+        positions.rev().take_while(|p| p.last_message_ts >= at_least_ts).take(limit).cloned().collect()
+    }
+
+    fn set(&mut self, id: &ConversationId, ts: u64) {
+        let old = self.ts.insert(id.clone(), ts);
+        if old == Some(ts) {
+            return;
+        }
+        if let Some(old) = old {
+            self.order.remove(&InboxPosition { last_message_ts: old, conversation_id: id.clone() });
+        }
+        self.order.insert(InboxPosition { last_message_ts: ts, conversation_id: id.clone() });
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Frozen {
+    pub convs: Vec<Arc<HashMap<ConversationId, Dirty>>>,
+    pub users: Vec<Arc<HashMap<UserId, DirtyUser>>>,
+}
+
+pub(super) struct Hot {
+    convs: Vec<Mutex<ConvShard>>,
+    users: Vec<Mutex<UserShard>>,
+}
+
+fn shard_of(text: &str) -> usize {
+    xxh3_64(text.as_bytes()) as usize % SHARDS
+}
+
+impl Hot {
+    /// `rows` is about how many clean conversations are kept.
+    pub(super) fn new(rows: usize) -> Hot {
+        let each = (rows / SHARDS).max(16);
+        let conv = || ConvShard {
+            active: HashMap::new(),
+            frozen: Arc::default(),
+            clean: Cache::new(each),
+            drops: 0,
+        };
+        let user = || UserShard {
+            active: HashMap::new(),
+            frozen: Arc::default(),
+            clean: Cache::new(each),
+            inboxes: Cache::new(each / 4 + 4),
+            drops: 0,
+        };
+        Hot {
+            convs: (0..SHARDS).map(|_| Mutex::new(conv())).collect(),
+            users: (0..SHARDS).map(|_| Mutex::new(user())).collect(),
+        }
+    }
+
+    fn conv_shard(&self, id: &ConversationId) -> &Mutex<ConvShard> {
+        &self.convs[shard_of(id.as_str())]
+    }
+
+    fn user_shard(&self, user: &str) -> &Mutex<UserShard> {
+        &self.users[shard_of(user)]
+    }
+
+    /// A conversation's rows as they are durable now.
+    pub(super) fn conv(&self, engine: &Engine, id: &ConversationId) -> Result<Option<Arc<Conv>>> {
+        let drops = {
+            let shard = self.conv_shard(id).lock();
+            let dirty = shard.active.get(id).or_else(|| shard.frozen.get(id));
+            if let Some(conv) = dirty.map(|d| &d.conv).or_else(|| shard.clean.get(id)) {
+                return Ok(Some(conv.clone()));
+            }
+            shard.drops
+        };
+        let Some(conv) = engine.conv(id)?.map(Arc::new) else { return Ok(None) };
+        let mut shard = self.conv_shard(id).lock();
+        if shard.drops == drops {
+            shard.clean.insert(id.clone(), conv.clone());
+        }
+        Ok(Some(conv))
+    }
+
+    /// One entry, from memory or the engine.
+    pub(super) fn entry(&self, engine: &Engine, id: &ConversationId, seq: Seq) -> Result<Option<Entry>> {
+        {
+            let shard = self.conv_shard(id).lock();
+            for dirty in [shard.active.get(id), shard.frozen.get(id)].into_iter().flatten() {
+                if let Some(entry) = find(&dirty.entries, seq) {
+                    return Ok(Some(mask(&dirty.conv, entry.clone())));
+                }
+            }
+        }
+        let Some(entry) = engine.entry(id, seq)? else { return Ok(None) };
+        Ok(match self.conv(engine, id)? {
+            Some(conv) => Some(mask(&conv, entry)),
+            None => Some(entry),
+        })
+    }
+
+    /// The entries that are in memory, in order.
+    fn recent(&self, id: &ConversationId) -> Vec<Entry> {
+        let shard = self.conv_shard(id).lock();
+        let both = [shard.frozen.get(id), shard.active.get(id)];
+        both.into_iter().flatten().flat_map(|d| d.entries.iter().cloned()).collect()
+    }
+
+    /// Whether every entry from `seq` on is in memory, so that reading them needs no disk.
+    pub(super) fn holds_from(&self, id: &ConversationId, seq: Seq) -> bool {
+        let shard = self.conv_shard(id).lock();
+        let first = |d: Option<&Dirty>| d.and_then(|d| d.entries.first()).map(|e| e.message.seq);
+        let oldest = first(shard.frozen.get(id)).or_else(|| first(shard.active.get(id)));
+        let last = shard.active.get(id).or_else(|| shard.frozen.get(id)).or(None).map(|d| d.conv.last_seq);
+        let last = last.or_else(|| shard.clean.get(id).map(|conv| conv.last_seq));
+        oldest.is_some_and(|oldest| oldest <= seq) || last.is_some_and(|last| last < seq)
+    }
+
+    pub(super) fn read_from(
+        &self,
+        engine: &Engine,
+        id: &ConversationId,
+        from: Seq,
+        limit: PageLimit,
+    ) -> Result<Vec<Entry>> {
+        let Some(conv) = self.conv(engine, id)? else { return Ok(Vec::new()) };
+        if from > conv.last_seq {
+            return Ok(Vec::new());
+        }
+        let recent = self.recent(id);
+        let border = recent.first().map_or(Seq::MAX, |e| e.message.seq);
+        let mut entries = match from < border {
+            true => engine.entries(id, from, border, limit)?,
+            false => Vec::new(),
+        };
+        let mut bytes: usize = entries.iter().map(|e| e.message.body.len()).sum();
+        let whole = entries.last().is_none_or(|e| e.message.seq + 1 == border);
+        if whole {
+            for entry in recent.into_iter().filter(|e| e.message.seq >= from) {
+                if entries.len() >= limit.messages || (bytes >= limit.bytes && !entries.is_empty()) {
+                    break;
+                }
+                bytes += entry.message.body.len();
+                entries.push(entry);
+            }
+        }
+        Ok(entries.into_iter().map(|e| mask(&conv, e)).collect())
+    }
+
+    pub(super) fn read_before(
+        &self,
+        engine: &Engine,
+        id: &ConversationId,
+        before: Seq,
+        limit: PageLimit,
+    ) -> Result<Vec<Entry>> {
+        let Some(conv) = self.conv(engine, id)? else { return Ok(Vec::new()) };
+        let recent = self.recent(id);
+        let border = recent.first().map_or(Seq::MAX, |e| e.message.seq);
+        let (mut entries, mut bytes) = (Vec::new(), 0usize);
+        for entry in recent.into_iter().rev().filter(|e| e.message.seq < before) {
+            if entries.len() >= limit.messages || (bytes >= limit.bytes && !entries.is_empty()) {
+                entries.reverse();
+                return Ok(entries.into_iter().map(|e| mask(&conv, e)).collect());
+            }
+            bytes += entry.message.body.len();
+            entries.push(entry);
+        }
+        entries.reverse();
+        let room = PageLimit {
+            messages: limit.messages.saturating_sub(entries.len()),
+            bytes: limit.bytes.saturating_sub(bytes).max(usize::from(entries.is_empty())),
+        };
+        if room.messages > 0 && room.bytes > 0 {
+            let mut older = engine.entries_before(id, before.min(border), room)?;
+            older.append(&mut entries);
+            entries = older;
+        }
+        Ok(entries.into_iter().map(|e| mask(&conv, e)).collect())
+    }
+
+    pub(super) fn user(&self, engine: &Engine, user: &UserId) -> Result<Arc<UserRow>> {
+        let drops = {
+            let shard = self.user_shard(user.as_str()).lock();
+            for dirty in [shard.active.get(user), shard.frozen.get(user)].into_iter().flatten() {
+                if let Some(row) = &dirty.row {
+                    return Ok(row.clone());
+                }
+            }
+            if let Some(row) = shard.clean.get(user) {
+                return Ok(row.clone());
+            }
+            shard.drops
+        };
+        let row = Arc::new(engine.user(user)?.unwrap_or_default());
+        let mut shard = self.user_shard(user.as_str()).lock();
+        if shard.drops == drops {
+            shard.clean.insert(user.clone(), row.clone());
+        }
+        Ok(row)
+    }
+
+    /// A user's conversations by `members` or `pending_deliveries`, and all that changed lately: candidates, in
+    /// order, for the caller to look at one by one.
+    pub(super) fn candidates(
+        &self,
+        engine: &Engine,
+        space: Space,
+        user: &UserId,
+    ) -> Result<BTreeSet<ConversationId>> {
+        let mut ids = BTreeSet::new();
+        {
+            let shard = self.user_shard(user.as_str()).lock();
+            for dirty in [shard.active.get(user), shard.frozen.get(user)].into_iter().flatten() {
+                ids.extend(dirty.convs.iter().cloned());
+            }
+        }
+        // The engine is read last: what leaves memory in between is already there.
+        ids.extend(engine.conversations_under(space, user)?);
+        Ok(ids)
+    }
+
+    /// Positions of a user's inbox, newest first.
+    pub(super) fn inbox(
+        &self,
+        engine: &Engine,
+        user: &UserId,
+        after: Option<&InboxPosition>,
+        at_least_ts: u64,
+        limit: usize,
+    ) -> Result<Vec<InboxPosition>> {
+        if let Some(inbox) = self.user_shard(user.as_str()).lock().inboxes.get(user) {
+            return Ok(inbox.page(after, at_least_ts, limit));
+        }
+        loop {
+            let drops = self.user_shard(user.as_str()).lock().drops;
+            let mut inbox = Inbox::default();
+            for id in self.candidates(engine, Space::Members, user)? {
+                if let Some(conv) = self.conv(engine, &id)? {
+                    place(&mut inbox, user, &conv);
+                }
+            }
+            let mut shard = self.user_shard(user.as_str()).lock();
+            if shard.drops != drops {
+                continue;
+            }
+            // What changed while the rows were read is still among the dirty ones: look at those once more, now
+            // that nothing can be published past this lock.
+            for dirty in [shard.active.get(user), shard.frozen.get(user)].into_iter().flatten() {
+                for id in &dirty.convs {
+                    if let Some(conv) = self.dirty_conv(id) {
+                        place(&mut inbox, user, &conv);
+                    }
+                }
+            }
+            let page = inbox.page(after, at_least_ts, limit);
+            shard.inboxes.insert(user.clone(), inbox);
+            return Ok(page);
+        }
+    }
+
+    fn dirty_conv(&self, id: &ConversationId) -> Option<Arc<Conv>> {
+        let shard = self.conv_shard(id).lock();
+        shard.active.get(id).or_else(|| shard.frozen.get(id)).map(|dirty| dirty.conv.clone())
+    }
+
+    /// The conversations that are not, or not wholly, in the engine yet.
+    pub(super) fn dirty_ids(&self) -> BTreeSet<ConversationId> {
+        let mut ids = BTreeSet::new();
+        for shard in &self.convs {
+            let shard = shard.lock();
+            ids.extend(shard.active.keys().chain(shard.frozen.keys()).cloned());
+        }
+        ids
+    }
+
+    /// Whether the inbox can be read without loading it.
+    pub(super) fn has_inbox(&self, user: &UserId) -> bool {
+        self.user_shard(user.as_str()).lock().inboxes.peek(user).is_some()
+    }
+
+    /// Makes durable changes visible.
+    pub(super) fn publish(&self, published: Published) {
+        let Published { conv, mut entries, pending_touched, members_touched, erased } = published;
+        let conv = Arc::new(conv);
+        let first_touch = {
+            let mut shard = self.conv_shard(&conv.id).lock();
+            match shard.active.get_mut(&conv.id) {
+                Some(dirty) => {
+                    dirty.conv = conv.clone();
+                    dirty.entries.append(&mut entries);
+                    dirty.pending_touched |= pending_touched;
+                    dirty.members_touched |= members_touched;
+                    dirty.erased |= erased;
+                    false
+                }
+                None => {
+                    let dirty = Dirty { conv: conv.clone(), entries, pending_touched, members_touched, erased };
+                    shard.active.insert(conv.id.clone(), dirty);
+                    true
+                }
+            }
+        };
+        for side in Side::BOTH {
+            let user = conv.id.member(side);
+            let mut shard = self.user_shard(user.as_str()).lock();
+            if first_touch {
+                shard.active.entry(user.clone()).or_default().convs.insert(conv.id.clone());
+            }
+            if erased {
+                shard.inboxes.remove(&user);
+            } else if let Some(last) = &conv.member(side).last
+                && let Some(mut inbox) = shard.inboxes.get_mut(&user)
+            {
+                inbox.set(&conv.id, last.ts);
+            }
+        }
+    }
+
+    pub(super) fn publish_user(&self, user: &UserId, row: UserRow) {
+        let mut shard = self.user_shard(user.as_str()).lock();
+        shard.active.entry(user.clone()).or_default().row = Some(Arc::new(row));
+    }
+
+    /// Turns everything active into frozen. Between two groups of the committer, so it is a moment of the log.
+    pub(super) fn freeze(&self) -> Frozen {
+        let mut frozen = Frozen::default();
+        for shard in &self.convs {
+            let mut shard = shard.lock();
+            shard.frozen = Arc::new(std::mem::take(&mut shard.active));
+            frozen.convs.push(shard.frozen.clone());
+        }
+        for shard in &self.users {
+            let mut shard = shard.lock();
+            shard.frozen = Arc::new(std::mem::take(&mut shard.active));
+            frozen.users.push(shard.frozen.clone());
+        }
+        frozen
+    }
+
+    /// Lets go of what is frozen, once the engine has it.
+    pub(super) fn drop_frozen(&self) {
+        for shard in &self.convs {
+            let mut shard = shard.lock();
+            let frozen = std::mem::take(&mut shard.frozen);
+            shard.drops += 1;
+            for (id, dirty) in frozen.iter() {
+                shard.clean.insert(id.clone(), dirty.conv.clone());
+            }
+        }
+        for shard in &self.users {
+            let mut shard = shard.lock();
+            let frozen = std::mem::take(&mut shard.frozen);
+            shard.drops += 1;
+            for (user, dirty) in frozen.iter() {
+                if let Some(row) = &dirty.row {
+                    shard.clean.insert(user.clone(), row.clone());
+                }
+            }
+        }
+    }
+}
+
+fn place(inbox: &mut Inbox, user: &UserId, conv: &Conv) {
+    if let Some(last) = conv.id.side_of(user).and_then(|side| conv.member(side).last.as_ref()) {
+        inbox.set(&conv.id, last.ts);
+    }
+}
+
+fn find(entries: &[Entry], seq: Seq) -> Option<&Entry> {
+    let first = entries.first()?.message.seq;
+    entries.get(usize::try_from(seq.checked_sub(first)?).ok()?)
+}
+
+/// An erased message is void from the moment the erasure is durable, wherever its bytes still are.
+fn mask(conv: &Conv, entry: Entry) -> Entry {
+    match !entry.message.void && entry.message.seq <= conv.member(entry.message.from).erased {
+        true => entry.voided(),
+        false => entry,
+    }
+}

@@ -1,0 +1,412 @@
+//! The append-only log: the commit point of every write.
+//!
+//! A directory of segment files, each named after the first record in it. A segment is a row of *groups*; a group
+//! is what one fsync made durable:
+//!
+//! ```text
+//! group  = magic u32 · crc32c of the rest of the header u32 · group number u64 · first lsn u64 · bytes u32 · records u32
+//!          · record*
+//! record = length u32 · crc32c u32 · payload            (the crc covers length and payload; all little endian)
+//! ```
+//!
+//! A group is written only after the one before it is durable. So a damaged group with a whole one behind it had
+//! been acknowledged: that is damage, and the log refuses to open. A damaged group with nothing behind it is a
+//! torn tail: nobody was told of it, and it is cut.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use crate::{Result, StoreError};
+
+const MAGIC: u32 = 0x314b_5442; // "BTK1"
+const HEADER_BYTES: usize = 32;
+const RECORD_HEADER_BYTES: usize = 8;
+/// Longest record: far above a body of the hard limit, far below what a broken length could ask for.
+const RECORD_MAX_BYTES: usize = 8 * 1024 * 1024;
+
+/// Records gathered for one write and one fsync.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    bytes: Vec<u8>,
+    records: u32,
+}
+
+impl Group {
+    pub(super) fn is_empty(&self) -> bool {
+        self.records == 0
+    }
+
+    pub(super) fn len_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Adds one record, written by `encode`.
+    pub(super) fn push(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        if self.bytes.is_empty() {
+            self.bytes.resize(HEADER_BYTES, 0);
+        }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
+        encode(&mut self.bytes);
+        let length = (self.bytes.len() - start - RECORD_HEADER_BYTES) as u32;
+        self.bytes[start..start + 4].copy_from_slice(&length.to_le_bytes());
+        let crc = record_crc(length, &self.bytes[start + RECORD_HEADER_BYTES..]);
+        self.bytes[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+        self.records += 1;
+    }
+
+    fn seal(&mut self, group: u64, first_lsn: u64) {
+        let body = (self.bytes.len() - HEADER_BYTES) as u32;
+        let header = &mut self.bytes[..HEADER_BYTES];
+        header[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+        header[8..16].copy_from_slice(&group.to_le_bytes());
+        header[16..24].copy_from_slice(&first_lsn.to_le_bytes());
+        header[24..28].copy_from_slice(&body.to_le_bytes());
+        header[28..32].copy_from_slice(&self.records.to_le_bytes());
+        let crc = crc32c::crc32c(&header[8..]);
+        header[4..8].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.records = 0;
+        // A rare burst must not keep its memory for ever.
+        self.bytes.shrink_to(4 * 1024 * 1024);
+    }
+}
+
+fn record_crc(length: u32, payload: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&length.to_le_bytes()), payload)
+}
+
+struct Header {
+    group: u64,
+    first_lsn: u64,
+    bytes: usize,
+    records: u32,
+}
+
+fn read_header(bytes: &[u8]) -> Option<Header> {
+    let u32_at = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    let u64_at = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    if u32_at(0)? != MAGIC || u32_at(4)? != crc32c::crc32c(bytes.get(8..HEADER_BYTES)?) {
+        return None;
+    }
+    Some(Header { group: u64_at(8)?, first_lsn: u64_at(16)?, bytes: u32_at(24)? as usize, records: u32_at(28)? })
+}
+
+/// Why a group could not be written.
+#[derive(Debug)]
+pub(super) enum AppendError {
+    /// Nothing of the group is in the log: the sends fail and service goes on.
+    Refused(io::Error),
+    /// What is on disk is unknown: the process must end.
+    Unknown(io::Error),
+}
+
+pub(super) struct Log {
+    dir: PathBuf,
+    segment_bytes: u64,
+    file: File,
+    path: PathBuf,
+    end: u64,
+    next_group: u64,
+    next_lsn: u64,
+    /// Segments before the one being written: first lsn and length.
+    old: Vec<(u64, u64)>,
+}
+
+impl Log {
+    /// Opens the log and gives every record to `replay`, oldest first. `first_lsn` is where an empty log begins.
+    pub(super) fn open(
+        dir: &Path,
+        segment_bytes: u64,
+        first_lsn: u64,
+        mut replay: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<Log> {
+        fs::create_dir_all(dir).map_err(|e| cannot("create", dir, &e))?;
+        let segments = list_segments(dir)?;
+        let mut next = Next { group: 1, lsn: first_lsn.max(1) };
+        let mut old = Vec::new();
+        for (n, (start, path)) in segments.iter().enumerate() {
+            let last = n + 1 == segments.len();
+            let bytes = fs::read(path).map_err(|e| cannot("read", path, &e))?;
+            if *start > next.lsn && n > 0 {
+                return Err(StoreError::Corrupt(format!("the log lacks records before {}", path.display())));
+            }
+            let end = scan(path, &bytes, last, &mut next, &mut replay)?;
+            if last {
+                let file = OpenOptions::new().write(true).open(path).map_err(|e| cannot("open", path, &e))?;
+                if end < bytes.len() as u64 {
+                    tracing::warn!(segment = %path.display(), at = end, bytes = bytes.len() as u64 - end, "cut a torn tail");
+                    file.set_len(end).and_then(|()| file.sync_all()).map_err(|e| cannot("cut", path, &e))?;
+                }
+                return Ok(Log {
+                    dir: dir.to_owned(),
+                    segment_bytes,
+                    file,
+                    path: path.clone(),
+                    end,
+                    next_group: next.group,
+                    next_lsn: next.lsn,
+                    old,
+                });
+            }
+            old.push((*start, bytes.len() as u64));
+        }
+        let (file, path) = create_segment(dir, next.lsn).map_err(|e| cannot("create a segment in", dir, &e))?;
+        let (next_group, next_lsn) = (next.group, next.lsn);
+        Ok(Log { dir: dir.to_owned(), segment_bytes, file, path, end: 0, next_group, next_lsn, old })
+    }
+
+    pub(super) fn next_lsn(&self) -> u64 {
+        self.next_lsn
+    }
+
+    /// Bytes in all segments.
+    pub(super) fn total_bytes(&self) -> u64 {
+        self.end + self.old.iter().map(|(_, bytes)| bytes).sum::<u64>()
+    }
+
+    /// Writes a group and makes it durable: one write, one fsync. Empties the group.
+    pub(super) fn append(&mut self, group: &mut Group) -> Result<(), AppendError> {
+        if group.is_empty() {
+            return Ok(());
+        }
+        if self.end >= self.segment_bytes {
+            self.rotate().map_err(AppendError::Refused)?;
+        }
+        group.seal(self.next_group, self.next_lsn);
+        if let Err(e) = self.file.write_all_at(&group.bytes, self.end) {
+            // Take back what may have been written, so that no later group follows a torn one.
+            return match self.file.set_len(self.end) {
+                Ok(()) => Err(AppendError::Refused(e)),
+                Err(_) => Err(AppendError::Unknown(e)),
+            };
+        }
+        self.file.sync_data().map_err(AppendError::Unknown)?;
+        self.end += group.bytes.len() as u64;
+        self.next_group += 1;
+        self.next_lsn += u64::from(group.records);
+        group.clear();
+        Ok(())
+    }
+
+    /// Begins a new segment, so that everything before it can be let go of together.
+    pub(super) fn rotate(&mut self) -> io::Result<()> {
+        if self.end == 0 {
+            return Ok(());
+        }
+        let (file, path) = create_segment(&self.dir, self.next_lsn)?;
+        self.old.push((segment_start(&self.path).unwrap_or_default(), self.end));
+        (self.file, self.path, self.end) = (file, path, 0);
+        Ok(())
+    }
+
+    /// Removes the segments that hold only records before `lsn`.
+    pub(super) fn drop_before(&mut self, lsn: u64) -> io::Result<()> {
+        let current = segment_start(&self.path).unwrap_or_default();
+        while let Some(&(start, _)) = self.old.first() {
+            let next_start = self.old.get(1).map_or(current, |(start, _)| *start);
+            if next_start > lsn {
+                break;
+            }
+            fs::remove_file(segment_path(&self.dir, start))?;
+            self.old.remove(0);
+        }
+        Ok(())
+    }
+}
+
+struct Next {
+    group: u64,
+    lsn: u64,
+}
+
+/// Reads the groups of one segment. Returns where the last whole one ends.
+fn scan(
+    path: &Path,
+    bytes: &[u8],
+    last_segment: bool,
+    next: &mut Next,
+    replay: &mut impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<u64> {
+    let mut at = 0usize;
+    while at < bytes.len() {
+        let Some((header, records)) = whole_group(&bytes[at..]) else {
+            let behind = whole_group_behind(&bytes[at..], next.group);
+            if last_segment && behind.is_none() {
+                return Ok(at as u64);
+            }
+            return Err(StoreError::Corrupt(format!(
+                "{} is damaged at byte {at}, and acknowledged records follow; restore from a backup",
+                path.display()
+            )));
+        };
+        let mut lsn = header.first_lsn;
+        for record in records {
+            replay(lsn, record)?;
+            lsn += 1;
+        }
+        next.group = header.group + 1;
+        next.lsn = lsn;
+        at += HEADER_BYTES + header.bytes;
+    }
+    Ok(at as u64)
+}
+
+fn whole_group(bytes: &[u8]) -> Option<(Header, Vec<&[u8]>)> {
+    let header = read_header(bytes)?;
+    let mut body = bytes.get(HEADER_BYTES..HEADER_BYTES.checked_add(header.bytes)?)?;
+    let mut records = Vec::with_capacity(header.records.min(65_536) as usize);
+    while !body.is_empty() {
+        let length = u32::from_le_bytes(body.get(..4)?.try_into().ok()?);
+        let crc = u32::from_le_bytes(body.get(4..8)?.try_into().ok()?);
+        if length as usize > RECORD_MAX_BYTES {
+            return None;
+        }
+        let payload = body.get(RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + length as usize)?;
+        if crc != record_crc(length, payload) {
+            return None;
+        }
+        records.push(payload);
+        body = &body[RECORD_HEADER_BYTES + length as usize..];
+    }
+    (records.len() == header.records as usize).then_some((header, records))
+}
+
+/// Looks behind a damaged place for a group that was begun after it.
+fn whole_group_behind(bytes: &[u8], damaged: u64) -> Option<Header> {
+    let magic = MAGIC.to_le_bytes();
+    (1..bytes.len().saturating_sub(HEADER_BYTES - 1))
+        .filter(|&at| bytes[at..at + 4] == magic)
+        .filter_map(|at| read_header(&bytes[at..]))
+        .find(|header| header.group > damaged)
+}
+
+fn segment_path(dir: &Path, first_lsn: u64) -> PathBuf {
+    dir.join(format!("{first_lsn:020}.log"))
+}
+
+fn segment_start(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.strip_suffix(".log")?.parse().ok()
+}
+
+fn list_segments(dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    let mut segments = Vec::new();
+    for item in fs::read_dir(dir).map_err(|e| cannot("list", dir, &e))? {
+        let path = item.map_err(|e| cannot("list", dir, &e))?.path();
+        if let Some(start) = segment_start(&path) {
+            segments.push((start, path));
+        }
+    }
+    segments.sort();
+    Ok(segments)
+}
+
+fn create_segment(dir: &Path, first_lsn: u64) -> io::Result<(File, PathBuf)> {
+    let path = segment_path(dir, first_lsn);
+    let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
+    file.sync_all()?;
+    File::open(dir)?.sync_all()?;
+    Ok((file, path))
+}
+
+fn cannot(what: &str, path: &Path, e: &io::Error) -> StoreError {
+    StoreError::Unusable(format!("cannot {what} {}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(dir: &Path) -> Result<(Log, Vec<Vec<u8>>)> {
+        let mut seen = Vec::new();
+        let log = Log::open(dir, 1 << 20, 1, |lsn, bytes| {
+            assert_eq!(lsn, seen.len() as u64 + 1);
+            seen.push(bytes.to_vec());
+            Ok(())
+        })?;
+        Ok((log, seen))
+    }
+
+    fn append(log: &mut Log, records: &[&[u8]]) {
+        let mut group = Group::default();
+        for record in records {
+            group.push(|out| out.extend_from_slice(record));
+        }
+        log.append(&mut group).unwrap();
+    }
+
+    #[test]
+    fn a_log_cut_at_any_byte_opens_to_whole_groups() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(dir.path()).unwrap();
+        append(&mut log, &[b"one", b"two"]);
+        let first = log.end;
+        append(&mut log, &[b"three", b"four", b"five"]);
+        let bytes = fs::read(&log.path).unwrap();
+        let path = log.path.clone();
+        drop(log);
+        for cut in 0..=bytes.len() {
+            fs::write(&path, &bytes[..cut]).unwrap();
+            let (log, seen) = open(dir.path()).unwrap();
+            let expected = if cut == bytes.len() { 5 } else if cut as u64 >= first { 2 } else { 0 };
+            assert_eq!(seen.len(), expected, "cut at {cut}");
+            assert_eq!(log.next_lsn(), expected as u64 + 1);
+        }
+    }
+
+    #[test]
+    fn damage_before_an_acknowledged_group_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(dir.path()).unwrap();
+        append(&mut log, &[b"first"]);
+        append(&mut log, &[b"second"]);
+        let mut bytes = fs::read(&log.path).unwrap();
+        bytes[HEADER_BYTES + RECORD_HEADER_BYTES] ^= 1;
+        fs::write(&log.path, &bytes).unwrap();
+        let error = open(dir.path()).err().expect("must not open");
+        assert!(matches!(error, StoreError::Corrupt(_)), "{error}");
+        assert_eq!(fs::read(&log.path).unwrap(), bytes, "nothing was touched");
+    }
+
+    #[test]
+    fn damage_in_the_last_group_is_a_torn_tail() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(dir.path()).unwrap();
+        append(&mut log, &[b"first"]);
+        let end = log.end as usize;
+        append(&mut log, &[b"second"]);
+        let mut bytes = fs::read(&log.path).unwrap();
+        bytes[end + HEADER_BYTES + RECORD_HEADER_BYTES] ^= 1;
+        fs::write(&log.path, &bytes).unwrap();
+        let (mut log, seen) = open(dir.path()).unwrap();
+        assert_eq!(seen, [b"first"]);
+        append(&mut log, &[b"third"]);
+        drop(log);
+        assert_eq!(open(dir.path()).unwrap().1, [&b"first"[..], b"third"]);
+    }
+
+    #[test]
+    fn old_segments_go_when_their_records_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(dir.path()).unwrap();
+        for n in 0..4u8 {
+            append(&mut log, &[&[n]]);
+            log.rotate().unwrap();
+        }
+        assert_eq!(list_segments(dir.path()).unwrap().len(), 5);
+        log.drop_before(3).unwrap();
+        let left: Vec<u64> = list_segments(dir.path()).unwrap().into_iter().map(|(start, _)| start).collect();
+        assert_eq!(left, [3, 4, 5]);
+        drop(log);
+        let mut seen = Vec::new();
+        let log = Log::open(dir.path(), 1 << 20, 1, |lsn, _| { seen.push(lsn); Ok(()) }).unwrap();
+        assert_eq!((seen, log.next_lsn()), (vec![3, 4], 5));
+    }
+}

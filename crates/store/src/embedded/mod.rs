@@ -1,0 +1,338 @@
+//! The embedded store: one append-only log in front of one engine, in one directory, for one process.
+//!
+//! # What is where
+//!
+//! ```text
+//! DIR/VERSION                format of the directory; a newer one is refused
+//! DIR/LOCK                   held while a process has the store open
+//! DIR/log/{lsn}.log          segments of the log (`log.rs`): everything since the last checkpoint
+//! DIR/engine/                keyspaces of the engine (`engine.rs`), sorted by key:
+//!
+//!   messages             conversation 0x00 seq       → the message, and how many count as unread up to it
+//!   conversations        conversation                → both members' `conversations` and `message_status` rows and
+//!                                                      pending row side by side: one read loads them, one write saves them
+//!   members              user 0x00 conversation      → (nothing) which conversations a user is in
+//!   pending_deliveries   user 0x00 conversation      → first_undelivered_seq, to find a user's rows by
+//!   users                user                        → profile, blocks
+//!   sent_ids_{n}         hash(conversation, sender, client_msg_id) → seq, ts. One keyspace for each third of the
+//!                                                      idempotency window, dropped whole when it is over (R9)
+//!   meta                 "checkpoint"                → the last record that is in the engine, the last message_id
+//! ```
+//!
+//! Every value and every log record begins with a version byte.
+//!
+//! # What happens to a write
+//!
+//! A caller reads what its write needs to know and hands it to the committer (`committer.rs`), a thread, which
+//! decides (seq, duplicate or not, which row to write), appends one record a write to the log, fsyncs once for the
+//! group, makes the new rows visible in memory (`hot.rs`) and answers. A second thread (`checkpoint.rs`) brings
+//! memory to the engine when the log has grown by `checkpoint_bytes`, and the log lets go of its old segments.
+//! `inbox:{user}` is kept in memory for users who look at it, and rebuilt from `conversations`.
+
+mod backup;
+mod bytes;
+mod checkpoint;
+mod committer;
+mod engine;
+mod hot;
+mod log;
+mod state;
+mod systems;
+
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64},
+    },
+    time::Instant,
+};
+
+use bluetick_protocol::{ClientMsgId, ConversationId, Side, limits};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+use xxhash_rust::xxh3::Xxh3;
+
+pub use backup::restore;
+
+use self::{
+    committer::{Committer, Op},
+    engine::Engine,
+    hot::Hot,
+    log::Log,
+    state::Record,
+};
+use crate::{Clock, Result, StoreError};
+
+/// What this version writes into `VERSION`, and the newest it reads.
+const DIRECTORY_VERSION: u32 = 1;
+/// Writes that wait for the committer; beyond it callers wait to hand theirs over.
+const QUEUE_OPS: usize = 8192;
+
+#[derive(Debug, Clone)]
+pub struct EmbeddedConfig {
+    pub dir: PathBuf,
+    /// How long a `client_msg_id` is remembered (R9).
+    pub idempotency_window_ms: u64,
+    /// Less free space than this, and sends are refused (R15).
+    pub free_space_floor_bytes: u64,
+    /// The log may grow by so much before a checkpoint.
+    pub checkpoint_bytes: u64,
+    /// Memory for the engine's blocks; about as much again goes to rows.
+    pub cache_bytes: u64,
+    /// The node part of minted message ids.
+    pub node: u16,
+}
+
+impl EmbeddedConfig {
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        EmbeddedConfig {
+            dir: dir.into(),
+            idempotency_window_ms: 30 * 24 * 3600 * 1000,
+            free_space_floor_bytes: 256 * 1024 * 1024,
+            checkpoint_bytes: 32 * 1024 * 1024,
+            cache_bytes: 64 * 1024 * 1024,
+            node: 0,
+        }
+    }
+}
+
+/// What the committer, the checkpoint and the readers share.
+struct Shared {
+    config: EmbeddedConfig,
+    clock: Arc<dyn Clock>,
+    engine: Engine,
+    hot: Hot,
+    seed: u64,
+    /// How many checkpoints have ended.
+    checkpoints: AtomicU64,
+    checkpointed_lsn: AtomicU64,
+    checkpoint_failing: AtomicBool,
+    log_bytes: AtomicU64,
+    unflushed: AtomicU64,
+    space: Mutex<SpaceCheck>,
+}
+
+struct SpaceCheck {
+    at: Instant,
+    free: Option<u64>,
+}
+
+impl Shared {
+    /// Names a send in the idempotency records.
+    fn hash(&self, id: &ConversationId, from: Side, client_msg_id: &ClientMsgId) -> u128 {
+        let mut hash = Xxh3::with_seed(self.seed);
+        hash.update(id.as_str().as_bytes());
+        hash.update(&[0, from as u8]);
+        hash.update(client_msg_id.as_str().as_bytes());
+        hash.digest128()
+    }
+
+    /// Why sends are refused now, if they are. Asks the file system at most every half second.
+    fn refusing(&self) -> Option<String> {
+        let floor = self.config.free_space_floor_bytes;
+        let free = self.free_bytes()?;
+        (free < floor).then(|| format!("only {free} bytes are free, and the floor is {floor}"))
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        let mut space = self.space.lock();
+        if space.at.elapsed().as_millis() >= 500 {
+            space.free = free_space(&self.config.dir);
+            space.at = Instant::now();
+            metrics::gauge!("bluetick_free_bytes").set(space.free.unwrap_or_default() as f64);
+        }
+        space.free
+    }
+}
+
+fn free_space(dir: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(dir).ok()?;
+    Some(stat.f_bavail * stat.f_frsize)
+}
+
+pub(crate) struct Embedded {
+    shared: Arc<Shared>,
+    ops: mpsc::Sender<Op>,
+    /// Held until the store is dropped; the operating system lets go of it if the process dies.
+    _lock: File,
+    threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
+}
+
+impl Embedded {
+    pub(crate) fn open(config: EmbeddedConfig, clock: Arc<dyn Clock>) -> Result<Embedded> {
+        let lock = claim(&config.dir)?;
+        let engine = Engine::open(&config.dir.join("engine"), config.cache_bytes, config.idempotency_window_ms)?;
+        let mut meta = engine.meta()?;
+        if meta.seed == 0 {
+            meta.seed = fresh_seed()?;
+            engine.put_meta(meta)?;
+        }
+        let rows = (config.cache_bytes / 512) as usize;
+        let space = SpaceCheck { at: Instant::now(), free: free_space(&config.dir) };
+        let shared = Arc::new(Shared {
+            clock,
+            engine,
+            hot: Hot::new(rows),
+            seed: meta.seed,
+            checkpoints: AtomicU64::new(0),
+            checkpointed_lsn: AtomicU64::new(meta.lsn),
+            checkpoint_failing: AtomicBool::new(false),
+            log_bytes: AtomicU64::new(0),
+            unflushed: AtomicU64::new(0),
+            space: Mutex::new(space),
+            config,
+        });
+        let (jobs, jobs_in) = std::sync::mpsc::channel();
+        let (done, done_in) = std::sync::mpsc::channel();
+        let committer = recover(&shared, meta, jobs, done_in)?;
+        let (ops, ops_in) = mpsc::channel(QUEUE_OPS);
+        let weak = ops.downgrade();
+        let checkpoint_shared = shared.clone();
+        let threads = vec![
+            spawn("bluetick-commit", move || committer.run(ops_in))?,
+            spawn("bluetick-checkpoint", move || checkpoint::run(checkpoint_shared, jobs_in, done, weak))?,
+        ];
+        Ok(Embedded { shared, ops, _lock: lock, threads: Mutex::new(threads) })
+    }
+
+    /// Hands a write to the committer and waits until it is durable.
+    async fn ask<T>(&self, op: impl FnOnce(oneshot::Sender<Result<T>>) -> Op) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let closed = || StoreError::unavailable("the store, which is closing,");
+        self.ops.send(op(reply)).await.map_err(|_| closed())?;
+        answer.await.map_err(|_| closed())?
+    }
+
+    /// Runs a read that may touch the disk off the async threads.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Shared) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let shared = self.shared.clone();
+        tokio::task::spawn_blocking(move || read(&shared))
+            .await
+            .unwrap_or_else(|e| Err(StoreError::Corrupt(format!("a read of the store failed: {e}"))))
+    }
+
+    async fn shut(&self) -> Result<()> {
+        let closed = self.ask(Op::Close).await;
+        let threads = std::mem::take(&mut *self.threads.lock());
+        let joined = tokio::task::spawn_blocking(move || threads.into_iter().all(|t| t.join().is_ok())).await;
+        match closed {
+            Ok(()) if joined.unwrap_or(false) => Ok(()),
+            // Closed before: nothing is left to do.
+            Ok(()) | Err(StoreError::Unavailable { .. }) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// Replays the log over the engine's rows.
+fn recover(
+    shared: &Arc<Shared>,
+    meta: engine::Meta,
+    jobs: std::sync::mpsc::Sender<checkpoint::CheckpointJob>,
+    done: std::sync::mpsc::Receiver<()>,
+) -> Result<Committer> {
+    let mut records = Vec::new();
+    let log = Log::open(&shared.config.dir.join("log"), segment_bytes(&shared.config), meta.lsn + 1, |lsn, bytes| {
+        if lsn > meta.lsn {
+            records.push((lsn, Record::decode(bytes)?, bytes.len()));
+        }
+        Ok(())
+    })?;
+    if let Some(&(first, ..)) = records.first()
+        && first > meta.lsn + 1
+    {
+        return Err(StoreError::Corrupt(format!(
+            "the log begins at record {first}, but the engine ends at {}; restore from a backup",
+            meta.lsn
+        )));
+    }
+    let replayed = records.len();
+    let mut committer = Committer::new(shared.clone(), log, meta.last_message_id, jobs, done);
+    for (lsn, record, bytes) in records {
+        committer.replay(lsn, record, bytes)?;
+    }
+    if replayed > 0 {
+        tracing::info!(records = replayed, "replayed the log");
+    }
+    Ok(committer)
+}
+
+fn segment_bytes(config: &EmbeddedConfig) -> u64 {
+    config.checkpoint_bytes.max(4 * limits::BODY_HARD_MAX_BYTES as u64)
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<std::thread::JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name(name.into())
+        .spawn(work)
+        .map_err(|e| StoreError::Unusable(format!("no thread could be started: {e}")))
+}
+
+/// A seed from the operating system, never zero.
+fn fresh_seed() -> Result<u64> {
+    let mut bytes = [0; 8];
+    File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(|e| StoreError::Unusable(format!("cannot read random bytes: {e}")))?;
+    Ok(u64::from_le_bytes(bytes) | 1)
+}
+
+/// Makes the directory if there is none, checks its version and locks it. Changes nothing in one that it refuses.
+fn claim(dir: &Path) -> Result<File> {
+    let fail = |what: &str, e: std::io::Error| {
+        StoreError::Unusable(format!("cannot {what} the data directory {}: {e}", dir.display()))
+    };
+    fs::create_dir_all(dir).map_err(|e| fail("create", e))?;
+    check_version(dir)?;
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(dir.join("LOCK"))
+        .map_err(|e| fail("lock", e))?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => {
+            return Err(StoreError::Unusable(format!(
+                "the data directory {} is in use by another process; stop that one, or choose another with --data",
+                dir.display()
+            )));
+        }
+        Err(fs::TryLockError::Error(e)) => return Err(fail("lock", e)),
+    }
+    if !dir.join("VERSION").exists() {
+        write_version(dir).map_err(|e| fail("write to", e))?;
+    }
+    Ok(lock)
+}
+
+fn check_version(dir: &Path) -> Result<()> {
+    let path = dir.join("VERSION");
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(StoreError::Unusable(format!("cannot read {}: {e}", path.display()))),
+    };
+    match text.trim().parse::<u32>() {
+        Ok(version) if version <= DIRECTORY_VERSION => Ok(()),
+        Ok(version) => Err(StoreError::Unusable(format!(
+            "the data directory {} has format {version}, and this version of bluetick reads up to {DIRECTORY_VERSION}; \
+             use a newer bluetick",
+            dir.display()
+        ))),
+        Err(_) => Err(StoreError::Unusable(format!("{} holds no version: {text:?}", path.display()))),
+    }
+}
+
+fn write_version(dir: &Path) -> std::io::Result<()> {
+    let mut file = File::create(dir.join("VERSION"))?;
+    writeln!(file, "{DIRECTORY_VERSION}")?;
+    file.sync_all()?;
+    File::open(dir)?.sync_all()
+}

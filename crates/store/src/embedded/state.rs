@@ -1,0 +1,514 @@
+//! The rows of one conversation as they are in memory, and how a record changes them. The committer, the replay
+//! after a crash and nothing else go through [`Conv::apply`], so that both come to the same rows.
+
+use std::sync::Arc;
+
+use bluetick_protocol::{Boundaries, ClientMsgId, ConversationId, MessageId, Profile, Seq, Side, UserId};
+
+use super::bytes::{Malformed, Reader, put_opt, put_str, put_u64};
+use crate::{ConversationRow, Message, StatusRow, preview_of};
+
+/// Every record and row starts with it. A reader refuses what is newer than it knows.
+pub(super) const FORMAT: u8 = 1;
+
+/// A message as the store keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub message: Arc<Message>,
+    /// How many messages that count as unread for the other side each member had written up to and including
+    /// this one. The difference of two entries is an exact unread count, without reading what lies between (R11).
+    pub counted: [u64; 2],
+}
+
+impl Entry {
+    /// The same position with nothing in it.
+    pub(super) fn voided(&self) -> Entry {
+        let message = Message {
+            body: String::new(),
+            attachment: None,
+            meta: None,
+            void: true,
+            ..Message::clone(&self.message)
+        };
+        Entry { message: Arc::new(message), counted: self.counted }
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let m = &self.message;
+        out.push(FORMAT);
+        out.push(m.from as u8 | u8::from(m.withheld) << 1 | u8::from(m.void) << 2);
+        put_u64(out, m.seq);
+        put_u64(out, m.message_id.0);
+        put_u64(out, m.ts);
+        put_u64(out, self.counted[0]);
+        put_u64(out, self.counted[1]);
+        put_str(out, m.client_msg_id.as_str());
+        put_str(out, &m.body);
+        put_opt(out, m.attachment.as_ref().map(|j| j.as_str()));
+        put_opt(out, m.meta.as_ref().map(|j| j.as_str()));
+    }
+
+    pub(super) fn decode(id: &ConversationId, r: &mut Reader<'_>) -> Result<Entry, Malformed> {
+        check_format(r)?;
+        let flags = r.u8()?;
+        let seq = r.u64()?;
+        let message_id = MessageId(r.u64()?);
+        let ts = r.u64()?;
+        let counted = [r.u64()?, r.u64()?];
+        let client_msg_id = ClientMsgId::new(r.str()?).map_err(|_| Malformed("not a client_msg_id"))?;
+        let body = r.str()?.to_owned();
+        let message = Message {
+            conversation_id: id.clone(),
+            seq,
+            message_id,
+            client_msg_id,
+            from: side(flags & 1),
+            body,
+            ts,
+            attachment: r.json()?,
+            meta: r.json()?,
+            withheld: flags & 2 != 0,
+            void: flags & 4 != 0,
+        };
+        Ok(Entry { message: Arc::new(message), counted })
+    }
+}
+
+pub(super) fn check_format(r: &mut Reader<'_>) -> Result<(), Malformed> {
+    match r.u8()? {
+        FORMAT => Ok(()),
+        _ => Err(Malformed("written by a newer version of bluetick")),
+    }
+}
+
+fn side(bit: u8) -> Side {
+    if bit == 0 { Side::Low } else { Side::High }
+}
+
+/// What the log says. Values, not intentions: a record applied by a later version gives the same rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Record {
+    Send { entry: Entry, pending: Option<Seq>, implied_read: Option<Mark> },
+    /// Both boundaries of a member, as they are after it.
+    Receipt { id: ConversationId, side: Side, delivered: Mark, read: Mark },
+    /// The pending row of a member, as it is after it.
+    Pending { id: ConversationId, side: Side, row: Option<Seq> },
+    /// Everything a member wrote up to here is void, and their rows are gone.
+    Erase { id: ConversationId, side: Side, up_to: Seq },
+    Profile { user: UserId, profile: Profile },
+    Block { user: UserId, other: UserId, blocked: bool },
+    EraseUser { user: UserId },
+}
+
+/// A boundary, and how many of the other side's messages count up to it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub seq: Seq,
+    pub counted: u64,
+}
+
+impl Record {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.push(FORMAT);
+        match self {
+            Record::Send { entry, pending, implied_read } => {
+                out.push(1);
+                put_str(out, entry.message.conversation_id.as_str());
+                put_u64(out, pending.unwrap_or(0));
+                put_mark(out, implied_read.unwrap_or_default());
+                entry.encode(out);
+            }
+            Record::Receipt { id, side, delivered, read } => {
+                out.push(2);
+                put_str(out, id.as_str());
+                out.push(*side as u8);
+                put_mark(out, *delivered);
+                put_mark(out, *read);
+            }
+            Record::Pending { id, side, row } => {
+                out.push(3);
+                put_str(out, id.as_str());
+                out.push(*side as u8);
+                put_u64(out, row.unwrap_or(0));
+            }
+            Record::Erase { id, side, up_to } => {
+                out.push(4);
+                put_str(out, id.as_str());
+                out.push(*side as u8);
+                put_u64(out, *up_to);
+            }
+            Record::Profile { user, profile } => {
+                out.push(5);
+                put_str(out, user.as_str());
+                put_profile(out, profile);
+            }
+            Record::Block { user, other, blocked } => {
+                out.push(6);
+                put_str(out, user.as_str());
+                put_str(out, other.as_str());
+                out.push(u8::from(*blocked));
+            }
+            Record::EraseUser { user } => {
+                out.push(7);
+                put_str(out, user.as_str());
+            }
+        }
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Record, Malformed> {
+        let r = &mut Reader(bytes);
+        check_format(r)?;
+        let record = match r.u8()? {
+            1 => {
+                let id = r.conversation()?;
+                let pending = Some(r.u64()?).filter(|&seq| seq != 0);
+                let implied_read = Some(mark(r)?).filter(|m| m.seq != 0);
+                Record::Send { entry: Entry::decode(&id, r)?, pending, implied_read }
+            }
+            2 => Record::Receipt {
+                id: r.conversation()?,
+                side: side(r.u8()?),
+                delivered: mark(r)?,
+                read: mark(r)?,
+            },
+            3 => Record::Pending {
+                id: r.conversation()?,
+                side: side(r.u8()?),
+                row: Some(r.u64()?).filter(|&seq| seq != 0),
+            },
+            4 => Record::Erase { id: r.conversation()?, side: side(r.u8()?), up_to: r.u64()? },
+            5 => Record::Profile { user: r.user()?, profile: profile(r)? },
+            6 => Record::Block { user: r.user()?, other: r.user()?, blocked: r.u8()? != 0 },
+            7 => Record::EraseUser { user: r.user()? },
+            _ => return Err(Malformed("a kind of record this version does not know")),
+        };
+        if r.0.is_empty() { Ok(record) } else { Err(Malformed("bytes left over")) }
+    }
+}
+
+fn put_mark(out: &mut Vec<u8>, mark: Mark) {
+    put_u64(out, mark.seq);
+    put_u64(out, mark.counted);
+}
+
+fn mark(r: &mut Reader<'_>) -> Result<Mark, Malformed> {
+    Ok(Mark { seq: r.u64()?, counted: r.u64()? })
+}
+
+fn put_profile(out: &mut Vec<u8>, profile: &Profile) {
+    put_opt(out, profile.name.as_deref());
+    put_opt(out, profile.avatar_url.as_deref());
+}
+
+fn profile(r: &mut Reader<'_>) -> Result<Profile, Malformed> {
+    Ok(Profile { name: r.opt()?.map(str::to_owned), avatar_url: r.opt()?.map(str::to_owned) })
+}
+
+/// What one member's inbox shows as the last message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Last {
+    pub seq: Seq,
+    pub ts: u64,
+    pub message_id: MessageId,
+    pub from: Side,
+    pub preview: Arc<str>,
+}
+
+/// One member's rows: `conversations` (last, and unread by the marks), `message_status`, `pending_deliveries`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Member {
+    pub last: Option<Last>,
+    pub delivered: Mark,
+    pub read: Mark,
+    pub pending: Option<Seq>,
+    /// Messages this member wrote up to here were erased.
+    pub erased: Seq,
+}
+
+/// All rows of one conversation but its messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Conv {
+    pub id: ConversationId,
+    /// The last record that these rows include: a replay skips what they already have.
+    pub lsn: u64,
+    pub last_seq: Seq,
+    pub counted: [u64; 2],
+    pub members: [Member; 2],
+}
+
+impl Conv {
+    pub(super) fn new(id: ConversationId) -> Conv {
+        Conv { id, lsn: 0, last_seq: 0, counted: [0; 2], members: Default::default() }
+    }
+
+    pub(super) fn member(&self, side: Side) -> &Member {
+        &self.members[side.index()]
+    }
+
+    pub(super) fn unread(&self, side: Side) -> u64 {
+        self.counted[side.other().index()].saturating_sub(self.member(side).read.counted)
+    }
+
+    /// A boundary at the end of the conversation, as a member's mark.
+    pub(super) fn end_mark(&self, side: Side) -> Mark {
+        Mark { seq: self.last_seq, counted: self.counted[side.other().index()] }
+    }
+
+    pub(super) fn boundaries(&self, side: Side) -> Boundaries {
+        let member = self.member(side);
+        Boundaries { last_delivered_seq: member.delivered.seq, last_read_seq: member.read.seq }
+    }
+
+    /// Whether a user's list of conversations has this one.
+    pub(super) fn lists(&self, side: Side) -> bool {
+        let member = self.member(side);
+        member.last.is_some() || (self.last_seq > 0 && member.erased == 0)
+    }
+
+    /// Changes the rows as a conversation's record says.
+    pub(super) fn apply(&mut self, record: &Record, lsn: u64) {
+        self.lsn = lsn;
+        match record {
+            Record::Send { entry, pending, implied_read } => self.apply_send(entry, *pending, *implied_read),
+            Record::Receipt { side, delivered, read, .. } => {
+                let member = &mut self.members[side.index()];
+                member.delivered = *delivered;
+                member.read = *read;
+            }
+            Record::Pending { side, row, .. } => self.members[side.index()].pending = *row,
+            Record::Erase { side, up_to, .. } => self.apply_erase(*side, *up_to),
+            Record::Profile { .. } | Record::Block { .. } | Record::EraseUser { .. } => {}
+        }
+    }
+
+    fn apply_send(&mut self, entry: &Entry, pending: Option<Seq>, implied_read: Option<Mark>) {
+        let m = &entry.message;
+        self.last_seq = m.seq;
+        self.counted = entry.counted;
+        let last = Last {
+            seq: m.seq,
+            ts: m.ts,
+            message_id: m.message_id,
+            from: m.from,
+            preview: preview_of(&m.body).into(),
+        };
+        if !m.withheld {
+            let receiver = &mut self.members[m.from.other().index()];
+            receiver.last = Some(last.clone());
+            if let Some(seq) = pending {
+                receiver.pending = Some(receiver.pending.map_or(seq, |old| old.min(seq)));
+            }
+        }
+        let sender = &mut self.members[m.from.index()];
+        sender.last = Some(last);
+        if let Some(mark) = implied_read {
+            sender.read = mark;
+            if sender.delivered.seq < mark.seq {
+                sender.delivered = mark;
+            }
+        }
+    }
+
+    fn apply_erase(&mut self, side: Side, up_to: Seq) {
+        self.members[side.index()] = Member { erased: up_to, ..Member::default() };
+        let all = self.counted[side.index()];
+        let peer = &mut self.members[side.other().index()];
+        // Nothing of the erased member's is left to count as unread.
+        peer.read.counted = all;
+        peer.delivered.counted = all;
+        if let Some(last) = peer.last.as_mut().filter(|last| last.from == side) {
+            last.preview = "".into();
+        }
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.push(FORMAT);
+        put_u64(out, self.lsn);
+        put_u64(out, self.last_seq);
+        put_u64(out, self.counted[0]);
+        put_u64(out, self.counted[1]);
+        for member in &self.members {
+            put_mark(out, member.delivered);
+            put_mark(out, member.read);
+            put_u64(out, member.pending.unwrap_or(0));
+            put_u64(out, member.erased);
+            match &member.last {
+                None => out.push(0),
+                Some(last) => {
+                    out.push(1 + last.from as u8);
+                    put_u64(out, last.seq);
+                    put_u64(out, last.ts);
+                    put_u64(out, last.message_id.0);
+                    put_str(out, &last.preview);
+                }
+            }
+        }
+    }
+
+    pub(super) fn decode(id: ConversationId, bytes: &[u8]) -> Result<Conv, Malformed> {
+        let r = &mut Reader(bytes);
+        check_format(r)?;
+        let mut conv = Conv::new(id);
+        conv.lsn = r.u64()?;
+        conv.last_seq = r.u64()?;
+        conv.counted = [r.u64()?, r.u64()?];
+        for member in &mut conv.members {
+            member.delivered = mark(r)?;
+            member.read = mark(r)?;
+            member.pending = Some(r.u64()?).filter(|&seq| seq != 0);
+            member.erased = r.u64()?;
+            let kind = r.u8()?;
+            if kind != 0 {
+                member.last = Some(Last {
+                    from: side(kind - 1),
+                    seq: r.u64()?,
+                    ts: r.u64()?,
+                    message_id: MessageId(r.u64()?),
+                    preview: r.str()?.into(),
+                });
+            }
+        }
+        Ok(conv)
+    }
+
+    pub(super) fn status_row(&self, side: Side) -> StatusRow {
+        let Boundaries { last_delivered_seq, last_read_seq } = self.boundaries(side);
+        StatusRow {
+            user_id: self.id.member(side),
+            conversation_id: self.id.clone(),
+            last_delivered_seq,
+            last_read_seq,
+        }
+    }
+
+    /// The member's `conversations` row, with the peer's card as it is now.
+    pub(super) fn row(&self, side: Side, peer: Profile) -> Option<ConversationRow> {
+        let last = self.member(side).last.as_ref()?;
+        Some(ConversationRow {
+            user_id: self.id.member(side),
+            conversation_id: self.id.clone(),
+            peer_id: self.id.member(side.other()),
+            peer_name: peer.name,
+            avatar_url: peer.avatar_url,
+            last_message_preview: last.preview.to_string(),
+            last_message_ts: last.ts,
+            last_seq: last.seq,
+            last_sender: self.id.member(last.from),
+            unread_count: self.unread(side),
+        })
+    }
+}
+
+/// What is kept of a user outside conversations.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct UserRow {
+    pub profile: Profile,
+    pub blocked: std::collections::BTreeSet<UserId>,
+}
+
+impl UserRow {
+    pub(super) fn apply(&mut self, record: &Record) {
+        match record {
+            Record::Profile { profile, .. } => self.profile = profile.clone(),
+            Record::Block { other, blocked: true, .. } => {
+                self.blocked.insert(other.clone());
+            }
+            Record::Block { other, blocked: false, .. } => {
+                self.blocked.remove(other);
+            }
+            Record::EraseUser { .. } => *self = UserRow::default(),
+            _ => {}
+        }
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.push(FORMAT);
+        put_profile(out, &self.profile);
+        put_u64(out, self.blocked.len() as u64);
+        for user in &self.blocked {
+            put_str(out, user.as_str());
+        }
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<UserRow, Malformed> {
+        let r = &mut Reader(bytes);
+        check_format(r)?;
+        let profile = profile(r)?;
+        let count = r.u64()?;
+        let mut blocked = std::collections::BTreeSet::new();
+        for _ in 0..count {
+            blocked.insert(r.user()?);
+        }
+        Ok(UserRow { profile, blocked })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    prop_compose! {
+        fn entries()(
+            seq in 1u64.., id in 0..=i64::MAX as u64, ts in any::<u64>(), counted in any::<[u64; 2]>(),
+            high in any::<bool>(), withheld in any::<bool>(), void in any::<bool>(),
+            cmid in "[!-~]{1,64}", body in ".{0,200}", meta in proptest::option::of(any::<i64>()),
+        ) -> Entry {
+            let message = Message {
+                conversation_id: ConversationId::new("alice~bob").unwrap(),
+                seq, message_id: MessageId(id), ts, withheld, void, body,
+                client_msg_id: ClientMsgId::new(&cmid).unwrap(),
+                from: if high { Side::High } else { Side::Low },
+                attachment: None,
+                meta: meta.map(|n| bluetick_protocol::Json::from_text(&format!("{{\"n\":{n}}}")).unwrap()),
+            };
+            Entry { message: Arc::new(message), counted }
+        }
+    }
+
+    fn marks() -> impl Strategy<Value = Mark> {
+        (1u64.., any::<u64>()).prop_map(|(seq, counted)| Mark { seq, counted })
+    }
+
+    proptest! {
+        #[test]
+        fn records_round_trip(entry in entries(), pending in proptest::option::of(1u64..), m in marks(),
+                              name in proptest::option::of(".{0,20}")) {
+            let id = entry.message.conversation_id.clone();
+            let user = UserId::new("alice").unwrap();
+            let records = [
+                Record::Send { entry, pending, implied_read: Some(m) },
+                Record::Receipt { id: id.clone(), side: Side::High, delivered: m, read: m },
+                Record::Pending { id: id.clone(), side: Side::Low, row: pending },
+                Record::Erase { id, side: Side::High, up_to: m.seq },
+                Record::Profile { user: user.clone(), profile: Profile { name, avatar_url: None } },
+                Record::Block { user: user.clone(), other: UserId::new("b").unwrap(), blocked: true },
+                Record::EraseUser { user },
+            ];
+            for record in records {
+                let mut bytes = Vec::new();
+                record.encode(&mut bytes);
+                prop_assert_eq!(Record::decode(&bytes), Ok(record));
+                for cut in 0..bytes.len() {
+                    prop_assert!(Record::decode(&bytes[..cut]).is_err());
+                }
+            }
+        }
+
+        #[test]
+        fn rows_round_trip(entry in entries(), m in marks()) {
+            let mut conv = Conv::new(entry.message.conversation_id.clone());
+            conv.apply(&Record::Send { entry, pending: Some(1), implied_read: Some(m) }, 7);
+            let mut bytes = Vec::new();
+            conv.encode(&mut bytes);
+            prop_assert_eq!(Conv::decode(conv.id.clone(), &bytes), Ok(conv));
+        }
+
+        #[test]
+        fn garbage_is_an_error_and_not_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = Record::decode(&bytes);
+            let _ = UserRow::decode(&bytes);
+            let _ = Conv::decode(ConversationId::new("a~b").unwrap(), &bytes);
+        }
+    }
+}

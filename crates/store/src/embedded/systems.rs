@@ -1,0 +1,504 @@
+//! The systems of the embedded store: each trait, over memory, engine and committer.
+
+use std::{collections::BTreeSet, sync::Arc, sync::atomic::Ordering};
+
+use async_trait::async_trait;
+use bluetick_protocol::{ConversationId, MessageId, Profile, Seq, Side, UserId};
+
+use super::{
+    Embedded, Shared,
+    committer::{Op, PreparedSend, SendOutcome},
+    engine::Space,
+    state::{Conv, Mark},
+};
+use crate::{
+    ActiveConversation, Advanced, BackupSink, Committed, ConversationRow, Conversations, Health, InboxPosition,
+    Maintenance, Message, MessageStatus, Messages, NewMessage, Noted, PageLimit, PendingDeliveries, PendingRow, Result,
+    StatusRow, StoreError, Users,
+};
+
+impl Shared {
+    fn conv(&self, id: &ConversationId) -> Result<Option<Arc<Conv>>> {
+        self.hot.conv(&self.engine, id)
+    }
+
+    /// A boundary of a member at a seq, clamped to the end of the conversation.
+    fn mark_at(&self, conv: &Conv, side: Side, seq: Seq) -> Result<Mark> {
+        if seq >= conv.last_seq {
+            return Ok(conv.end_mark(side));
+        }
+        let member = conv.member(side);
+        if let Some(known) = [member.delivered, member.read].into_iter().find(|mark| mark.seq == seq) {
+            return Ok(known);
+        }
+        if seq == 0 {
+            return Ok(Mark::default());
+        }
+        match self.hot.entry(&self.engine, &conv.id, seq)? {
+            Some(entry) => Ok(Mark { seq, counted: entry.counted[side.other().index()] }),
+            None => Err(StoreError::Corrupt(format!("message {seq} of {} is missing", conv.id))),
+        }
+    }
+
+    fn row(&self, conv: &Conv, side: Side) -> Result<Option<ConversationRow>> {
+        if conv.member(side).last.is_none() {
+            return Ok(None);
+        }
+        let peer = self.hot.user(&self.engine, &conv.id.member(side.other()))?;
+        Ok(conv.row(side, peer.profile.clone()))
+    }
+
+    /// The rows of those of a user's conversations for which `pick` has one.
+    fn per_conversation<T>(
+        &self,
+        space: Space,
+        user: &UserId,
+        mut pick: impl FnMut(&Conv, Side) -> Result<Option<T>>,
+    ) -> Result<Vec<T>> {
+        let mut rows = Vec::new();
+        for id in self.hot.candidates(&self.engine, space, user)? {
+            if let (Some(side), Some(conv)) = (id.side_of(user), self.conv(&id)?)
+                && let Some(row) = pick(&conv, side)?
+            {
+                rows.push(row);
+            }
+        }
+        Ok(rows)
+    }
+
+    fn prepare(&self, new: NewMessage) -> Result<std::result::Result<PreparedSend, (NewMessage, Seq)>> {
+        let hash = self.hash(&new.conversation_id, new.from, &new.client_msg_id);
+        let looked_up_at = self.checkpoints.load(Ordering::Acquire);
+        if let Some(seq) = self.engine.sent_id(hash, self.clock.now_ms())? {
+            return Ok(Err((new, seq)));
+        }
+        let seen = match (new.seen_seq, self.conv(&new.conversation_id)?) {
+            (Some(seq), Some(conv)) => Some(self.mark_at(&conv, new.from, seq)?),
+            (Some(_), None) => Some(Mark::default()),
+            (None, _) => None,
+        };
+        Ok(Ok(PreparedSend { new, hash, looked_up_at, seen }))
+    }
+}
+
+/// The side a user is on. The callers check membership; a stranger's rows are simply not there.
+fn side_of(id: &ConversationId, user: &UserId) -> Result<Side> {
+    id.side_of(user).ok_or_else(|| StoreError::Unsupported("that user is not in this conversation".into()))
+}
+
+impl Embedded {
+    /// Answers a repeated send with the original, and notes it as undelivered if nobody took it (R9).
+    async fn duplicate(&self, new: &NewMessage, seq: Seq) -> Result<Committed> {
+        let id = &new.conversation_id;
+        let entry = self.shared.hot.entry(&self.shared.engine, id, seq)?;
+        let entry = entry.ok_or_else(|| StoreError::Corrupt(format!("message {seq} of {id} is missing")))?;
+        if new.undelivered && !entry.message.withheld {
+            let receiver = new.from.other();
+            self.ask(|reply| Op::Note { id: id.clone(), side: receiver, seq, reply }).await?;
+        }
+        Ok(Committed { message: entry.message, duplicate: true, implied_read: None })
+    }
+
+    async fn commit(&self, sends: Vec<NewMessage>) -> Vec<Result<Committed>> {
+        if let Some(why) = self.shared.refusing() {
+            return sends.iter().map(|_| Err(StoreError::Full(why.clone()))).collect();
+        }
+        // What a duplicate's answer needs of each send, kept beside what the committer takes.
+        let mut answers: Vec<Option<Result<Committed>>> = Vec::with_capacity(sends.len());
+        let (mut prepared, mut places) = (Vec::new(), Vec::new());
+        for new in sends {
+            match self.shared.prepare(new) {
+                Ok(Ok(send)) => {
+                    places.push((answers.len(), brief(&send.new)));
+                    prepared.push(send);
+                    answers.push(None);
+                }
+                Ok(Err((new, seq))) => answers.push(Some(self.duplicate(&new, seq).await)),
+                Err(e) => answers.push(Some(Err(e))),
+            }
+        }
+        if !prepared.is_empty() {
+            match self.ask(|reply| Op::Sends(prepared, reply)).await {
+                Ok(outcomes) => {
+                    for ((place, new), outcome) in places.into_iter().zip(outcomes) {
+                        answers[place] = Some(match outcome {
+                            SendOutcome::Stored { message, implied_read } => {
+                                Ok(Committed { message, duplicate: false, implied_read })
+                            }
+                            SendOutcome::Duplicate(seq) => self.duplicate(&new, seq).await,
+                        });
+                    }
+                }
+                Err(e) => places.iter().for_each(|(place, _)| answers[*place] = Some(Err(e.clone()))),
+            }
+        }
+        let lost = || Err(StoreError::unavailable("the committer"));
+        answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
+    }
+}
+
+/// A send without its content.
+fn brief(new: &NewMessage) -> NewMessage {
+    NewMessage {
+        conversation_id: new.conversation_id.clone(),
+        client_msg_id: new.client_msg_id.clone(),
+        body: String::new(),
+        attachment: None,
+        meta: None,
+        ..*new
+    }
+}
+
+#[async_trait]
+impl Messages for Embedded {
+    async fn commit_sends(&self, sends: Vec<NewMessage>) -> Vec<Result<Committed>> {
+        self.commit(sends).await
+    }
+
+    async fn read_from(
+        &self,
+        conversation: &ConversationId,
+        from: Seq,
+        limit: PageLimit,
+    ) -> Result<Vec<Arc<Message>>> {
+        let id = conversation.clone();
+        let read = move |shared: &Shared| {
+            let entries = shared.hot.read_from(&shared.engine, &id, from, limit)?;
+            Ok(entries.into_iter().map(|e| e.message).collect())
+        };
+        match self.shared.hot.holds_from(conversation, from) {
+            true => read(&self.shared),
+            false => self.blocking(read).await,
+        }
+    }
+
+    async fn read_before(
+        &self,
+        conversation: &ConversationId,
+        before: Seq,
+        limit: PageLimit,
+    ) -> Result<Vec<Arc<Message>>> {
+        let id = conversation.clone();
+        self.blocking(move |shared| {
+            let entries = shared.hot.read_before(&shared.engine, &id, before, limit)?;
+            Ok(entries.into_iter().map(|e| e.message).collect())
+        })
+        .await
+    }
+
+    async fn last_seq(&self, conversation: &ConversationId) -> Result<Seq> {
+        Ok(self.shared.conv(conversation)?.map_or(0, |conv| conv.last_seq))
+    }
+
+    /// The append gives the seq, so there are no holes to close.
+    async fn close_hole(&self, _conversation: &ConversationId, _seq: Seq) -> Result<()> {
+        Ok(())
+    }
+
+    /// An operator's question, answered without an index that every send would pay for: ids grow within a
+    /// conversation, so each is searched by halving.
+    async fn find(&self, message_id: MessageId) -> Result<Option<Arc<Message>>> {
+        self.blocking(move |shared| {
+            let mut ids = shared.hot.dirty_ids();
+            for conv in shared.engine.all_convs() {
+                ids.insert(conv?.id);
+            }
+            for id in ids {
+                let Some(conv) = shared.conv(&id)? else { continue };
+                let (mut low, mut high) = (1, conv.last_seq);
+                while low <= high {
+                    let middle = low + (high - low) / 2;
+                    let Some(entry) = shared.hot.entry(&shared.engine, &id, middle)? else { break };
+                    match entry.message.message_id.cmp(&message_id) {
+                        std::cmp::Ordering::Equal => return Ok(Some(entry.message)),
+                        std::cmp::Ordering::Less => low = middle + 1,
+                        std::cmp::Ordering::Greater => high = middle - 1,
+                    }
+                }
+            }
+            Ok(None)
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl PendingDeliveries for Embedded {
+    async fn note_undelivered(&self, receiver: &UserId, conversation: &ConversationId, seq: Seq) -> Result<Noted> {
+        let (id, side) = (conversation.clone(), side_of(conversation, receiver)?);
+        self.ask(|reply| Op::Note { id, side, seq, reply }).await
+    }
+
+    async fn pending_of(&self, receiver: &UserId) -> Result<Vec<PendingRow>> {
+        let user = receiver.clone();
+        self.blocking(move |shared| {
+            shared.per_conversation(Space::PendingDeliveries, &user, |conv, side| {
+                Ok(conv.member(side).pending.map(|first_undelivered_seq| PendingRow {
+                    receiver_id: user.clone(),
+                    conversation_id: conv.id.clone(),
+                    first_undelivered_seq,
+                }))
+            })
+        })
+        .await
+    }
+
+    async fn pending_row(&self, receiver: &UserId, conversation: &ConversationId) -> Result<Option<Seq>> {
+        let side = side_of(conversation, receiver)?;
+        Ok(self.shared.conv(conversation)?.and_then(|conv| conv.member(side).pending))
+    }
+
+    async fn settle(
+        &self,
+        receiver: &UserId,
+        conversation: &ConversationId,
+        expected: Seq,
+        to: Option<Seq>,
+    ) -> Result<bool> {
+        let (id, side) = (conversation.clone(), side_of(conversation, receiver)?);
+        self.ask(|reply| Op::Settle { id, side, expected, to, reply }).await
+    }
+}
+
+#[async_trait]
+impl MessageStatus for Embedded {
+    async fn advance(
+        &self,
+        user: &UserId,
+        conversation: &ConversationId,
+        delivered: Seq,
+        read: Seq,
+    ) -> Result<Advanced> {
+        let side = side_of(conversation, user)?;
+        let Some(conv) = self.shared.conv(conversation)? else {
+            return Ok(Advanced { row: Conv::new(conversation.clone()).status_row(side), moved: false });
+        };
+        let delivered = self.shared.mark_at(&conv, side, delivered)?;
+        let read = self.shared.mark_at(&conv, side, read)?;
+        let member = conv.member(side);
+        // Boundaries only grow: what is behind them already needs no write.
+        if read.seq <= member.read.seq && delivered.seq <= member.delivered.seq {
+            return Ok(Advanced { row: conv.status_row(side), moved: false });
+        }
+        let id = conversation.clone();
+        let (row, moved) = self.ask(|reply| Op::Advance { id, side, delivered, read, reply }).await?;
+        Ok(Advanced { row, moved })
+    }
+
+    async fn status(&self, user: &UserId, conversation: &ConversationId) -> Result<StatusRow> {
+        let side = side_of(conversation, user)?;
+        let conv = self.shared.conv(conversation)?;
+        Ok(conv.map_or_else(
+            || Conv::new(conversation.clone()).status_row(side),
+            |conv| conv.status_row(side),
+        ))
+    }
+
+    async fn statuses_of(&self, user: &UserId) -> Result<Vec<StatusRow>> {
+        let user = user.clone();
+        self.blocking(move |shared| {
+            shared.per_conversation(Space::Members, &user, |conv, side| {
+                Ok(Some(conv.status_row(side)).filter(|row| row.last_delivered_seq > 0))
+            })
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Conversations for Embedded {
+    async fn conversation(&self, user: &UserId, id: &ConversationId) -> Result<Option<ConversationRow>> {
+        let side = side_of(id, user)?;
+        match self.shared.conv(id)? {
+            Some(conv) => self.shared.row(&conv, side),
+            None => Ok(None),
+        }
+    }
+
+    async fn conversations_of(&self, user: &UserId) -> Result<Vec<ConversationRow>> {
+        let user = user.clone();
+        self.blocking(move |shared| {
+            shared.per_conversation(Space::Members, &user, |conv, side| shared.row(conv, side))
+        })
+        .await
+    }
+
+    async fn inbox(
+        &self,
+        user: &UserId,
+        after: Option<&InboxPosition>,
+        limit: usize,
+    ) -> Result<(Vec<ConversationRow>, bool)> {
+        let (user_id, after) = (user.clone(), after.cloned());
+        let read = move |shared: &Shared| {
+            let positions = shared.hot.inbox(&shared.engine, &user_id, after.as_ref(), 0, limit + 1)?;
+            let more = positions.len() > limit;
+            let mut rows = Vec::with_capacity(limit.min(positions.len()));
+            for position in positions.into_iter().take(limit) {
+                if let (Some(side), Some(conv)) =
+                    (position.conversation_id.side_of(&user_id), shared.conv(&position.conversation_id)?)
+                {
+                    rows.extend(shared.row(&conv, side)?);
+                }
+            }
+            Ok((rows, more))
+        };
+        match self.shared.hot.has_inbox(user) {
+            true => read(&self.shared),
+            false => self.blocking(read).await,
+        }
+    }
+
+    async fn active_since(
+        &self,
+        user: &UserId,
+        since_ms: u64,
+        limit: usize,
+    ) -> Result<Vec<ActiveConversation>> {
+        let user_id = user.clone();
+        let read = move |shared: &Shared| {
+            let mut active = Vec::new();
+            for position in shared.hot.inbox(&shared.engine, &user_id, None, since_ms, limit)? {
+                let id = position.conversation_id;
+                if let (Some(side), Some(conv)) = (id.side_of(&user_id), shared.conv(&id)?)
+                    && let Some(last) = &conv.member(side).last
+                {
+                    active.push(ActiveConversation {
+                        conversation_id: id,
+                        last_seq: last.seq,
+                        last_message_id: last.message_id,
+                    });
+                }
+            }
+            Ok(active)
+        };
+        match self.shared.hot.has_inbox(user) {
+            true => read(&self.shared),
+            false => self.blocking(read).await,
+        }
+    }
+
+    async fn total_unread(&self, user: &UserId) -> Result<u64> {
+        let user = user.clone();
+        self.blocking(move |shared| {
+            let counts = shared.per_conversation(Space::Members, &user, |conv, side| {
+                Ok(conv.member(side).last.as_ref().map(|_| conv.unread(side)))
+            })?;
+            Ok(counts.into_iter().sum())
+        })
+        .await
+    }
+
+    async fn recount(&self, user: &UserId, id: &ConversationId) -> Result<(u64, u64)> {
+        let side = side_of(id, user)?;
+        let conv_id = id.clone();
+        let counted = self
+            .blocking(move |shared| {
+                let Some(conv) = shared.conv(&conv_id)? else { return Ok(None) };
+                let (mut from, mut unread) = (conv.member(side).read.seq + 1, 0);
+                while from <= conv.last_seq {
+                    let page = shared.hot.read_from(&shared.engine, &conv_id, from, PageLimit::messages(1000))?;
+                    let Some(last) = page.last() else { break };
+                    let next = last.message.seq + 1;
+                    let page = page.iter().filter(|e| e.message.seq <= conv.last_seq);
+                    unread += page.filter(|e| e.message.from != side && e.message.visible_to(side)).count() as u64;
+                    from = next;
+                }
+                Ok(Some((conv.unread(side), unread, conv.counted[side.other().index()].saturating_sub(unread))))
+            })
+            .await?;
+        let Some((before, after, read_counted)) = counted else { return Ok((0, 0)) };
+        if before != after {
+            let id = id.clone();
+            self.ask(|reply| Op::Recount { id, side, counted: read_counted, reply }).await?;
+        }
+        Ok((before, after))
+    }
+}
+
+#[async_trait]
+impl Users for Embedded {
+    async fn profile(&self, user: &UserId) -> Result<Profile> {
+        Ok(self.shared.hot.user(&self.shared.engine, user)?.profile.clone())
+    }
+
+    async fn put_profile(&self, user: &UserId, profile: Profile) -> Result<()> {
+        let user = user.clone();
+        self.ask(|reply| Op::Profile { user, profile, reply }).await
+    }
+
+    async fn blocks(&self, user: &UserId, other: &UserId) -> Result<bool> {
+        Ok(self.shared.hot.user(&self.shared.engine, user)?.blocked.contains(other))
+    }
+
+    async fn set_block(&self, user: &UserId, other: &UserId, blocked: bool) -> Result<()> {
+        let (user, other) = (user.clone(), other.clone());
+        self.ask(|reply| Op::Block { user, other, blocked, reply }).await
+    }
+
+    async fn blocked_by(&self, user: &UserId) -> Result<Vec<UserId>> {
+        Ok(self.shared.hot.user(&self.shared.engine, user)?.blocked.iter().cloned().collect())
+    }
+}
+
+#[async_trait]
+impl Maintenance for Embedded {
+    async fn health(&self) -> Health {
+        Health {
+            backend: "embedded",
+            refusing: self.shared.refusing(),
+            free_bytes: self.shared.free_bytes(),
+            log_bytes: self.shared.log_bytes.load(Ordering::Relaxed),
+            unflushed_messages: self.shared.unflushed.load(Ordering::Relaxed),
+        }
+    }
+
+    async fn backup(&self, sink: BackupSink<'_>) -> Result<u64> {
+        self.write_backup(sink).await
+    }
+
+    async fn erase_member(&self, user: &UserId, conversation: &ConversationId) -> Result<u64> {
+        let side = side_of(conversation, user)?;
+        let id = conversation.clone();
+        let erased = self
+            .blocking(move |shared| {
+                let (mut from, mut erased) = (1, 0);
+                loop {
+                    let page = shared.hot.read_from(&shared.engine, &id, from, PageLimit::messages(1000))?;
+                    let Some(last) = page.last() else { return Ok(erased) };
+                    from = last.message.seq + 1;
+                    erased += page.iter().filter(|e| e.message.from == side && !e.message.void).count() as u64;
+                }
+            })
+            .await?;
+        let id = conversation.clone();
+        self.ask(|reply| Op::Erase { id, side, reply }).await?;
+        Ok(erased)
+    }
+
+    async fn erase_user(&self, user: &UserId) -> Result<()> {
+        let user = user.clone();
+        self.ask(|reply| Op::EraseUser { user, reply }).await?;
+        // The bytes themselves go with the log segments and the engine's old tables.
+        self.ask(Op::Checkpoint).await
+    }
+
+    async fn memberships(&self, user: &UserId) -> Result<Vec<ConversationId>> {
+        let user = user.clone();
+        self.blocking(move |shared| {
+            let listed = shared.per_conversation(Space::Members, &user, |conv, side| {
+                Ok(conv.lists(side).then(|| conv.id.clone()))
+            })?;
+            Ok(listed.into_iter().collect::<BTreeSet<_>>().into_iter().collect())
+        })
+        .await
+    }
+
+    async fn checkpoint(&self) -> Result<()> {
+        self.ask(Op::Checkpoint).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.shut().await
+    }
+}
