@@ -303,12 +303,8 @@ pub fn admin_key(config: &Config) -> Result<String, AuthError> {
     }
 }
 
-/// Signs a token for a user, as an issuer with the shared secret would.
-pub fn mint(secret: &str, user: &UserId, ttl: Duration) -> Result<String, AuthError> {
-    mint_for(secret, user, ttl, None, None)
-}
-
-/// The same, for a server that demands an audience or an issuer.
+/// Signs a token for a user, as an issuer with the shared secret would; with the audience and the issuer that the
+/// server demands, if it does.
 pub fn mint_for(
     secret: &str,
     user: &UserId,

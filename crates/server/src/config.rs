@@ -1,6 +1,7 @@
 //! Settings: the commented defaults inside the binary ← a file ← the environment ← the command line, checked as a
 //! whole before anything starts.
 
+mod check;
 mod layers;
 
 use std::{
@@ -11,7 +12,6 @@ use std::{
 };
 
 use bluetick_chat::{ChatConfig, session::SessionConfig};
-use bluetick_protocol::limits;
 use bluetick_store::EmbeddedConfig;
 use serde::{Deserialize, Deserializer, de};
 
@@ -207,139 +207,6 @@ impl Config {
         Ok(config)
     }
 
-    /// Relations between settings, each with a message that says what to set.
-    fn check(&self) -> Result<(), ConfigError> {
-        let wrong = |text: String| Err(ConfigError::Contradiction(text));
-        let (limits, sessions) = (&self.limits, &self.sessions);
-        if self.auth.sources() > 1 {
-            return wrong(
-                "auth: set only one of hs256_secret, hs256_secret_file, public_key_file and jwks_url".into(),
-            );
-        }
-        if self.admin.key.is_some() && self.admin.key_file.is_some() {
-            return wrong("admin: set only one of key and key_file".into());
-        }
-        if self.tls.cert_file.is_some() != self.tls.key_file.is_some() {
-            return wrong("tls: set both cert_file and key_file, or neither".into());
-        }
-        if let Some(secret) = &self.auth.hs256_secret
-            && secret.expose().len() < HS256_MIN_BYTES
-        {
-            return wrong(format!(
-                "auth.hs256_secret must be at least {HS256_MIN_BYTES} bytes long"
-            ));
-        }
-        if let Some(url) = &self.auth.jwks_url {
-            check_jwks_url(url)?;
-        }
-        if !self.listens_on_loopback() && !self.auth.is_configured() {
-            return wrong(format!(
-                "server.listen is {}, which other machines can reach, and no key for tokens is configured; set one \
-                 of auth.hs256_secret, auth.hs256_secret_file, auth.public_key_file or auth.jwks_url (in the \
-                 environment for example BLUETICK_AUTH__HS256_SECRET_FILE), or listen on 127.0.0.1",
-                self.server.listen
-            ));
-        }
-        if self.demo.enabled == Switch::On {
-            if !self.listens_on_loopback() {
-                return wrong(format!(
-                    "demo.enabled is true, and server.listen is {}: the demo gives tokens to anyone who asks and \
-                     is for loopback only; set demo.enabled = false, or listen on 127.0.0.1",
-                    self.server.listen
-                ));
-            }
-            if self.auth.public_key_file.is_some() || self.auth.jwks_url.is_some() {
-                return wrong(
-                    "demo.enabled is true, and auth names a public key, which cannot sign the demo's tokens; set \
-                     demo.enabled = false, or use auth.hs256_secret"
-                        .into(),
-                );
-            }
-        }
-        if limits.body_max_bytes == 0 || limits.body_max_bytes > limits::BODY_HARD_MAX_BYTES {
-            return wrong(format!(
-                "limits.body_max_bytes must be from 1 to {}, not {}",
-                limits::BODY_HARD_MAX_BYTES,
-                limits.body_max_bytes
-            ));
-        }
-        let frame_needed = 6 * limits.body_max_bytes + limits::META_MAX_BYTES + 1024;
-        if limits.frame_max_bytes < frame_needed {
-            return wrong(format!(
-                "limits.frame_max_bytes is {}, and a body of limits.body_max_bytes = {}, fully escaped, needs a \
-                 frame of {frame_needed}; raise the first or lower the second",
-                limits.frame_max_bytes, limits.body_max_bytes
-            ));
-        }
-        if limits.frame_max_bytes > FRAME_HARD_MAX_BYTES {
-            return wrong(format!(
-                "limits.frame_max_bytes must be at most {FRAME_HARD_MAX_BYTES}, not {}",
-                limits.frame_max_bytes
-            ));
-        }
-        if limits.sends_per_second > 0 && limits.send_burst == 0 {
-            return wrong("limits.send_burst must be at least 1 where limits.sends_per_second is set".into());
-        }
-        for (key, value) in [
-            ("limits.max_sessions", limits.max_sessions as u64),
-            ("limits.hello_deadline_secs", limits.hello_deadline_secs),
-            ("sessions.heartbeat_secs", sessions.heartbeat_secs),
-            ("sessions.window_messages", sessions.window_messages as u64),
-            ("sessions.ack_timeout_secs", sessions.ack_timeout_secs),
-            ("sessions.write_timeout_secs", sessions.write_timeout_secs),
-            ("sessions.hand_over_deadline_ms", sessions.hand_over_deadline_ms),
-            ("sessions.resume_max_age_days", sessions.resume_max_age_days),
-            (
-                "sessions.resume_max_conversations",
-                sessions.resume_max_conversations as u64,
-            ),
-            ("store.checkpoint_bytes", self.store.checkpoint_bytes),
-            ("store.idempotency_days", self.store.idempotency_days),
-            ("auth.jwks_refresh_secs", self.auth.jwks_refresh_secs),
-        ] {
-            if value == 0 {
-                return wrong(format!("{key} must be at least 1"));
-            }
-        }
-        for (key, value, most) in [
-            (
-                "sessions.resume_max_age_days",
-                sessions.resume_max_age_days,
-                36_500,
-            ),
-            ("store.idempotency_days", self.store.idempotency_days, 36_500),
-            ("sessions.ttl_secs", sessions.ttl_secs, 86_400),
-            ("auth.leeway_secs", self.auth.leeway_secs, 3_600),
-            ("auth.jwks_refresh_secs", self.auth.jwks_refresh_secs, 86_400),
-            ("limits.hello_deadline_secs", limits.hello_deadline_secs, 3_600),
-            (
-                "sessions.window_messages",
-                sessions.window_messages as u64,
-                65_536,
-            ),
-        ] {
-            if value > most {
-                return wrong(format!("{key} must be at most {most}, not {value}"));
-            }
-        }
-        if sessions.ttl_secs <= 2 * sessions.heartbeat_secs {
-            return wrong(format!(
-                "sessions.ttl_secs is {}, and must be more than twice sessions.heartbeat_secs = {}, or one lost \
-                 heartbeat makes a live session look dead",
-                sessions.ttl_secs, sessions.heartbeat_secs
-            ));
-        }
-        for origin in &limits.allowed_origins {
-            if origin != "*" && !is_origin(origin) {
-                return wrong(format!(
-                    "limits.allowed_origins: {origin:?} is not an origin; write it as https://app.example, with \
-                     the port if it has one and no path"
-                ));
-            }
-        }
-        Ok(())
-    }
-
     pub fn listens_on_loopback(&self) -> bool {
         self.server.listen.ip().to_canonical().is_loopback()
     }
@@ -391,12 +258,10 @@ impl Config {
             max_sessions: self.limits.max_sessions,
             max_body_bytes: self.limits.body_max_bytes,
             reconnect_spread: Duration::from_secs(self.sessions.reconnect_spread_secs),
+            ..SessionConfig::default()
         }
     }
 }
-
-/// A frame is read into memory whole before anything can be said of it.
-const FRAME_HARD_MAX_BYTES: usize = 8 * 1024 * 1024;
 
 fn listen_address<'de, D: Deserializer<'de>>(d: D) -> Result<SocketAddr, D::Error> {
     let text = String::deserialize(d)?;
@@ -433,31 +298,6 @@ impl<'de> Deserialize<'de> for Switch {
     }
 }
 
-fn is_origin(text: &str) -> bool {
-    let Some((scheme, authority)) = text.split_once("://") else {
-        return false;
-    };
-    matches!(scheme, "http" | "https")
-        && !authority.is_empty()
-        && authority
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"-.:[]_".contains(&b))
-}
-
-/// Whoever can change the answer can sign tokens, so it must not travel in the clear beyond this machine.
-fn check_jwks_url(url: &str) -> Result<(), ConfigError> {
-    let parsed = reqwest::Url::parse(url)
-        .map_err(|e| ConfigError::Contradiction(format!("auth.jwks_url is not a URL: {e}")))?;
-    let local = parsed.host_str().is_some_and(is_loopback_name);
-    match parsed.scheme() {
-        "https" => Ok(()),
-        "http" if local => Ok(()),
-        _ => Err(ConfigError::Contradiction(
-            "auth.jwks_url must begin with https:// (http:// only for a loopback host)".into(),
-        )),
-    }
-}
-
 /// A host, without its port, that means this machine and nothing else.
 pub fn is_loopback_name(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -470,6 +310,7 @@ pub fn is_loopback_name(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bluetick_protocol::limits;
 
     fn load(file: &str, env: &[(&str, &str)]) -> Result<Config, ConfigError> {
         let dir = tempfile::tempdir().unwrap();
@@ -491,6 +332,19 @@ mod tests {
         assert_eq!(config.limits.frame_max_bytes, limits::FRAME_DEFAULT_MAX_BYTES);
         assert!(config.demo_is_on());
         assert!(!config.auth.is_configured());
+        let (store, made) = (config.embedded_store(), EmbeddedConfig::new("x"));
+        assert_eq!(store.checkpoint_bytes, made.checkpoint_bytes);
+        assert_eq!(store.cache_bytes, made.cache_bytes);
+        assert_eq!(store.free_space_floor_bytes, made.free_space_floor_bytes);
+        assert_eq!(store.idempotency_window_ms, made.idempotency_window_ms);
+        assert_eq!(
+            format!("{:?}", config.chat()),
+            format!("{:?}", ChatConfig::default())
+        );
+        assert_eq!(
+            format!("{:?}", config.session()),
+            format!("{:?}", SessionConfig::default())
+        );
     }
 
     #[test]

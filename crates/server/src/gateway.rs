@@ -19,10 +19,11 @@ use bluetick_chat::session::{FrameSink, FrameSource, Gone, Incoming, Outgoing, S
 use bluetick_protocol::{ErrorCode, WireError};
 use bytes::Bytes;
 use futures_util::{Sink as _, Stream as _};
-use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rand::{TryRng as _, rngs::SysRng};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
@@ -124,13 +125,7 @@ async fn run(host: Arc<SessionHost>, upgrade: OnUpgrade, frame_max_bytes: usize,
         Ok(upgraded) => upgraded,
         Err(error) => return tracing::debug!(%error, "upgrade failed"),
     };
-    let config = WebSocketConfig::default()
-        .read_buffer_size(READ_BUFFER_BYTES)
-        .write_buffer_size(WRITE_BUFFER_BYTES)
-        .max_write_buffer_size(WRITE_BUFFER_BYTES + 4 * FRAGMENT_BYTES)
-        .max_message_size(Some(frame_max_bytes))
-        .max_frame_size(Some(frame_max_bytes));
-    let stream = TokioIo::new(upgraded);
+    let (stream, config) = (TokioIo::new(upgraded), socket_config(frame_max_bytes));
     let socket = Mutex::new(WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await);
     let seed = SysRng
         .try_next_u64()
@@ -147,22 +142,29 @@ async fn run(host: Arc<SessionHost>, upgrade: OnUpgrade, frame_max_bytes: usize,
     drop(peer);
 }
 
-type Socket = WebSocketStream<TokioIo<Upgraded>>;
+fn socket_config(frame_max_bytes: usize) -> WebSocketConfig {
+    WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER_BYTES)
+        .write_buffer_size(WRITE_BUFFER_BYTES)
+        .max_write_buffer_size(WRITE_BUFFER_BYTES + 4 * FRAGMENT_BYTES)
+        .max_message_size(Some(frame_max_bytes))
+        .max_frame_size(Some(frame_max_bytes))
+}
 
-struct Source<'a> {
+struct Source<'a, S> {
     /// Both halves run in one task, so the lock is never waited for.
-    socket: &'a Mutex<Socket>,
+    socket: &'a Mutex<WebSocketStream<S>>,
     /// The stream is out of step after a frame that was not read: nothing more can be made of it.
     ended: bool,
 }
 
-impl FrameSource for Source<'_> {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> FrameSource for Source<'_, S> {
     fn next(&mut self) -> impl Future<Output = Incoming> + Send {
         poll_fn(|cx| self.poll_next(cx))
     }
 }
 
-impl Source<'_> {
+impl<S: AsyncRead + AsyncWrite + Unpin> Source<'_, S> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming> {
         if self.ended {
             return Poll::Pending;
@@ -192,13 +194,13 @@ impl Source<'_> {
     }
 }
 
-struct Sink<'a> {
-    socket: &'a Mutex<Socket>,
+struct Sink<'a, S> {
+    socket: &'a Mutex<WebSocketStream<S>>,
     /// The fragments of a long text that the socket has not taken yet.
     unsent: Option<Bytes>,
 }
 
-impl FrameSink for Sink<'_> {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> FrameSink for Sink<'_, S> {
     fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut VecDeque<Outgoing>) -> Poll<Result<(), Gone>> {
         let mut socket = self.socket.lock();
         let mut socket = std::pin::Pin::new(&mut *socket);
@@ -224,7 +226,7 @@ impl FrameSink for Sink<'_> {
     }
 }
 
-impl Sink<'_> {
+impl<S> Sink<'_, S> {
     /// The next frame of a text; what is left of it is remembered.
     fn fragment(&mut self, mut text: Bytes, opcode: OpCode) -> Message {
         // A little over the length is not worth a frame of its own.
@@ -256,6 +258,153 @@ fn cut(text: &str, most: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::{SinkExt as _, StreamExt as _};
+    use tokio::io::DuplexStream;
+
+    const FRAME_MAX: usize = 1024 * 1024;
+
+    /// Both ends of a WebSocket, ours behind its lock. The pipe takes a kibibyte at a time.
+    async fn pair(
+        frame_max_bytes: usize,
+    ) -> (
+        Mutex<WebSocketStream<DuplexStream>>,
+        WebSocketStream<DuplexStream>,
+    ) {
+        let (ours, theirs) = tokio::io::duplex(1024);
+        let config = socket_config(frame_max_bytes);
+        let ours = WebSocketStream::from_raw_socket(ours, Role::Server, Some(config)).await;
+        (
+            Mutex::new(ours),
+            WebSocketStream::from_raw_socket(theirs, Role::Client, None).await,
+        )
+    }
+
+    fn text(length: usize) -> Outgoing {
+        Outgoing::Text("x\u{e9}".repeat(length / 3).into())
+    }
+
+    #[tokio::test]
+    async fn frames_leave_in_order_and_long_ones_whole() {
+        let (ours, mut theirs) = pair(FRAME_MAX).await;
+        let lengths = [3, 300, 30_000, 3_000_000, 9, 13_000];
+        let mut queue: VecDeque<Outgoing> = lengths.iter().map(|length| text(*length)).collect();
+        queue.push_back(Outgoing::Ping);
+        queue.push_back(Outgoing::Close(4409, "replaced".into()));
+        let reader = tokio::spawn(async move {
+            let mut seen = Vec::new();
+            while !matches!(seen.last(), Some(Message::Close(_))) {
+                seen.push(theirs.next().await.unwrap().unwrap());
+            }
+            seen
+        });
+        let mut sink = Sink {
+            socket: &ours,
+            unsent: None,
+        };
+        poll_fn(|cx| sink.poll_write(cx, &mut queue)).await.unwrap();
+        assert!(queue.is_empty() && sink.unsent.is_none());
+        let seen = reader.await.unwrap();
+        let texts: Vec<usize> = seen
+            .iter()
+            .filter(|message| message.is_text())
+            .map(|message| message.len())
+            .collect();
+        assert_eq!(texts, lengths.map(|length| length / 3 * 3));
+        assert!(seen[lengths.len()].is_ping());
+        let Some(Message::Close(Some(close))) = seen.last() else {
+            panic!("{seen:?}")
+        };
+        assert_eq!((u16::from(close.code), close.reason.as_str()), (4409, "replaced"));
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_stops_holds_up_its_queue_and_nothing_else() {
+        let (ours, theirs) = pair(FRAME_MAX).await;
+        let mut queue: VecDeque<Outgoing> = (0..100).map(|_| text(3000)).collect();
+        let mut sink = Sink {
+            socket: &ours,
+            unsent: None,
+        };
+        let written = tokio::time::timeout(
+            std::time::Duration::from_millis(50),
+            poll_fn(|cx| sink.poll_write(cx, &mut queue)),
+        );
+        assert!(written.await.is_err());
+        assert!(
+            queue.len() > 90,
+            "{} frames left the queue for nowhere",
+            100 - queue.len()
+        );
+        drop(theirs);
+        assert_eq!(poll_fn(|cx| sink.poll_write(cx, &mut queue)).await, Err(Gone));
+    }
+
+    #[tokio::test]
+    async fn what_comes_in_is_told_apart() {
+        let (ours, mut theirs) = pair(1000).await;
+        let sender = tokio::spawn(async move {
+            theirs.send(Message::text("hi")).await.unwrap();
+            theirs.send(Message::binary(vec![1])).await.unwrap();
+            theirs.send(Message::Ping(Bytes::new())).await.unwrap();
+            theirs.send(Message::text("y".repeat(1000))).await.unwrap();
+            theirs.send(Message::text("z".repeat(1001))).await.unwrap();
+            theirs
+        });
+        let mut source = Source {
+            socket: &ours,
+            ended: false,
+        };
+        assert_eq!(source.next().await, Incoming::Text("hi".into()));
+        assert_eq!(source.next().await, Incoming::Binary);
+        assert_eq!(source.next().await, Incoming::Alive);
+        assert_eq!(source.next().await, Incoming::Text("y".repeat(1000)));
+        assert_eq!(source.next().await, Incoming::TooLarge);
+        // The other direction still works: there is a reason to be told.
+        let mut queue = VecDeque::from([Outgoing::Text("too long".into())]);
+        let mut sink = Sink {
+            socket: &ours,
+            unsent: None,
+        };
+        let told = poll_fn(|cx| sink.poll_write(cx, &mut queue));
+        let (told, theirs) = tokio::join!(told, sender);
+        told.unwrap();
+        let mut theirs = theirs.unwrap();
+        assert!(theirs.next().await.unwrap().unwrap().is_pong());
+        assert_eq!(theirs.next().await.unwrap().unwrap(), Message::text("too long"));
+    }
+
+    #[tokio::test]
+    async fn a_close_is_answered_and_bytes_that_are_no_text_are_not_json() {
+        let (ours, mut theirs) = pair(1000).await;
+        let mut source = Source {
+            socket: &ours,
+            ended: false,
+        };
+        theirs.send(Message::Close(None)).await.unwrap();
+        assert_eq!(source.next().await, Incoming::Closed);
+        assert!(matches!(theirs.next().await, Some(Ok(Message::Close(_)))));
+
+        let (ours, mut theirs) = pair(1000).await;
+        let mut source = Source {
+            socket: &ours,
+            ended: false,
+        };
+        let broken = Frame::message(vec![0xff, 0xfe], OpCode::Data(Data::Text), true);
+        theirs.send(Message::Frame(broken)).await.unwrap();
+        assert_eq!(source.next().await, Incoming::Text(String::new()));
+        drop(theirs);
+        let (ours, theirs) = pair(1000).await;
+        drop(theirs);
+        assert_eq!(
+            Source {
+                socket: &ours,
+                ended: false
+            }
+            .next()
+            .await,
+            Incoming::Closed
+        );
+    }
 
     #[test]
     fn reasons_are_cut_at_a_character() {

@@ -1,1 +1,55 @@
-fn main() {}
+//! `bluetick`: one binary that serves 1:1 messaging, and the tools around it.
+
+mod auth;
+mod cli;
+mod config;
+mod gateway;
+mod http;
+mod limits;
+mod listen;
+mod metrics;
+mod serve;
+mod tls;
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::Parser;
+
+// Thousands of sessions allocate and free small buffers from many threads, which is what this allocator is good
+// at, and it gives memory back when they are gone.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// How long threads that are still busy may hold up the exit; what had to be durable is so already.
+const LINGER: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    abort_on_panic();
+    tls::install_provider();
+    let cli = cli::Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("bluetick")
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(e) => {
+            eprintln!("bluetick: cannot start threads: {e}; check the limits on processes and open files");
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = runtime.block_on(cli.run());
+    runtime.shutdown_timeout(LINGER);
+    code
+}
+
+/// A panicking task could leave half of a state behind while the rest of the server goes on. Clients resume by
+/// themselves and the log has what was acked, so the process ends instead, in debug builds too.
+fn abort_on_panic() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        tracing::error!(panic = %info, "a bug: the process ends");
+        print(info);
+        std::process::abort();
+    }));
+}

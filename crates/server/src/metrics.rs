@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use bluetick_store::Health;
-use metrics::{Unit, describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics::{describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 /// From a tenth of a millisecond, a good fsync, to ten seconds, a bad day.
@@ -29,65 +29,110 @@ pub fn install() -> PrometheusHandle {
         .clone()
 }
 
-/// Every histogram counts seconds, unless its name says otherwise.
+/// A histogram counts seconds if its name says so, and things otherwise.
 fn builder() -> PrometheusBuilder {
-    let with_buckets = |builder: PrometheusBuilder, matcher, buckets| match builder
-        .set_buckets_for_metric(matcher, buckets)
-    {
-        Ok(builder) => builder,
-        // Only an empty list of buckets is refused, and these are not.
-        Err(_) => PrometheusBuilder::new(),
-    };
-    let builder = with_buckets(
-        PrometheusBuilder::new(),
-        Matcher::Suffix("_seconds".into()),
-        SECONDS,
-    );
-    let builder = with_buckets(builder, Matcher::Suffix("_messages".into()), COUNTS);
-    with_buckets(builder, Matcher::Suffix("_size".into()), COUNTS)
+    let builder = PrometheusBuilder::new().set_buckets(COUNTS);
+    let builder = builder
+        .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_seconds".into()), SECONDS));
+    // Only an empty list of buckets is refused, and these are not.
+    builder.unwrap_or_default()
 }
 
+/// Every figure there is, whichever crate counts it.
 fn describe() {
-    describe_gauge!("bluetick_connections", "WebSocket sessions that are open");
-    describe_gauge!(
-        "bluetick_store_log_bytes",
-        Unit::Bytes,
-        "Bytes in the store's log"
-    );
-    describe_gauge!(
-        "bluetick_store_unflushed_messages",
-        "Messages in the log and not yet in the engine"
-    );
-    describe_gauge!("bluetick_store_free_bytes", Unit::Bytes, "Room left on the disk");
-    describe_gauge!("bluetick_store_refusing", "1 while the store takes no sends");
-    describe_counter!(
-        "bluetick_connections_refused_total",
-        "Connections beyond the limit of their address"
-    );
-    describe_counter!(
-        "bluetick_accept_errors_total",
-        "Connections that could not be accepted"
-    );
-    describe_counter!("bluetick_errors_total", "Errors told to clients, by code");
-    describe_counter!(
-        "bluetick_http_requests_total",
-        "HTTP requests, by route and status"
-    );
-    describe_histogram!(
-        "bluetick_http_request_seconds",
-        Unit::Seconds,
-        "How long HTTP requests took"
-    );
+    for (name, what) in COUNTERS {
+        describe_counter!(*name, *what);
+    }
+    for (name, what) in GAUGES {
+        describe_gauge!(*name, *what);
+    }
+    for (name, what) in HISTOGRAMS {
+        describe_histogram!(*name, *what);
+    }
 }
+
+const COUNTERS: &[(&str, &str)] = &[
+    ("bluetick_sends_total", "Messages stored"),
+    (
+        "bluetick_rate_limited_total",
+        "Sends refused because the user had too many",
+    ),
+    ("bluetick_deliveries_total", "Messages written to sessions"),
+    (
+        "bluetick_hand_overs_total",
+        "Messages handed to a live session by their sender",
+    ),
+    ("bluetick_acks_total", "Acks received"),
+    ("bluetick_reads_total", "Reads received"),
+    ("bluetick_pending_rows_written_total", "Pending rows written"),
+    ("bluetick_pending_rows_deleted_total", "Pending rows deleted"),
+    (
+        "bluetick_stale_sessions_total",
+        "Entries of the session store that named no live session",
+    ),
+    ("bluetick_sessions_opened_total", "Sessions opened"),
+    ("bluetick_sessions_ended_total", "Sessions ended, by code"),
+    (
+        "bluetick_reregistrations_total",
+        "Sessions that found their entry gone and registered anew",
+    ),
+    (
+        "bluetick_checkpoint_errors_total",
+        "Checkpoints that failed and will be tried again",
+    ),
+    (
+        "bluetick_checkpoint_stalls_total",
+        "Times that writes waited for a checkpoint",
+    ),
+    (
+        "bluetick_connections_refused_total",
+        "Connections beyond the limit of their address",
+    ),
+    (
+        "bluetick_accept_errors_total",
+        "Connections that could not be accepted",
+    ),
+    ("bluetick_errors_total", "Errors told to clients, by code"),
+    (
+        "bluetick_http_requests_total",
+        "HTTP requests, by route and status",
+    ),
+];
+
+const GAUGES: &[(&str, &str)] = &[
+    ("bluetick_connections", "WebSocket sessions that are open"),
+    (
+        "bluetick_commit_queue",
+        "Writes in the group that is being committed",
+    ),
+    ("bluetick_log_bytes", "Bytes in the store's log"),
+    ("bluetick_free_bytes", "Room left on the disk"),
+    (
+        "bluetick_unflushed_messages",
+        "Checkpoint lag: messages in the log and not yet in the engine",
+    ),
+    ("bluetick_store_refusing", "1 while the store takes no sends"),
+];
+
+const HISTOGRAMS: &[(&str, &str)] = &[
+    ("bluetick_fsync_seconds", "How long the log's fsync took"),
+    ("bluetick_checkpoint_seconds", "How long a checkpoint took"),
+    ("bluetick_group_answers", "Writes made durable by one fsync"),
+    (
+        "bluetick_drain_conversations",
+        "Conversations that a new session had to drain",
+    ),
+    ("bluetick_http_request_seconds", "How long HTTP requests took"),
+];
 
 /// Figures that are looked up when they are asked for.
 pub fn observe(sessions: usize, store: &Health) {
     gauge!("bluetick_connections").set(sessions as f64);
-    gauge!("bluetick_store_log_bytes").set(store.log_bytes as f64);
-    gauge!("bluetick_store_unflushed_messages").set(store.unflushed_messages as f64);
+    gauge!("bluetick_log_bytes").set(store.log_bytes as f64);
+    gauge!("bluetick_unflushed_messages").set(store.unflushed_messages as f64);
     gauge!("bluetick_store_refusing").set(if store.refusing.is_some() { 1.0 } else { 0.0 });
     if let Some(free) = store.free_bytes {
-        gauge!("bluetick_store_free_bytes").set(free as f64);
+        gauge!("bluetick_free_bytes").set(free as f64);
     }
 }
 
@@ -116,6 +161,6 @@ mod tests {
             text.contains("bluetick_http_request_seconds_bucket{le=\"0.0025\"} 1"),
             "{text}"
         );
-        assert!(text.contains("# HELP bluetick_store_log_bytes"), "{text}");
+        assert!(text.contains("# HELP bluetick_log_bytes"), "{text}");
     }
 }

@@ -150,6 +150,7 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         tokens: tokens.clone(),
         clock,
         config: config.session(),
+        rules: Default::default(),
     });
     let state = AppState::new(Services {
         app,

@@ -9,8 +9,8 @@ use std::{
 };
 
 use bluetick_protocol::{
-    Bye, ClientFrame, ConversationId, ErrorCode, Hello, MessageId, Reset, Seq, ServerFrame, SessionId, Welcome,
-    WireError, decode, limits,
+    Bye, ClientFrame, ConversationId, ErrorCode, Hello, MessageId, Reset, Seq, ServerFrame, SessionId, Watch,
+    Welcome, WireError, decode, limits,
 };
 use bluetick_store::SessionEntry;
 use futures_util::future::{BoxFuture, join_all};
@@ -59,6 +59,8 @@ struct Session<'a, R, W> {
     handle: Arc<Handle>,
     cursor: Option<MessageId>,
     expires_at: Option<u64>,
+    /// Whom this session watches: to be said again when it had to register anew.
+    watched: Option<Watch>,
     queue: VecDeque<Outgoing>,
     requests: VecDeque<ClientFrame>,
     receipts: Receipts,
@@ -161,6 +163,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             handle,
             cursor: hello.cursor,
             expires_at: who.expires_at,
+            watched: None,
             queue: VecDeque::from([Outgoing::Text(welcome.to_text().into())]),
             requests: VecDeque::new(),
             receipts: Receipts::default(),
@@ -319,7 +322,12 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                     }
                     self.host.send_batch(&self.entry, sends)
                 }
-                other => self.host.request(&self.entry, other),
+                other => {
+                    if let ClientFrame::Watch(watch) = &other {
+                        self.watched = Some(Watch { reference: None, users: watch.users.clone() });
+                    }
+                    self.host.request(&self.entry, other)
+                }
             });
         }
         if self.receipting.is_none() && !self.receipts.is_empty() {
@@ -471,6 +479,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 self.registered = registered;
                 if registered {
                     self.last_registered_ms = self.host.clock.now_ms();
+                    if !first && let Some(watch) = self.watched.clone() {
+                        self.requests.push_back(ClientFrame::Watch(watch));
+                    }
                 }
                 match plan {
                     Ok(plan) => {

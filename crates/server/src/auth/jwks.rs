@@ -29,6 +29,7 @@ pub(super) struct Jwks {
     keys: ArcSwap<Vec<Key>>,
     /// When the set was last asked for. Held while asking, so that those who wait for the same rotation share it.
     last_fetch: Mutex<Option<Instant>>,
+    refetch_pause: Duration,
 }
 
 #[derive(Deserialize)]
@@ -39,6 +40,14 @@ struct KeySet {
 impl Jwks {
     /// Fetches the set; a failure is logged and tried again, because the issuer may come up after us.
     pub(super) async fn start(url: &str, refresh: Duration) -> Result<Arc<Jwks>, AuthError> {
+        Jwks::start_pausing(url, refresh, REFETCH_PAUSE).await
+    }
+
+    pub(super) async fn start_pausing(
+        url: &str,
+        refresh: Duration,
+        refetch_pause: Duration,
+    ) -> Result<Arc<Jwks>, AuthError> {
         crate::tls::install_provider();
         let client = reqwest::Client::builder()
             .timeout(FETCH_TIMEOUT)
@@ -50,6 +59,7 @@ impl Jwks {
             client,
             keys: ArcSwap::default(),
             last_fetch: Mutex::new(None),
+            refetch_pause,
         });
         set.fetch_now().await;
         tokio::spawn(keep_fresh(Arc::downgrade(&set), refresh));
@@ -74,7 +84,7 @@ impl Jwks {
                 ErrorCode::Unavailable,
                 "the server has not got the issuer's keys yet; try again",
             )
-            .retry_after(REFETCH_PAUSE.as_millis() as u64)),
+            .retry_after(self.refetch_pause.as_millis() as u64)),
             (true, false) => Err(refused(
                 "the token is signed by a key or algorithm that the issuer does not list",
             )),
@@ -93,7 +103,7 @@ impl Jwks {
 
     async fn refetch_if_due(&self) {
         let mut last = self.last_fetch.lock().await;
-        if last.is_none_or(|at| at.elapsed() >= REFETCH_PAUSE) {
+        if last.is_none_or(|at| at.elapsed() >= self.refetch_pause) {
             *last = Some(Instant::now());
             self.fetch().await;
         }

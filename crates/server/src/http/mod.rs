@@ -109,9 +109,10 @@ pub fn router(state: AppState) -> Router {
     }
     router
         .with_state(state.clone())
-        .merge(admin::router(state))
+        .merge(admin::router(state.clone()))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(state, origin::share_with_listed))
         .layer(middleware::from_fn(count))
         .layer(middleware::map_response(guard))
 }

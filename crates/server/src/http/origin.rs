@@ -65,7 +65,9 @@ pub fn is_own(origin: &str, headers: &HeaderMap) -> bool {
 pub async fn share_with_listed(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let allowed = &state.config.limits.allowed_origins;
     let origin = request.headers().get(header::ORIGIN).cloned();
-    let listed = origin.filter(|origin| origin.to_str().is_ok_and(|origin| is_listed(origin, allowed)));
+    let listed = origin
+        .filter(|_| request.uri().path().starts_with("/v1/"))
+        .filter(|origin| origin.to_str().is_ok_and(|origin| is_listed(origin, allowed)));
     let asks_first = request.method() == Method::OPTIONS
         && request
             .headers()

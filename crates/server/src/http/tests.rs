@@ -1,1 +1,711 @@
+use async_trait::async_trait;
+use axum::{
+    body::Body,
+    http::{Method, Request as HttpRequest},
+};
+use bluetick_chat::{
+    Answer, DebtsRequest, Gateway, Gateways, Node, Plan, PlanRequest, Range, RangeRequest, ReceiptRequest,
+    SendRequest, SettleRequest, Settled, Unlimited,
+    session::{Identity, SessionConfig},
+};
+use bluetick_protocol::{
+    ConversationId, HistoryPage, HistoryQuery, InboxPage, InboxQuery, MessageId, Presence, Profile, Sent,
+    Seq, StatusAnswer, UserCard, UserId,
+};
+use bluetick_store::{Clock, SessionEntry, SystemClock};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
 
+use super::*;
+use crate::config::Overrides;
+
+/// Answers like an app server, and remembers what it was asked.
+#[derive(Default)]
+struct FakeApp {
+    asked: Mutex<Vec<String>>,
+    /// What everything is answered with, if set.
+    error: Mutex<Option<WireError>>,
+}
+
+impl FakeApp {
+    fn note<T>(&self, what: String, answer: T) -> Answer<T> {
+        self.asked.lock().push(what);
+        match self.error.lock().clone() {
+            Some(error) => Err(error),
+            None => Ok(answer),
+        }
+    }
+
+    fn last(&self) -> String {
+        self.asked.lock().last().cloned().unwrap_or_default()
+    }
+}
+
+fn card(user: UserId) -> UserCard {
+    UserCard {
+        user_id: user,
+        name: None,
+        avatar_url: None,
+    }
+}
+
+fn unused<T>() -> Answer<T> {
+    Err(WireError::new(ErrorCode::Unsupported, "not over http"))
+}
+
+#[async_trait]
+impl App for FakeApp {
+    async fn send(&self, request: SendRequest) -> Vec<Answer<Sent>> {
+        let send = request.sends[0].clone();
+        let sent = Sent {
+            reference: send.reference,
+            client_msg_id: send.client_msg_id,
+            conversation_id: ConversationId::new("alice~bob").unwrap(),
+            seq: 1,
+            message_id: MessageId(7),
+            ts: 9,
+            duplicate: false,
+        };
+        vec![self.note(format!("send {} {:?} {}", request.user, send.to, send.body), sent)]
+    }
+    async fn inbox(&self, user: UserId, query: InboxQuery) -> Answer<InboxPage> {
+        let page = InboxPage {
+            reference: None,
+            conversations: vec![],
+            next: None,
+        };
+        self.note(format!("inbox {user} {:?} {:?}", query.limit, query.before), page)
+    }
+    async fn history(&self, user: UserId, q: HistoryQuery) -> Answer<HistoryPage> {
+        let page = HistoryPage {
+            reference: None,
+            conversation_id: q.conversation_id.clone(),
+            messages: vec![],
+            from_seq: 0,
+            to_seq: 0,
+            next: None,
+        };
+        let asked = format!(
+            "history {user} {} {:?} {:?} {:?}",
+            q.conversation_id, q.after_seq, q.before_seq, q.limit
+        );
+        self.note(asked, page)
+    }
+    async fn status(&self, user: UserId, conversation_id: ConversationId) -> Answer<StatusAnswer> {
+        let asked = format!("status {user} {conversation_id}");
+        let (own, peer) = Default::default();
+        let answer = StatusAnswer {
+            reference: None,
+            conversation_id,
+            last_seq: 0,
+            unread_count: 0,
+            own,
+            peer,
+        };
+        self.note(asked, answer)
+    }
+    async fn read(&self, r: ReceiptRequest) -> Answer<()> {
+        self.note(format!("read {} {} {}", r.user, r.conversation_id, r.seq), ())
+    }
+    async fn profile(&self, user: UserId) -> Answer<UserCard> {
+        self.note(format!("profile {user}"), card(user))
+    }
+    async fn put_profile(&self, user: UserId, profile: Profile) -> Answer<UserCard> {
+        self.note(format!("put_profile {user} {:?}", profile.name), card(user))
+    }
+    async fn user_card(&self, user: UserId, other: UserId) -> Answer<UserCard> {
+        self.note(format!("user_card {user} {other}"), card(other))
+    }
+    async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> Answer<()> {
+        self.note(format!("set_block {user} {other} {blocked}"), ())
+    }
+    async fn blocks(&self, user: UserId) -> Answer<Vec<UserId>> {
+        self.note(format!("blocks {user}"), vec![UserId::new("mallory").unwrap()])
+    }
+    async fn plan(&self, _: PlanRequest) -> Answer<Plan> {
+        unused()
+    }
+    async fn read_range(&self, _: RangeRequest) -> Answer<Range> {
+        unused()
+    }
+    async fn pending_row(&self, _: UserId, _: ConversationId) -> Answer<Option<Seq>> {
+        unused()
+    }
+    async fn ack(&self, _: ReceiptRequest) -> Answer<()> {
+        unused()
+    }
+    async fn settle(&self, _: SettleRequest) -> Answer<Settled> {
+        unused()
+    }
+    async fn pay_debts(&self, _: DebtsRequest) -> Answer<()> {
+        unused()
+    }
+    async fn typing(&self, _: UserId, _: ConversationId) -> Answer<()> {
+        unused()
+    }
+    async fn watch(&self, _: SessionEntry, _: Vec<UserId>) -> Answer<Vec<Presence>> {
+        unused()
+    }
+    async fn presence_changed(&self, _: UserId, _: bool) -> Answer<()> {
+        unused()
+    }
+    async fn end_sessions(&self, _: Vec<SessionEntry>, _: WireError) {}
+}
+
+/// Takes a user's name for their token.
+struct FakeTokens;
+
+#[async_trait]
+impl TokenCheck for FakeTokens {
+    async fn check(&self, token: &str) -> Result<Identity, WireError> {
+        match UserId::new(token) {
+            Ok(user) if token != "expired" => Ok(Identity {
+                user,
+                expires_at: None,
+            }),
+            _ => Err(WireError::new(ErrorCode::TokenExpired, "the token has expired")),
+        }
+    }
+}
+
+struct Fixture {
+    app: Arc<FakeApp>,
+    state: AppState,
+    router: Router,
+}
+
+struct Reply {
+    status: u16,
+    headers: axum::http::HeaderMap,
+    body: String,
+}
+
+impl Reply {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("not JSON: {}", self.body))
+    }
+
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// The code of an error in the one shape that errors have.
+    fn error(&self) -> String {
+        let json = self.json();
+        assert!(
+            json["error"]["message"]
+                .as_str()
+                .is_some_and(|message| message.len() > 5),
+            "{}",
+            self.body
+        );
+        assert_eq!(self.header("content-type"), "application/json");
+        json["error"]["code"].as_str().unwrap().to_owned()
+    }
+}
+
+fn fixture_with(change: impl FnOnce(&mut Config)) -> Fixture {
+    let mut config = Config::load(None, Overrides::default()).unwrap();
+    change(&mut config);
+    let app = Arc::new(FakeApp::default());
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let store = Store::memory(clock.clone());
+    let gateway = Arc::new(Gateway::new("test"));
+    let gateways: Arc<dyn Gateways> = gateway.clone();
+    let node = Node::new(
+        store.clone(),
+        gateways.clone(),
+        clock.clone(),
+        config.chat(),
+        Arc::new(Unlimited),
+    );
+    let tokens: Arc<dyn TokenCheck> = Arc::new(FakeTokens);
+    let sessions = SessionHost {
+        app: app.clone(),
+        registry: store.sessions.clone(),
+        gateway,
+        tokens: tokens.clone(),
+        clock,
+        config: SessionConfig::default(),
+        rules: Default::default(),
+    };
+    let demo = config.demo_is_on();
+    let state = AppState::new(Services {
+        app: app.clone(),
+        admin: Arc::new(Admin::new(store.clone(), gateways, node.trace())),
+        store,
+        tokens,
+        sessions: Arc::new(sessions),
+        config: Arc::new(config),
+        admin_key: "an admin key for tests, long enough".into(),
+        metrics: crate::metrics::install(),
+        demo_secret: demo.then(|| "a demo secret for tests, long enough".into()),
+        draining: AtomicBool::new(false),
+    });
+    Fixture {
+        app,
+        router: router(state.clone()),
+        state,
+    }
+}
+
+fn fixture() -> Fixture {
+    fixture_with(|_| {})
+}
+
+impl Fixture {
+    async fn call(&self, request: HttpRequest<Body>) -> Reply {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+        Reply {
+            status: parts.status.as_u16(),
+            headers: parts.headers,
+            body: String::from_utf8(body.to_vec()).unwrap(),
+        }
+    }
+
+    async fn as_alice(&self, method: &str, path: &str, body: Option<Value>) -> Reply {
+        let mut request = HttpRequest::builder()
+            .method(method)
+            .uri(path)
+            .header("authorization", "Bearer alice");
+        if body.is_some() {
+            request = request.header("content-type", "application/json");
+        }
+        let body = body.map_or(Body::empty(), |body| Body::from(body.to_string()));
+        self.call(request.body(body).unwrap()).await
+    }
+
+    async fn get(&self, path: &str) -> Reply {
+        self.call(HttpRequest::get(path).body(Body::empty()).unwrap())
+            .await
+    }
+}
+
+#[tokio::test]
+async fn every_route_asks_the_app_what_the_request_says() {
+    let f = fixture();
+    for (method, path, body, status, asked) in [
+        (
+            "POST",
+            "/v1/messages",
+            Some(json!({"client_msg_id": "m1", "to": "bob", "body": "hi"})),
+            200,
+            "send alice Some(\"bob\") hi",
+        ),
+        (
+            "GET",
+            "/v1/inbox?limit=5&before=x%20y",
+            None,
+            200,
+            "inbox alice Some(5) Some(\"x y\")",
+        ),
+        ("GET", "/v1/inbox", None, 200, "inbox alice None None"),
+        (
+            "GET",
+            "/v1/conversations/alice~bob/messages?after_seq=3&limit=2",
+            None,
+            200,
+            "history alice alice~bob Some(3) None Some(2)",
+        ),
+        (
+            "GET",
+            "/v1/conversations/alice%7Ebob/messages?before_seq=9",
+            None,
+            200,
+            "history alice alice~bob None Some(9) None",
+        ),
+        (
+            "GET",
+            "/v1/conversations/alice~bob/status",
+            None,
+            200,
+            "status alice alice~bob",
+        ),
+        (
+            "POST",
+            "/v1/conversations/alice~bob/read",
+            Some(json!({"seq": 4})),
+            204,
+            "read alice alice~bob 4",
+        ),
+        ("GET", "/v1/me", None, 200, "profile alice"),
+        (
+            "PUT",
+            "/v1/me",
+            Some(json!({"name": "Alice"})),
+            200,
+            "put_profile alice Some(\"Alice\")",
+        ),
+        (
+            "GET",
+            "/v1/users/bob@example.org",
+            None,
+            200,
+            "user_card alice bob@example.org",
+        ),
+        ("GET", "/v1/blocks", None, 200, "blocks alice"),
+        (
+            "PUT",
+            "/v1/blocks/mallory",
+            None,
+            204,
+            "set_block alice mallory true",
+        ),
+        (
+            "DELETE",
+            "/v1/blocks/mallory",
+            None,
+            204,
+            "set_block alice mallory false",
+        ),
+    ] {
+        let reply = f.as_alice(method, path, body).await;
+        assert_eq!(reply.status, status, "{method} {path}: {}", reply.body);
+        assert_eq!(f.app.last(), asked, "{method} {path}");
+        assert_eq!(reply.header("cache-control"), "no-store");
+        assert_eq!(reply.header("x-content-type-options"), "nosniff");
+    }
+    let sent = f
+        .as_alice(
+            "POST",
+            "/v1/messages",
+            Some(json!({"client_msg_id": "m", "to": "bob", "ref": 5})),
+        )
+        .await;
+    assert_eq!(sent.json()["message_id"], "7");
+    assert_eq!(sent.json()["ref"], 5);
+    assert_eq!(
+        f.as_alice("GET", "/v1/blocks", None).await.json(),
+        json!({"blocks": ["mallory"]})
+    );
+}
+
+#[tokio::test]
+async fn bad_input_is_told_in_one_shape() {
+    let f = fixture();
+    let long_ref = json!({"client_msg_id": "m", "to": "bob", "body": "x", "ref": "r".repeat(65)});
+    for (method, path, body, status, code) in [
+        ("GET", "/v1/nothing", None, 404, "not_found"),
+        (
+            "GET",
+            "/v1/conversations/bob~alice/messages",
+            None,
+            400,
+            "invalid_id",
+        ),
+        ("GET", "/v1/conversations/x/status", None, 400, "invalid_id"),
+        ("GET", "/v1/conversations/%ff/status", None, 400, "bad_request"),
+        ("GET", "/v1/users/a%20b", None, 400, "invalid_id"),
+        ("PUT", "/v1/blocks/%00", None, 400, "invalid_id"),
+        ("GET", "/v1/inbox?limit=many", None, 400, "bad_request"),
+        ("GET", "/v1/inbox?limit=-1", None, 400, "bad_request"),
+        (
+            "GET",
+            "/v1/conversations/alice~bob/messages?after_seq=1e9",
+            None,
+            400,
+            "bad_request",
+        ),
+        ("POST", "/v1/messages", Some(json!([])), 400, "bad_request"),
+        (
+            "POST",
+            "/v1/messages",
+            Some(json!({"client_msg_id": "m", "body": "x"})),
+            400,
+            "bad_request",
+        ),
+        (
+            "POST",
+            "/v1/messages",
+            Some(json!({"client_msg_id": "m", "to": "", "body": "x"})),
+            400,
+            "invalid_id",
+        ),
+        ("POST", "/v1/messages", Some(long_ref), 400, "bad_request"),
+        (
+            "POST",
+            "/v1/conversations/alice~bob/read",
+            Some(json!({"seq": -1})),
+            400,
+            "bad_request",
+        ),
+        (
+            "POST",
+            "/v1/conversations/alice~bob/read",
+            Some(json!({})),
+            400,
+            "bad_request",
+        ),
+        ("DELETE", "/v1/messages", None, 405, "bad_request"),
+        ("PATCH", "/v1/me", None, 405, "bad_request"),
+    ] {
+        let reply = f.as_alice(method, path, body).await;
+        assert_eq!(reply.status, status, "{method} {path}: {}", reply.body);
+        assert_eq!(reply.error(), code, "{method} {path}: {}", reply.body);
+    }
+    assert!(f.app.asked.lock().is_empty(), "nothing of it reached the app");
+    let reply = f.as_alice("DELETE", "/v1/messages", None).await;
+    assert_eq!(reply.header("allow"), "POST");
+}
+
+#[tokio::test]
+async fn bodies_must_be_json_of_a_bearable_length() {
+    let f = fixture();
+    let post = |kind: Option<&'static str>, body: String| {
+        let mut request = HttpRequest::post("/v1/messages").header("authorization", "bearer alice");
+        if let Some(kind) = kind {
+            request = request.header("content-type", kind);
+        }
+        f.call(request.body(Body::from(body)).unwrap())
+    };
+    let good = r#"{"client_msg_id":"m","to":"bob","body":"x"}"#.to_owned();
+    assert_eq!(
+        post(Some("application/json; charset=utf-8"), good.clone())
+            .await
+            .status,
+        200
+    );
+    for kind in [
+        None,
+        Some("text/plain"),
+        Some("application/x-www-form-urlencoded"),
+    ] {
+        let reply = post(kind, good.clone()).await;
+        assert_eq!((reply.status, reply.error().as_str()), (415, "bad_request"));
+    }
+    for bad in ["", "{", "nonsense", "{\"client_msg_id\":\"m\",}"] {
+        let reply = post(Some("application/json"), bad.into()).await;
+        assert_eq!((reply.status, reply.error().as_str()), (400, "not_json"), "{bad}");
+    }
+    let deep = "[".repeat(60_000);
+    assert_eq!(post(Some("application/json"), deep).await.status, 400);
+    let long = format!(
+        r#"{{"client_msg_id":"m","to":"bob","body":"{}"}}"#,
+        "x".repeat(131_072)
+    );
+    let reply = post(Some("application/json"), long).await;
+    assert_eq!((reply.status, reply.error().as_str()), (413, "frame_too_large"));
+}
+
+#[tokio::test]
+async fn who_has_no_good_token_gets_nothing() {
+    let f = fixture();
+    for header in [
+        None,
+        Some("alice"),
+        Some("Basic alice"),
+        Some("Bearer "),
+        Some("Bearer a b"),
+        Some("Bearer expired"),
+    ] {
+        for (method, path) in [
+            ("GET", "/v1/me"),
+            ("POST", "/v1/messages"),
+            ("DELETE", "/v1/blocks/bob"),
+        ] {
+            let mut request = HttpRequest::builder().method(method).uri(path);
+            if let Some(header) = header {
+                request = request.header("authorization", header);
+            }
+            let reply = f.call(request.body(Body::empty()).unwrap()).await;
+            assert_eq!(reply.status, 401, "{header:?} {path}");
+            assert!(matches!(reply.error().as_str(), "unauthorized" | "token_expired"));
+            assert_eq!(reply.header("www-authenticate"), "Bearer");
+        }
+    }
+    assert!(f.app.asked.lock().is_empty());
+}
+
+#[tokio::test]
+async fn errors_of_the_app_keep_their_code_and_say_when_to_come_back() {
+    let f = fixture();
+    for code in ErrorCode::ALL {
+        *f.app.error.lock() = Some(WireError::new(*code, "for a reason").retry_after(1500));
+        let reply = f.as_alice("GET", "/v1/me", None).await;
+        assert_eq!(reply.status, code.http_status());
+        assert_eq!(reply.error(), code.as_str());
+        assert_eq!(reply.json()["error"]["retry_after_ms"], 1500);
+        assert_eq!(reply.header("retry-after"), "2");
+    }
+}
+
+#[tokio::test]
+async fn the_document_and_the_routes_are_the_same() {
+    let f = fixture();
+    let document = f.get("/v1/openapi.json").await;
+    assert_eq!(document.header("content-type"), "application/json");
+    let mut described = 0;
+    for (path, item) in document.json()["paths"].as_object().unwrap() {
+        let path = path.replace("{id}", "alice~bob").replace("{user}", "bob");
+        for method in item.as_object().unwrap().keys() {
+            let method: Method = method.to_uppercase().parse().unwrap();
+            let request = HttpRequest::builder()
+                .method(&method)
+                .uri(&path)
+                .body(Body::empty())
+                .unwrap();
+            let reply = f.call(request).await;
+            assert!(
+                !matches!(reply.status, 404 | 405),
+                "{method} {path} is described and not there"
+            );
+            described += 1;
+        }
+    }
+    assert_eq!(described, 15);
+}
+
+#[tokio::test]
+async fn readiness_follows_the_store_and_the_shutdown() {
+    let f = fixture();
+    assert_eq!(f.get("/healthz").await.status, 200);
+    let ready = f.get("/readyz").await;
+    assert_eq!((ready.status, ready.json()["ready"].clone()), (200, json!(true)));
+    f.state.begin_draining();
+    let reply = f.get("/readyz").await;
+    assert_eq!((reply.status, reply.json()["ready"].clone()), (503, json!(false)));
+    assert!(reply.json()["reason"].as_str().unwrap().contains("going down"));
+    assert_eq!(
+        f.get("/healthz").await.status,
+        200,
+        "a process that goes down is still alive"
+    );
+}
+
+#[tokio::test]
+async fn figures_name_routes_and_never_users() {
+    let f = fixture();
+    f.as_alice("GET", "/v1/users/somebody-special", None).await;
+    f.get("/v1/../wp-admin-special").await;
+    let reply = f.get("/metrics").await;
+    assert!(reply.header("content-type").starts_with("text/plain"));
+    assert!(reply.body.contains("bluetick_connections 0"), "{}", reply.body);
+    assert!(reply.body.contains("route=\"/v1/users/{id}\""), "{}", reply.body);
+    assert!(!reply.body.contains("special"));
+}
+
+#[tokio::test]
+async fn pages_run_only_what_is_theirs() {
+    let f = fixture();
+    for path in ["/", "/v1/docs"] {
+        let request = HttpRequest::get(path)
+            .header("host", "localhost:8080")
+            .body(Body::empty())
+            .unwrap();
+        let reply = f.call(request).await;
+        assert_eq!(reply.status, 200);
+        assert!(reply.header("content-type").starts_with("text/html"));
+        let policy = reply.header("content-security-policy").to_owned();
+        let nonce = policy
+            .split("'nonce-")
+            .nth(1)
+            .unwrap()
+            .split('\'')
+            .next()
+            .unwrap()
+            .to_owned();
+        assert_eq!(nonce.len(), 32);
+        assert!(reply.body.contains(&format!("<style nonce=\"{nonce}\">")));
+        assert!(
+            policy.starts_with("default-src 'none'") && !policy.contains("unsafe"),
+            "{policy}"
+        );
+        assert!(!reply.body.contains("<script>") && !reply.body.contains("<style>"));
+        let again = f.call(HttpRequest::get(path).body(Body::empty()).unwrap()).await;
+        assert_ne!(
+            again.header("content-security-policy"),
+            policy,
+            "a number is used once"
+        );
+    }
+    let api = f.get("/healthz").await;
+    assert!(
+        api.header("content-security-policy")
+            .starts_with("default-src 'none'")
+    );
+
+    let without = fixture_with(|config| config.demo.enabled = crate::config::Switch::Off);
+    let reply = without.get("/").await;
+    assert_eq!((reply.status, reply.header("location")), (307, "/v1/docs"));
+    let request = HttpRequest::post("/demo/token").body(Body::empty()).unwrap();
+    assert_eq!(without.call(request).await.status, 404);
+}
+
+#[tokio::test]
+async fn demo_tokens_are_not_for_who_comes_from_nowhere() {
+    let f = fixture();
+    let request = HttpRequest::post("/demo/token")
+        .header("host", "localhost:8080")
+        .header("content-type", "application/json")
+        .body(Body::from(r#"{"user":"alice"}"#))
+        .unwrap();
+    // Without a connection there is no address that could be loopback.
+    assert_eq!(f.call(request).await.status, 404);
+}
+
+#[tokio::test]
+async fn listed_pages_may_read_answers_and_others_may_not() {
+    let f = fixture_with(|config| config.limits.allowed_origins = vec!["https://app.example".into()]);
+    let ask = |method: &'static str, origin: &'static str| {
+        let request = HttpRequest::builder()
+            .method(method)
+            .uri("/v1/me")
+            .header("origin", origin)
+            .header("authorization", "Bearer alice")
+            .header("access-control-request-method", "PUT");
+        f.call(request.body(Body::empty()).unwrap())
+    };
+    let reply = ask("OPTIONS", "https://app.example").await;
+    assert_eq!(
+        (reply.status, reply.header("access-control-allow-origin")),
+        (204, "https://app.example")
+    );
+    assert!(
+        reply
+            .header("access-control-allow-headers")
+            .contains("authorization")
+    );
+    let reply = ask("GET", "https://app.example").await;
+    assert_eq!(
+        (reply.status, reply.header("access-control-allow-origin")),
+        (200, "https://app.example")
+    );
+    for method in ["OPTIONS", "GET"] {
+        assert_eq!(
+            ask(method, "https://evil.example")
+                .await
+                .header("access-control-allow-origin"),
+            ""
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_socket_is_opened_by_a_handshake_from_an_allowed_page() {
+    let f = fixture();
+    let shake = |origin: Option<&'static str>| {
+        let mut request = HttpRequest::get("/v1/ws")
+            .header("host", "chat.example")
+            .header("connection", "Upgrade")
+            .header("upgrade", "websocket")
+            .header("sec-websocket-version", "13")
+            .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+        if let Some(origin) = origin {
+            request = request.header("origin", origin);
+        }
+        f.call(request.body(Body::empty()).unwrap())
+    };
+    assert_eq!(shake(None).await.status, 101);
+    assert_eq!(shake(Some("https://chat.example")).await.status, 101);
+    let reply = shake(Some("https://evil.example")).await;
+    assert_eq!((reply.status, reply.error().as_str()), (403, "origin_refused"));
+    let reply = f.get("/v1/ws").await;
+    assert_eq!((reply.status, reply.header("upgrade")), (426, "websocket"));
+    assert_eq!(reply.error(), "bad_request");
+    f.state.begin_draining();
+    let reply = shake(None).await;
+    assert_eq!((reply.status, reply.error().as_str()), (503, "shutting_down"));
+}

@@ -8,16 +8,18 @@ use std::{
 
 use parking_lot::Mutex;
 
+type Counts = Arc<Mutex<HashMap<IpAddr, u32>>>;
+
 /// Counts connections by address. Only addresses with a connection take memory.
 #[derive(Clone)]
 pub struct PerAddress {
     most: u32,
-    counts: Arc<Mutex<HashMap<IpAddr, u32>>>,
+    counts: Counts,
 }
 
 /// One connection's place, given back when dropped.
 pub struct Place {
-    held: Option<(IpAddr, Arc<Mutex<HashMap<IpAddr, u32>>>)>,
+    held: Option<(IpAddr, Counts)>,
 }
 
 impl PerAddress {

@@ -42,6 +42,9 @@ pub(super) fn run(shared: Arc<Shared>, jobs: Receiver<CheckpointJob>, done: Send
                     shared.checkpoint_failing.store(true, Ordering::Release);
                     tracing::error!(error = %e, "a checkpoint failed; trying again");
                     metrics::counter!("bluetick_checkpoint_errors_total").increment(1);
+                    if ops.upgrade().is_none() {
+                        return;
+                    }
                     std::thread::sleep(Duration::from_secs(1));
                 }
                 shared.checkpoint_failing.store(false, Ordering::Release);

@@ -34,7 +34,8 @@ pub(super) struct PreparedSend {
     pub hash: u128,
     /// The checkpoint count when the engine was asked for the hash and did not have it.
     pub looked_up_at: u64,
-    pub seen: Option<Mark>,
+    /// What the sender's client had seen, and the boundary that was there when it was looked up.
+    pub seen: Option<(Seq, Mark)>,
 }
 
 #[derive(Debug, Clone)]
@@ -275,7 +276,11 @@ impl Committer {
             let conv = &self.conv(&id)?.published.conv;
             let sender = conv.member(new.from);
             // A reply implies read up to what the client had seen, or up to what was delivered to it (R10).
-            let seen = seen.unwrap_or(sender.delivered);
+            let seen = match seen {
+                Some((asked, _)) if asked >= conv.last_seq => conv.end_mark(new.from),
+                Some((_, mark)) => mark,
+                None => sender.delivered,
+            };
             (conv.last_seq + 1, conv.counted, Some(seen).filter(|mark| mark.seq > sender.read.seq))
         };
         if !new.withheld {

@@ -340,12 +340,15 @@ fn collect(
 ) -> Result<Vec<Entry>> {
     let (mut entries, mut bytes) = (Vec::new(), 0);
     for item in items {
-        if entries.len() >= limit.messages || bytes >= limit.bytes {
+        if entries.len() >= limit.messages {
             break;
         }
-        let value = item.value().map_err(broken)?;
-        bytes += value.len();
-        entries.push(Entry::decode(id, &mut Reader(&value))?);
+        let entry = Entry::decode(id, &mut Reader(&item.value().map_err(broken)?))?;
+        bytes += entry.message.body.len();
+        if bytes > limit.bytes && !entries.is_empty() {
+            break;
+        }
+        entries.push(entry);
     }
     Ok(entries)
 }

@@ -214,10 +214,10 @@ impl Hot {
         let whole = entries.last().is_none_or(|e| e.message.seq + 1 == border);
         if whole {
             for entry in recent.into_iter().filter(|e| e.message.seq >= from) {
-                if entries.len() >= limit.messages || (bytes >= limit.bytes && !entries.is_empty()) {
+                bytes += entry.message.body.len();
+                if entries.len() >= limit.messages || (bytes > limit.bytes && !entries.is_empty()) {
                     break;
                 }
-                bytes += entry.message.body.len();
                 entries.push(entry);
             }
         }
@@ -236,20 +236,25 @@ impl Hot {
         let border = recent.first().map_or(Seq::MAX, |e| e.message.seq);
         let (mut entries, mut bytes) = (Vec::new(), 0usize);
         for entry in recent.into_iter().rev().filter(|e| e.message.seq < before) {
-            if entries.len() >= limit.messages || (bytes >= limit.bytes && !entries.is_empty()) {
+            bytes += entry.message.body.len();
+            if entries.len() >= limit.messages || (bytes > limit.bytes && !entries.is_empty()) {
                 entries.reverse();
                 return Ok(entries.into_iter().map(|e| mask(&conv, e)).collect());
             }
-            bytes += entry.message.body.len();
             entries.push(entry);
         }
         entries.reverse();
-        let room = PageLimit {
-            messages: limit.messages.saturating_sub(entries.len()),
-            bytes: limit.bytes.saturating_sub(bytes).max(usize::from(entries.is_empty())),
-        };
-        if room.messages > 0 && room.bytes > 0 {
+        let room = limit.messages.saturating_sub(entries.len());
+        if room > 0 {
+            let room = PageLimit { messages: room, bytes: limit.bytes };
             let mut older = engine.entries_before(id, before.min(border), room)?;
+            // The page as a whole keeps to the limit: the oldest go first.
+            let fits = older.iter().rev().take_while(|e| {
+                bytes += e.message.body.len();
+                bytes <= limit.bytes
+            });
+            let fits = fits.count().max(usize::from(entries.is_empty() && !older.is_empty()));
+            older.drain(..older.len() - fits);
             older.append(&mut entries);
             entries = older;
         }

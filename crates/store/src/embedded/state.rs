@@ -223,6 +223,9 @@ pub(super) struct Member {
     pub pending: Option<Seq>,
     /// Messages this member wrote up to here were erased.
     pub erased: Seq,
+    /// How many messages this member wrote since, and the other had written by then.
+    pub written: u64,
+    pub peer_written_before: u64,
 }
 
 /// All rows of one conversation but its messages.
@@ -262,7 +265,9 @@ impl Conv {
     /// Whether a user's list of conversations has this one.
     pub(super) fn lists(&self, side: Side) -> bool {
         let member = self.member(side);
-        member.last.is_some() || (self.last_seq > 0 && member.erased == 0)
+        let has_row = member.last.is_some() || member.delivered.seq > 0 || member.pending.is_some();
+        let peer_wrote = self.member(side.other()).written > member.peer_written_before;
+        has_row || member.written > 0 || peer_wrote
     }
 
     /// Changes the rows as a conversation's record says.
@@ -300,6 +305,7 @@ impl Conv {
             }
         }
         let sender = &mut self.members[m.from.index()];
+        sender.written += 1;
         sender.last = Some(last);
         if let Some(mark) = implied_read {
             sender.read = mark;
@@ -310,13 +316,18 @@ impl Conv {
     }
 
     fn apply_erase(&mut self, side: Side, up_to: Seq) {
-        self.members[side.index()] = Member { erased: up_to, ..Member::default() };
+        let peer_written_before = self.member(side.other()).written;
+        self.members[side.index()] = Member { erased: up_to, peer_written_before, ..Member::default() };
         let all = self.counted[side.index()];
         let peer = &mut self.members[side.other().index()];
+        peer.peer_written_before = 0;
         // Nothing of the erased member's is left to count as unread.
         peer.read.counted = all;
         peer.delivered.counted = all;
-        if let Some(last) = peer.last.as_mut().filter(|last| last.from == side) {
+        if peer.written == 0 {
+            // Nothing is left that the peer's row could show.
+            peer.last = None;
+        } else if let Some(last) = peer.last.as_mut().filter(|last| last.from == side) {
             last.preview = "".into();
         }
     }
@@ -332,6 +343,8 @@ impl Conv {
             put_mark(out, member.read);
             put_u64(out, member.pending.unwrap_or(0));
             put_u64(out, member.erased);
+            put_u64(out, member.written);
+            put_u64(out, member.peer_written_before);
             match &member.last {
                 None => out.push(0),
                 Some(last) => {
@@ -357,6 +370,8 @@ impl Conv {
             member.read = mark(r)?;
             member.pending = Some(r.u64()?).filter(|&seq| seq != 0);
             member.erased = r.u64()?;
+            member.written = r.u64()?;
+            member.peer_written_before = r.u64()?;
             let kind = r.u8()?;
             if kind != 0 {
                 member.last = Some(Last {

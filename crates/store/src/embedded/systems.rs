@@ -73,15 +73,15 @@ impl Shared {
             return Ok(Err((new, seq)));
         }
         let seen = match (new.seen_seq, self.conv(&new.conversation_id)?) {
-            (Some(seq), Some(conv)) => Some(self.mark_at(&conv, new.from, seq)?),
-            (Some(_), None) => Some(Mark::default()),
+            (Some(seq), Some(conv)) => Some((seq, self.mark_at(&conv, new.from, seq)?)),
+            (Some(seq), None) => Some((seq, Mark::default())),
             (None, _) => None,
         };
         Ok(Ok(PreparedSend { new, hash, looked_up_at, seen }))
     }
 }
 
-/// The side a user is on. The callers check membership; a stranger's rows are simply not there.
+/// The side a user is on, for a write. A stranger's rows are simply not there to be read.
 fn side_of(id: &ConversationId, user: &UserId) -> Result<Side> {
     id.side_of(user).ok_or_else(|| StoreError::Unsupported("that user is not in this conversation".into()))
 }
@@ -244,7 +244,7 @@ impl PendingDeliveries for Embedded {
     }
 
     async fn pending_row(&self, receiver: &UserId, conversation: &ConversationId) -> Result<Option<Seq>> {
-        let side = side_of(conversation, receiver)?;
+        let Some(side) = conversation.side_of(receiver) else { return Ok(None) };
         Ok(self.shared.conv(conversation)?.and_then(|conv| conv.member(side).pending))
     }
 
@@ -286,11 +286,15 @@ impl MessageStatus for Embedded {
     }
 
     async fn status(&self, user: &UserId, conversation: &ConversationId) -> Result<StatusRow> {
-        let side = side_of(conversation, user)?;
-        let conv = self.shared.conv(conversation)?;
-        Ok(conv.map_or_else(
-            || Conv::new(conversation.clone()).status_row(side),
-            |conv| conv.status_row(side),
+        let stored = conversation.side_of(user).zip(self.shared.conv(conversation)?);
+        Ok(stored.map_or_else(
+            || StatusRow {
+                user_id: user.clone(),
+                conversation_id: conversation.clone(),
+                last_delivered_seq: 0,
+                last_read_seq: 0,
+            },
+            |(side, conv)| conv.status_row(side),
         ))
     }
 
@@ -308,7 +312,7 @@ impl MessageStatus for Embedded {
 #[async_trait]
 impl Conversations for Embedded {
     async fn conversation(&self, user: &UserId, id: &ConversationId) -> Result<Option<ConversationRow>> {
-        let side = side_of(id, user)?;
+        let Some(side) = id.side_of(user) else { return Ok(None) };
         match self.shared.conv(id)? {
             Some(conv) => self.shared.row(&conv, side),
             None => Ok(None),

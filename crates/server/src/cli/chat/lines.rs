@@ -1,0 +1,129 @@
+//! The client of lines, for pipes and scripts: what comes is printed, what is read is sent.
+
+use std::{
+    collections::HashSet,
+    io::{BufRead, Write},
+};
+
+use bluetick_client::{Client, Draft, Event, Events};
+use bluetick_protocol::{ClientMsgId, ConversationId, MessageFrame, UserId};
+use tokio::sync::mpsc;
+
+use super::{clock, screen::farewell, text::harmless};
+
+/// Lines on their way to the server; beyond it the input is not read.
+const UNSENT_MAX: usize = 500;
+
+pub(super) struct Talk {
+    pub(super) to: UserId,
+    pub(super) conversation: ConversationId,
+}
+
+/// Ends when the input has ended, all of it is sent, and what was waiting has been printed.
+pub(super) async fn run(talk: Talk, client: Client, mut events: Events) -> Result<(), String> {
+    let mut input = read_lines();
+    let mut unsent: HashSet<ClientMsgId> = HashSet::new();
+    let mut refusals = Vec::new();
+    let (mut ended, mut caught_up) = (false, false);
+    while !(ended && caught_up && unsent.is_empty()) {
+        tokio::select! {
+            line = input.recv(), if !ended && unsent.len() < UNSENT_MAX => match line {
+                Some(line) if line.trim().is_empty() => {}
+                Some(line) => {
+                    let draft = Draft::text(talk.to.clone(), line);
+                    unsent.insert(client.post(draft).await.map_err(|e| e.to_string())?);
+                }
+                None => ended = true,
+            },
+            event = events.next() => match event {
+                Some(Event::Message(message)) if message.conversation_id == talk.conversation => {
+                    if print(&message).is_err() {
+                        // Nobody reads what is printed, so there is nothing left to do.
+                        break;
+                    }
+                    if message.sender == talk.to {
+                        let _ = client.read(message.conversation_id, message.seq).await;
+                    }
+                }
+                Some(Event::Sent(sent)) => {
+                    unsent.remove(&sent.client_msg_id);
+                }
+                Some(Event::SendFailed { client_msg_id, error }) => {
+                    unsent.remove(&client_msg_id);
+                    refusals.push(error.to_string());
+                }
+                Some(Event::CaughtUp) => caught_up = true,
+                Some(Event::Closed { code, reason }) => return Err(farewell(code, &reason)),
+                Some(_) => {}
+                None => return Err("the connection ended".into()),
+            },
+        }
+    }
+    let _ = client.close().await;
+    while events.next().await.is_some() {}
+    match refusals.first() {
+        None => Ok(()),
+        Some(first) => Err(format!(
+            "{} of the messages refused, the first with {first}",
+            refusals.len()
+        )),
+    }
+}
+
+/// Standard input has no asynchronous reading worth the name: a thread reads, and waits when nobody takes.
+fn read_lines() -> mpsc::Receiver<String> {
+    let (lines, taken) = mpsc::channel(16);
+    std::thread::spawn(move || {
+        let mut input = std::io::stdin().lock();
+        let mut line = Vec::new();
+        while input.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+            let text = String::from_utf8_lossy(&line);
+            let text = text.trim_end_matches(['\n', '\r']).to_owned();
+            if lines.blocking_send(text).is_err() {
+                return;
+            }
+            line.clear();
+        }
+    });
+    taken
+}
+
+fn print(message: &MessageFrame) -> std::io::Result<()> {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{}", as_line(message))?;
+    output.flush()
+}
+
+/// `[14:05] bob: text`; further lines of a message are indented, so that none can pass for another message.
+fn as_line(message: &MessageFrame) -> String {
+    let body = harmless(&message.body).replace('\n', "\n    ");
+    let clip = if message.attachment.is_some() { "📎 " } else { "" };
+    format!("[{}] {}: {clip}{body}", clock::time(message.ts), message.sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use bluetick_protocol::MessageId;
+
+    use super::*;
+
+    #[test]
+    fn a_message_is_one_line_with_its_time() {
+        let message = MessageFrame {
+            conversation_id: "alice~bob".parse().unwrap(),
+            seq: 1,
+            message_id: MessageId(1),
+            client_msg_id: "m".parse().unwrap(),
+            sender: "bob".parse().unwrap(),
+            receiver: "alice".parse().unwrap(),
+            body: "hi\x1b[0m\n[14:06] carol: not me".into(),
+            ts: (14 * 60 + 5) * 60_000,
+            attachment: None,
+            meta: None,
+        };
+        assert_eq!(
+            as_line(&message),
+            "[14:05] bob: hi\u{fffd}[0m\n    [14:06] carol: not me"
+        );
+    }
+}

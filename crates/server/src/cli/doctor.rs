@@ -1,0 +1,415 @@
+//! `bluetick doctor`: looks at configuration, data directory and server, and says what to do about what is wrong.
+
+use std::{fs, path::Path, sync::Arc};
+
+use bluetick_protocol::MessageId;
+use bluetick_store::{Clock, Store, SystemClock};
+use clap::Args;
+use reqwest::StatusCode;
+use rustls::{
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::ServerConfig,
+};
+use serde_json::Value;
+
+use super::{
+    Failure, Outcome, output,
+    remote::{Remote, Unanswered},
+    target::{Place, Target},
+};
+use crate::config::Config;
+
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Clocks further apart than this make tokens expire early or late.
+const CLOCK_SKEW_MS: u64 = 5_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Grade {
+    Ok,
+    Warn,
+    Fail,
+}
+
+/// What was looked at, line by line.
+#[derive(Default)]
+struct Findings(Vec<(Grade, &'static str, String)>);
+
+impl Findings {
+    fn add(&mut self, grade: Grade, what: &'static str, text: impl Into<String>) {
+        self.0.push((grade, what, text.into()));
+    }
+
+    fn ok(&mut self, what: &'static str, text: impl Into<String>) {
+        self.add(Grade::Ok, what, text);
+    }
+
+    fn warn(&mut self, what: &'static str, text: impl Into<String>) {
+        self.add(Grade::Warn, what, text);
+    }
+
+    fn fail(&mut self, what: &'static str, text: impl Into<String>) {
+        self.add(Grade::Fail, what, text);
+    }
+
+    fn failed(&self) -> bool {
+        self.0.iter().any(|(grade, ..)| *grade == Grade::Fail)
+    }
+
+    fn render(&self) -> String {
+        let lines = self.0.iter().map(|(grade, what, text)| {
+            let grade = match grade {
+                Grade::Ok => "ok",
+                Grade::Warn => "warn",
+                Grade::Fail => "fail",
+            };
+            format!("{grade:<4}  {what:<14}  {text}\n")
+        });
+        lines.collect()
+    }
+}
+
+pub async fn run(args: DoctorArgs) -> Outcome {
+    let mut findings = Findings::default();
+    match args.target.resolve() {
+        Ok(place) => {
+            let source = match &args.target.config {
+                Some(path) => format!("{} is valid", path.display()),
+                None => "no file given: defaults and environment are valid".into(),
+            };
+            findings.ok("configuration", source);
+            examine(&place, &mut findings).await;
+        }
+        Err(Failure::Failed(why)) => findings.fail("configuration", why),
+        Err(other) => return Err(other),
+    }
+    output::print(&findings.render())?;
+    if findings.failed() {
+        Err(Failure::Told)
+    } else {
+        Ok(())
+    }
+}
+
+async fn examine(place: &Place, findings: &mut Findings) {
+    check_own_clock(findings);
+    check_directory(&place.config.server.data_dir, findings);
+    check_keys(&place.config, findings);
+    check_tls(&place.config, findings);
+    if !check_server(place, findings).await {
+        check_store(place, findings).await;
+    }
+}
+
+fn check_own_clock(findings: &mut Findings) {
+    if SystemClock.now_ms() < MessageId::EPOCH_MS {
+        findings.fail(
+            "clock",
+            "this machine's clock is before 2024; set it, message ids are made from it",
+        );
+    }
+}
+
+fn check_directory(data: &Path, findings: &mut Findings) {
+    let shown = data.display();
+    match fs::metadata(data) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return findings.warn(
+                "data directory",
+                format!("there is no {shown} yet; `bluetick serve` makes it"),
+            );
+        }
+        Err(e) => return findings.fail("data directory", format!("cannot look at {shown}: {e}")),
+        Ok(found) if !found.is_dir() => {
+            return findings.fail(
+                "data directory",
+                format!("{shown} is not a directory; choose another with --data"),
+            );
+        }
+        Ok(_) => {}
+    }
+    let probe = data.join(format!(".doctor-{}", std::process::id()));
+    match fs::write(&probe, b"") {
+        Ok(()) => {
+            let _ = fs::remove_file(&probe);
+            findings.ok("data directory", format!("{shown} can be written"));
+        }
+        Err(e) => findings.fail(
+            "data directory",
+            format!(
+                "{shown} cannot be written: {e}; run as the user the server runs as, or give it to that user"
+            ),
+        ),
+    }
+}
+
+/// Keys that others on the machine can read are not secret.
+fn check_keys(config: &Config, findings: &mut Findings) {
+    let made = [Some(config.jwt_secret_path()), Some(config.admin_key_path())];
+    let given = [
+        config.auth.hs256_secret_file.clone(),
+        config.admin.key_file.clone(),
+        config.tls.key_file.clone(),
+    ];
+    for (path, must_exist) in made
+        .into_iter()
+        .flatten()
+        .map(|p| (p, false))
+        .chain(given.into_iter().flatten().map(|p| (p, true)))
+    {
+        let shown = path.display();
+        match fs::metadata(&path) {
+            Ok(found) if is_open_to_others(&found) => {
+                findings.fail(
+                    "keys",
+                    format!("{shown} can be read by others; chmod 600 {shown}"),
+                );
+            }
+            Ok(_) => match fs::File::open(&path) {
+                Ok(_) => findings.ok("keys", format!("{shown} is readable by its owner only")),
+                Err(e) => findings.fail(
+                    "keys",
+                    format!("cannot read {shown}: {e}; run as the user that owns it"),
+                ),
+            },
+            Err(e) if must_exist => findings.fail("keys", format!("the configuration names {shown}: {e}")),
+            Err(_) => {}
+        }
+    }
+}
+
+#[cfg(unix)]
+fn is_open_to_others(found: &fs::Metadata) -> bool {
+    std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o077 != 0
+}
+
+#[cfg(not(unix))]
+fn is_open_to_others(_: &fs::Metadata) -> bool {
+    false
+}
+
+fn check_tls(config: &Config, findings: &mut Findings) {
+    let (Some(cert), Some(key)) = (&config.tls.cert_file, &config.tls.key_file) else {
+        if config.listens_on_loopback() {
+            findings.ok("tls", "off; fine on loopback");
+        } else {
+            findings.warn(
+                "tls",
+                format!(
+                    "off, and {} is not loopback: tokens travel in the clear unless a proxy in front does TLS; set \
+                     tls.cert_file and tls.key_file",
+                    config.server.listen
+                ),
+            );
+        }
+        return;
+    };
+    match load_certificate(cert, key) {
+        Ok(count) => findings.ok(
+            "tls",
+            format!("{} holds {count} certificates, and the key fits", cert.display()),
+        ),
+        Err(why) => findings.fail("tls", why),
+    }
+}
+
+fn load_certificate(cert: &Path, key: &Path) -> Result<usize, String> {
+    let wrong = |path: &Path, why: String| format!("{}: {why}; give PEM files", path.display());
+    let chain: Vec<_> = CertificateDer::pem_file_iter(cert)
+        .and_then(Iterator::collect)
+        .map_err(|e| wrong(cert, e.to_string().to_lowercase()))?;
+    if chain.is_empty() {
+        return Err(wrong(cert, "no certificate in it".into()));
+    }
+    let count = chain.len();
+    let key_der = PrivateKeyDer::from_pem_file(key).map_err(|e| wrong(key, e.to_string().to_lowercase()))?;
+    ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(chain, key_der)
+        .map_err(|e| format!("{} and {} do not go together: {e}", cert.display(), key.display()))?;
+    Ok(count)
+}
+
+/// Asks the server how it is. Returns whether one answered.
+async fn check_server(place: &Place, findings: &mut Findings) -> bool {
+    let remote = match Remote::new(&place.url, place.admin_key.as_deref()) {
+        Ok(remote) => remote,
+        Err(why) => {
+            findings.fail("server", why);
+            return false;
+        }
+    };
+    match remote.page("/healthz").await {
+        Ok((StatusCode::OK, _)) => findings.ok("server", format!("answers at {}", place.url)),
+        Ok((status, _)) => {
+            findings.fail(
+                "server",
+                format!("{} answers {status} to /healthz; is it bluetick?", place.url),
+            );
+            return true;
+        }
+        Err(unanswered) => {
+            let Failure::Failed(why) = unanswered.into() else {
+                return false;
+            };
+            // A server that was named must be there; one that was only guessed need not.
+            findings.add(
+                if place.url_given { Grade::Fail } else { Grade::Warn },
+                "server",
+                why,
+            );
+            return false;
+        }
+    }
+    match remote.page("/readyz").await {
+        Ok((StatusCode::OK, _)) => findings.ok("ready", "takes messages"),
+        Ok((status, text)) => {
+            let text: String = text.chars().filter(|c| !c.is_control()).take(200).collect();
+            findings.fail(
+                "ready",
+                format!("the server does not take messages ({status}): {text}"),
+            );
+        }
+        Err(unanswered) => {
+            if let Failure::Failed(why) = unanswered.into() {
+                findings.fail("ready", why);
+            }
+        }
+    }
+    check_info(&remote, place, findings).await;
+    true
+}
+
+/// What only an operator may know: clock, free space, state of the store.
+async fn check_info(remote: &Remote, place: &Place, findings: &mut Findings) {
+    if place.admin_key.is_none() {
+        let dir = place.config.server.data_dir.display();
+        return findings.warn(
+            "admin",
+            format!("no admin key in {dir}; give --data or --admin-key to see more"),
+        );
+    }
+    let before = SystemClock.now_ms();
+    let answer = match remote.get("info").await {
+        Ok(answer) => answer,
+        Err(Unanswered::WrongKey(why)) => return findings.warn("admin", why),
+        Err(other) => {
+            let Failure::Failed(why) = other.into() else {
+                return;
+            };
+            return findings.fail("admin", why);
+        }
+    };
+    let after = SystemClock.now_ms();
+    let Ok(info) = serde_json::from_slice::<Value>(&answer) else {
+        return findings.fail(
+            "admin",
+            format!("{} answers what is not JSON; is it bluetick?", place.url),
+        );
+    };
+    let (version, sessions) = (
+        info["version"].as_str().unwrap_or("?"),
+        info["sessions"].as_u64().unwrap_or_default(),
+    );
+    findings.ok(
+        "version",
+        format!("server {version}, this command {}", env!("CARGO_PKG_VERSION")),
+    );
+    findings.ok("sessions", format!("{sessions} open"));
+    if let Some(theirs) = info["server_time"].as_u64() {
+        let off = before.saturating_sub(theirs).max(theirs.saturating_sub(after));
+        if off > CLOCK_SKEW_MS {
+            findings.warn(
+                "clock",
+                format!("the server's clock is {off} ms off from this machine's; use NTP on both"),
+            );
+        } else {
+            findings.ok("clock", "the server's agrees with this machine's");
+        }
+    }
+    let health = &info["health"];
+    report_space(health["free_bytes"].as_u64(), &place.config, findings);
+    match health["refusing"].as_str() {
+        None => findings.ok("store", "held by the server, takes messages"),
+        Some(why) => findings.fail("store", format!("refuses messages: {why}")),
+    }
+}
+
+/// Opens the store, as a server would; only when none answered, because then nobody should hold it.
+async fn check_store(place: &Place, findings: &mut Findings) {
+    if !place.holds_store() {
+        return;
+    }
+    let store = match Store::embedded(place.config.embedded_store(), Arc::new(SystemClock)) {
+        Ok(store) => store,
+        Err(e) => return findings.fail("store", e.to_string()),
+    };
+    let health = store.maintenance.health().await;
+    report_space(health.free_bytes, &place.config, findings);
+    match store.maintenance.close().await {
+        Ok(()) => findings.ok(
+            "store",
+            "its format is known, it opens and closes well, nobody else holds it",
+        ),
+        Err(e) => findings.fail("store", format!("it opens, but does not close: {e}")),
+    }
+}
+
+fn report_space(free: Option<u64>, config: &Config, findings: &mut Findings) {
+    let floor = config.store.free_space_floor_bytes;
+    let mib = |bytes: u64| bytes / (1024 * 1024);
+    match free {
+        None => findings.warn("free space", "the file system does not say"),
+        Some(free) if free < floor => findings.fail(
+            "free space",
+            format!(
+                "{} MiB, below the floor of {} MiB: messages are refused; make room",
+                mib(free),
+                mib(floor)
+            ),
+        ),
+        Some(free) if free < floor.saturating_mul(4) => findings.warn(
+            "free space",
+            format!(
+                "{} MiB; below {} MiB messages will be refused; make room",
+                mib(free),
+                mib(floor)
+            ),
+        ),
+        Some(free) => findings.ok("free space", format!("{} MiB", mib(free))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_a_check_and_one_failure_fails_all() {
+        let mut findings = Findings::default();
+        findings.ok("tls", "off; fine on loopback");
+        findings.warn("free space", "little");
+        assert!(!findings.failed());
+        assert_eq!(
+            findings.render(),
+            "ok    tls             off; fine on loopback\nwarn  free space      little\n"
+        );
+        findings.fail("store", "locked");
+        assert!(findings.failed());
+    }
+
+    #[test]
+    fn a_directory_is_looked_at_and_left_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut findings = Findings::default();
+        check_directory(dir.path(), &mut findings);
+        check_directory(&dir.path().join("none"), &mut findings);
+        let grades: Vec<Grade> = findings.0.iter().map(|(grade, ..)| *grade).collect();
+        assert_eq!(grades, [Grade::Ok, Grade::Warn]);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,223 @@
+//! `bluetick inspect`: the rows kept for a user, as the design names them.
+
+use std::sync::Arc;
+
+use bluetick_protocol::UserId;
+use bluetick_store::{ConversationRow, PendingRow, SessionEntry, StatusRow, Store, StoreError, SystemClock};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Failure, Outcome, output, remote::Unanswered, table, target::Place, target::Target};
+
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// Which rows
+    #[arg(value_enum)]
+    kind: Kind,
+    /// Whose
+    #[arg(long, value_name = "USER")]
+    user: UserId,
+    /// Print an array of rows instead of a table
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// Conversations with something undelivered
+    Pending,
+    /// How far the user has received and read each conversation
+    Status,
+    /// The user's inbox
+    Conversations,
+    /// The user's live connections
+    Sessions,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Rows {
+    Pending(Vec<PendingRow>),
+    Status(Vec<StatusRow>),
+    Conversations(Vec<ConversationRow>),
+    Sessions(Vec<SessionEntry>),
+}
+
+pub async fn run(args: InspectArgs) -> Outcome {
+    let place = args.target.resolve()?;
+    let rows = find(&place, args.kind, &args.user).await?;
+    let text = if args.json {
+        rows.to_json()
+    } else {
+        rows.to_table()
+    };
+    Ok(output::print(&text)?)
+}
+
+/// Asks the server; where there is none, reads the store, which nobody holds then.
+async fn find(place: &Place, kind: Kind, user: &UserId) -> Outcome<Rows> {
+    let why_not = match place.remote() {
+        Err(no_key) if place.url_given => return Err(no_key),
+        Err(Failure::Failed(no_key)) => no_key,
+        Err(other) => return Err(other),
+        Ok(remote) => match remote.get(&format!("users/{user}/{}", kind.name())).await {
+            Ok(answer) => {
+                return Rows::parse(kind, &answer).map_err(|e| {
+                    Failure::Failed(format!("{} answered what is not rows: {e}", remote.url()))
+                });
+            }
+            // A wrong key may mean that another data directory's server has this address.
+            Err(Unanswered::Unreachable(why) | Unanswered::WrongKey(why)) if !place.url_given => why,
+            Err(other) => return Err(other.into()),
+        },
+    };
+    match read_store(place, kind, user).await {
+        Ok(Some(rows)) => Ok(rows),
+        Ok(None) => Err(Failure::Failed(why_not)),
+        Err(e) => Err(Failure::Failed(format!(
+            "{why_not}; and the store cannot be read: {e}"
+        ))),
+    }
+}
+
+/// The rows as they lie in a data directory, if it holds a store at all: looking must not make one.
+async fn read_store(place: &Place, kind: Kind, user: &UserId) -> Result<Option<Rows>, StoreError> {
+    if !place.holds_store() {
+        return Ok(None);
+    }
+    let store = Store::embedded(place.config.embedded_store(), Arc::new(SystemClock))?;
+    let rows = Rows::read(kind, &store, user).await;
+    store.maintenance.close().await?;
+    rows.map(Some)
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Pending => "pending",
+            Kind::Status => "status",
+            Kind::Conversations => "conversations",
+            Kind::Sessions => "sessions",
+        }
+    }
+}
+
+impl Rows {
+    fn parse(kind: Kind, json: &[u8]) -> serde_json::Result<Rows> {
+        Ok(match kind {
+            Kind::Pending => Rows::Pending(serde_json::from_slice(json)?),
+            Kind::Status => Rows::Status(serde_json::from_slice(json)?),
+            Kind::Conversations => Rows::Conversations(serde_json::from_slice(json)?),
+            Kind::Sessions => Rows::Sessions(serde_json::from_slice(json)?),
+        })
+    }
+
+    async fn read(kind: Kind, store: &Store, user: &UserId) -> Result<Rows, StoreError> {
+        Ok(match kind {
+            Kind::Pending => Rows::Pending(store.pending.pending_of(user).await?),
+            Kind::Status => Rows::Status(store.status.statuses_of(user).await?),
+            Kind::Conversations => Rows::Conversations(store.conversations.conversations_of(user).await?),
+            Kind::Sessions => Rows::Sessions(store.sessions.lookup(user).await?),
+        })
+    }
+
+    fn columns(&self) -> &'static [&'static str] {
+        match self {
+            Rows::Pending(_) => &["receiver_id", "conversation_id", "first_undelivered_seq"],
+            Rows::Status(_) => &[
+                "user_id",
+                "conversation_id",
+                "last_delivered_seq",
+                "last_read_seq",
+            ],
+            Rows::Conversations(_) => &[
+                "user_id",
+                "conversation_id",
+                "last_message_preview",
+                "last_message_ts",
+                "last_seq",
+                "last_sender",
+                "unread_count",
+                "peer_id",
+                "peer_name",
+                "avatar_url",
+            ],
+            Rows::Sessions(_) => &["user_id", "device", "session_id", "gateway", "connected_at"],
+        }
+    }
+
+    fn to_json(&self) -> String {
+        // Rows are strings and numbers under fixed names: writing them cannot fail.
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+
+    fn to_table(&self) -> String {
+        let columns = self.columns();
+        let rows = match serde_json::to_value(self) {
+            Ok(Value::Array(rows)) => rows,
+            _ => Vec::new(),
+        };
+        let rows: Vec<Vec<Value>> = rows
+            .iter()
+            .map(|row| {
+                columns
+                    .iter()
+                    .map(|&column| row.get(column).cloned().unwrap_or_default())
+                    .collect()
+            })
+            .collect();
+        table::render(columns, &rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// A table that misses a column, or names one that is gone, would show it as `-` for ever.
+    #[test]
+    fn every_column_of_every_row_is_shown() {
+        let samples = [
+            (
+                Kind::Pending,
+                r#"[{"receiver_id":"b","conversation_id":"a~b","first_undelivered_seq":3}]"#,
+            ),
+            (
+                Kind::Status,
+                r#"[{"user_id":"b","conversation_id":"a~b","last_delivered_seq":3,"last_read_seq":0}]"#,
+            ),
+            (
+                Kind::Conversations,
+                r#"[{"user_id":"b","conversation_id":"a~b","peer_id":"a","last_message_preview":"hi",
+                "last_message_ts":1,"last_seq":3,"last_sender":"a","unread_count":3}]"#,
+            ),
+            (
+                Kind::Sessions,
+                r#"[{"user_id":"b","device":"web","session_id":"0f","gateway":"g","connected_at":1}]"#,
+            ),
+        ];
+        for (kind, json) in samples {
+            let rows = Rows::parse(kind, json.as_bytes()).unwrap();
+            let printed: Value = serde_json::from_str(&rows.to_json()).unwrap();
+            let keys: BTreeSet<&str> = printed[0]
+                .as_object()
+                .unwrap()
+                .keys()
+                .map(String::as_str)
+                .collect();
+            assert_eq!(keys, rows.columns().iter().copied().collect(), "{kind:?}");
+            assert_eq!(rows.to_table().lines().count(), 2);
+        }
+    }
+
+    #[test]
+    fn a_user_without_rows_is_an_empty_array() {
+        assert_eq!(Rows::parse(Kind::Pending, b"[]").unwrap().to_json(), "[]\n");
+    }
+}

@@ -1,0 +1,170 @@
+//! The command line: what there is to say, and what becomes of it. A file a command.
+
+mod backup;
+mod chat;
+mod doctor;
+mod erase;
+mod export;
+mod inspect;
+mod output;
+mod remote;
+mod repair;
+mod restore;
+mod serve;
+mod table;
+mod target;
+mod token;
+mod trace;
+
+use std::process::ExitCode;
+
+use bluetick_protocol::UserId;
+use clap::{Args, Parser, Subcommand};
+
+use target::Target;
+
+/// Self-hosted 1:1 messaging with delivery guarantees.
+///
+/// Without a command it serves: an embedded store in ./bluetick-data, on 127.0.0.1:8080, with a demo page at /.
+#[derive(Debug, Parser)]
+#[command(name = "bluetick", version, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve; this is also what happens without a command
+    Serve(serve::ServeArgs),
+    /// Print a token for a user
+    Token(token::TokenArgs),
+    /// Chat in the terminal
+    Chat(ChatArgs),
+    /// Show the rows kept for a user
+    Inspect(inspect::InspectArgs),
+    /// Show what happened to a message
+    Trace(trace::TraceArgs),
+    /// Count a user's unread messages anew
+    Repair(repair::RepairArgs),
+    /// Write out everything kept of a user, as JSON
+    Export(export::ExportArgs),
+    /// Erase a user for good
+    Erase(erase::EraseArgs),
+    /// Copy all data of a running server into a file
+    Backup(backup::BackupArgs),
+    /// Make a data directory from a backup
+    Restore(restore::RestoreArgs),
+    /// Check configuration, data and server, and say what to do
+    Doctor(doctor::DoctorArgs),
+}
+
+/// Talk to somebody through a server.
+#[derive(Debug, Args)]
+struct ChatArgs {
+    /// Who you are
+    #[arg(long = "as", value_name = "USER")]
+    me: UserId,
+    /// Whom to talk to
+    #[arg(long, value_name = "USER")]
+    to: UserId,
+    /// Your token; without it one is made with the secret in the data directory
+    #[arg(long, value_name = "TOKEN", env = "BLUETICK_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Why a command ends without success.
+#[derive(Debug)]
+pub enum Failure {
+    /// The command was called wrongly: exit code 2, as for what clap finds.
+    Usage(String),
+    /// It was called rightly and could not be done.
+    Failed(String),
+    /// The same, and the output has said why.
+    Told,
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Failure::Failed(why)
+    }
+}
+
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+impl Cli {
+    pub async fn run(self) -> ExitCode {
+        let outcome = match self
+            .command
+            .unwrap_or_else(|| Command::Serve(serve::ServeArgs::default()))
+        {
+            Command::Serve(args) => Box::pin(serve::run(args)).await,
+            Command::Token(args) => token::run(args),
+            Command::Chat(args) => Box::pin(start_chat(args)).await,
+            Command::Inspect(args) => Box::pin(inspect::run(args)).await,
+            Command::Trace(args) => Box::pin(trace::run(args)).await,
+            Command::Repair(args) => Box::pin(repair::run(args)).await,
+            Command::Export(args) => Box::pin(export::run(args)).await,
+            Command::Erase(args) => Box::pin(erase::run(args)).await,
+            Command::Backup(args) => Box::pin(backup::run(args)).await,
+            Command::Restore(args) => restore::run(args),
+            Command::Doctor(args) => Box::pin(doctor::run(args)).await,
+        };
+        match outcome {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(Failure::Told) => ExitCode::FAILURE,
+            Err(Failure::Failed(why)) => {
+                eprintln!("bluetick: {why}");
+                ExitCode::FAILURE
+            }
+            Err(Failure::Usage(why)) => {
+                eprintln!("bluetick: {why}");
+                ExitCode::from(2)
+            }
+        }
+    }
+}
+
+async fn start_chat(args: ChatArgs) -> Outcome {
+    if args.me == args.to {
+        return Err(Failure::Usage(
+            "one cannot write to oneself: give two different users".into(),
+        ));
+    }
+    let place = args.target.resolve()?;
+    let token = match args.token {
+        Some(token) => token,
+        None => token::mint_for_chat(&place, &args.me)?,
+    };
+    let options = chat::ChatOptions {
+        me: args.me,
+        to: args.to,
+        url: place.websocket_url(),
+        token,
+    };
+    Ok(chat::run(options).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn nothing_said_means_serve() {
+        assert!(Cli::try_parse_from(["bluetick"]).unwrap().command.is_none());
+    }
+
+    #[test]
+    fn a_wrong_id_is_a_wrong_call() {
+        let wrong = Cli::try_parse_from(["bluetick", "token", "--user", "a b"]).unwrap_err();
+        assert_eq!(wrong.exit_code(), 2);
+    }
+}

@@ -1,0 +1,138 @@
+//! A running server's admin interface, seen from the command line.
+
+use std::time::Duration;
+
+use bluetick_protocol::ErrorBody;
+use bytes::Bytes;
+use reqwest::{Method, Response, StatusCode};
+
+use super::Failure;
+
+const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
+/// How long a server may be silent in the middle of an answer. Not a bound on the whole: a backup takes its time.
+const SILENCE_DEADLINE: Duration = Duration::from_secs(120);
+
+pub struct Remote {
+    http: reqwest::Client,
+    url: String,
+    key: Option<String>,
+}
+
+/// Why a server gave no answer.
+#[derive(Debug)]
+pub enum Unanswered {
+    /// There is no server there, or none that speaks.
+    Unreachable(String),
+    /// There is one, and it wants another key: perhaps not the server that was meant.
+    WrongKey(String),
+    /// It answered with an error.
+    Refused(String),
+}
+
+impl From<Unanswered> for Failure {
+    fn from(unanswered: Unanswered) -> Self {
+        Failure::Failed(match unanswered {
+            Unanswered::Unreachable(why) | Unanswered::WrongKey(why) | Unanswered::Refused(why) => why,
+        })
+    }
+}
+
+impl Remote {
+    pub fn new(url: &str, key: Option<&str>) -> Result<Remote, String> {
+        // A proxy named in the environment is for the outer world and rarely knows a server on loopback.
+        let http = reqwest::Client::builder()
+            .connect_timeout(CONNECT_DEADLINE)
+            .read_timeout(SILENCE_DEADLINE)
+            .no_proxy()
+            .build()
+            .map_err(|e| format!("cannot make an HTTP client: {}", innermost(&e)))?;
+        Ok(Remote {
+            http,
+            url: url.to_owned(),
+            key: key.map(str::to_owned),
+        })
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The whole answer to a GET below `/admin/v1/`.
+    pub async fn get(&self, path: &str) -> Result<Bytes, Unanswered> {
+        let answer = self.open(path).await?;
+        answer.bytes().await.map_err(|e| self.broken(&e))
+    }
+
+    pub async fn post(&self, path: &str) -> Result<Bytes, Unanswered> {
+        let answer = self.ask(Method::POST, &format!("/admin/v1/{path}")).await?;
+        answer.bytes().await.map_err(|e| self.broken(&e))
+    }
+
+    /// A GET below `/admin/v1/` whose answer is read piece by piece.
+    pub async fn open(&self, path: &str) -> Result<Response, Unanswered> {
+        self.ask(Method::GET, &format!("/admin/v1/{path}")).await
+    }
+
+    /// The text of a page that needs no key, whatever its status.
+    pub async fn page(&self, path: &str) -> Result<(StatusCode, String), Unanswered> {
+        let answer = self.request(Method::GET, path).await?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(|e| self.broken(&e))?;
+        Ok((status, text))
+    }
+
+    /// What an answer that broke off says.
+    pub fn broken(&self, e: &reqwest::Error) -> Unanswered {
+        Unanswered::Unreachable(format!(
+            "the answer of {} broke off: {}; try again",
+            self.url,
+            innermost(e)
+        ))
+    }
+
+    async fn request(&self, method: Method, path: &str) -> Result<Response, Unanswered> {
+        let mut request = self.http.request(method, format!("{}{path}", self.url));
+        if let Some(key) = &self.key {
+            request = request.bearer_auth(key);
+        }
+        request.send().await.map_err(|e| {
+            Unanswered::Unreachable(format!(
+                "no server answers at {} ({}); start one with `bluetick serve`, or name another with --server",
+                self.url,
+                innermost(&e)
+            ))
+        })
+    }
+
+    async fn ask(&self, method: Method, path: &str) -> Result<Response, Unanswered> {
+        let answer = self.request(method, path).await?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let body = answer.bytes().await.unwrap_or_default();
+        if status == StatusCode::UNAUTHORIZED {
+            return Err(Unanswered::WrongKey(format!(
+                "the server at {} does not take this admin key; give --data with its data directory, or --admin-key",
+                self.url
+            )));
+        }
+        let why = match serde_json::from_slice::<ErrorBody>(&body) {
+            Ok(body) => body.error.message,
+            Err(_) => format!(
+                "{} answered {status}; is it a bluetick server of this version?",
+                self.url
+            ),
+        };
+        Err(Unanswered::Refused(why))
+    }
+}
+
+/// What really went wrong: the HTTP client wraps it several times over.
+fn innermost(e: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = e;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string().to_lowercase()
+}

@@ -1,0 +1,180 @@
+//! `bluetick trace`: what happened to a message, and when.
+
+use bluetick_protocol::{ConversationId, MessageId, Seq, UserId};
+use clap::Args;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Failure, Outcome, output, table, target::Target};
+
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// A message id, or a conversation and a seq
+    #[arg(value_name = "MESSAGE_ID | CONVERSATION SEQ", num_args = 1..=2, required = true)]
+    message: Vec<String>,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub async fn run(args: TraceArgs) -> Outcome {
+    let path = path_of(&args.message).map_err(Failure::Usage)?;
+    let answer = args.target.remote()?.get(&path).await?;
+    let wrong = |e: serde_json::Error| Failure::Failed(format!("the server's answer is not a report: {e}"));
+    let text = if args.json {
+        format!("{:#}\n", serde_json::from_slice::<Value>(&answer).map_err(wrong)?)
+    } else {
+        serde_json::from_slice::<Report>(&answer).map_err(wrong)?.render()
+    };
+    Ok(output::print(&text)?)
+}
+
+fn path_of(message: &[String]) -> Result<String, String> {
+    match message {
+        [id] if id.contains('~') => Err(format!(
+            "which message of {id}? give its seq after the conversation"
+        )),
+        [id] => {
+            let id: MessageId = id.parse().map_err(|e| format!("{e}"))?;
+            Ok(format!("trace/{id}"))
+        }
+        [conversation, seq] => {
+            let conversation = ConversationId::new(conversation).map_err(|e| e.to_string())?;
+            match seq.parse::<Seq>() {
+                Ok(seq) if seq > 0 => Ok(format!("trace/{conversation}/{seq}")),
+                _ => Err(format!("{seq:?} is not a seq; seqs count from 1")),
+            }
+        }
+        _ => Err("give a message id, or a conversation and a seq".into()),
+    }
+}
+
+/// What the server tells of a message, as far as people want to see it.
+#[derive(Debug, Deserialize)]
+struct Report {
+    conversation_id: ConversationId,
+    seq: Seq,
+    message_id: MessageId,
+    sender: UserId,
+    receiver: UserId,
+    stored_at: u64,
+    withheld: bool,
+    void: bool,
+    tick: String,
+    first_undelivered_seq: Option<Seq>,
+    events: Vec<Event>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Event {
+    at: u64,
+    step: String,
+    seq: Seq,
+    who: String,
+}
+
+impl Report {
+    fn render(&self) -> String {
+        let mut text = format!(
+            "message  {} {}, id {}, from {} to {}\nstored   {}\ntick     {}\n",
+            self.conversation_id,
+            self.seq,
+            self.message_id,
+            self.sender,
+            self.receiver,
+            utc(self.stored_at),
+            self.tick
+        );
+        match self.first_undelivered_seq {
+            Some(first) => text.push_str(&format!(
+                "pending  a row from seq {first} on waits for {}\n",
+                self.receiver
+            )),
+            None => text.push_str("pending  no row waits for it\n"),
+        }
+        if self.withheld {
+            text.push_str(&format!(
+                "withheld {} blocked {} when it came\n",
+                self.receiver, self.sender
+            ));
+        }
+        if self.void {
+            text.push_str("void     it holds its place and nothing else\n");
+        }
+        if self.events.is_empty() {
+            text.push_str(
+                "\nthe server remembers no steps of it: they were long ago, or before its last start\n",
+            );
+            return text;
+        }
+        let rows: Vec<Vec<Value>> = self
+            .events
+            .iter()
+            .map(|e| {
+                vec![
+                    utc(e.at).into(),
+                    e.step.as_str().into(),
+                    e.seq.into(),
+                    e.who.as_str().into(),
+                ]
+            })
+            .collect();
+        text.push('\n');
+        text.push_str(&table::render(&["at", "step", "seq", "who"], &rows));
+        text
+    }
+}
+
+/// A moment as people read it, in UTC; the days are turned into a date by the civil calendar's 400-year cycle.
+fn utc(ms: u64) -> String {
+    let (days, in_day) = (ms / 86_400_000, ms % 86_400_000);
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute) = (in_day / 3_600_000, in_day / 60_000 % 60);
+    let (second, milli) = (in_day / 1_000 % 60, in_day % 1_000);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(words: &[&str]) -> Result<String, String> {
+        path_of(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_message_is_named_by_id_or_by_place() {
+        assert_eq!(path(&["123456789"]).unwrap(), "trace/123456789");
+        assert_eq!(path(&["alice~bob", "7"]).unwrap(), "trace/alice~bob/7");
+        for wrong in [
+            &["alice~bob"][..],
+            &["alice~bob", "0"],
+            &["bob~alice", "1"],
+            &["x"],
+            &["-1"],
+        ] {
+            assert!(path(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn moments_are_told_in_utc() {
+        assert_eq!(utc(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(utc(951_782_400_000), "2000-02-29T00:00:00.000Z");
+        assert_eq!(utc(1_704_067_199_999), "2023-12-31T23:59:59.999Z");
+        assert_eq!(utc(1_709_210_096_007), "2024-02-29T12:34:56.007Z");
+    }
+}

@@ -1,0 +1,188 @@
+//! The operator's interface, `/admin/v1/`: rows as they are stored, traces, repair, export, erasure, backup. Every
+//! path, known or not, wants the admin key.
+
+use std::{io, time::Instant};
+
+use axum::{
+    Json, Router,
+    body::{Body, Bytes},
+    extract::{Path, Request, State},
+    http::{StatusCode, header},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use bluetick_chat::wire;
+use bluetick_protocol::{ConversationId, ErrorCode, MessageId, Seq, UserId, WireError};
+use bluetick_store::Store;
+use futures_util::stream;
+use serde::Serialize;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::{AppState, error::ApiError};
+
+type Answer<T> = Result<Json<T>, ApiError>;
+
+/// Pieces of a backup on their way to a client; beyond it the store waits for the socket.
+const BACKUP_PIECES_AHEAD: usize = 4;
+
+pub fn router(state: AppState) -> Router {
+    let started = Instant::now();
+    let admin = Router::new()
+        .route("/info", get(move |state| info(state, started)))
+        .route("/users/{user}/pending", get(pending))
+        .route("/users/{user}/status", get(status))
+        .route("/users/{user}/conversations", get(conversations))
+        .route("/users/{user}/sessions", get(sessions))
+        .route("/users/{user}/repair", post(repair))
+        .route("/users/{user}/export", get(export))
+        .route("/users/{user}/erase", post(erase))
+        .route("/trace/{message_id}", get(trace_id))
+        .route("/trace/{conversation}/{seq}", get(trace))
+        .route("/checkpoint", post(checkpoint))
+        .route("/backup", get(backup))
+        .fallback(unknown)
+        .layer(middleware::from_fn_with_state(state.clone(), require_key))
+        .with_state(state);
+    Router::new().nest("/admin/v1", admin)
+}
+
+async fn require_key(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let given = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok());
+    let given = given.and_then(|value| value.strip_prefix("Bearer "));
+    match given {
+        Some(key) if crate::auth::keys_match(key, &state.admin_key) => next.run(request).await,
+        _ => {
+            let why = "this needs the server's admin key as `Authorization: Bearer <key>`";
+            ApiError::new(ErrorCode::Unauthorized, why).into_response()
+        }
+    }
+}
+
+async fn unknown() -> ApiError {
+    ApiError::new(ErrorCode::NotFound, "the admin interface has no such path")
+}
+
+async fn info(State(state): State<AppState>, started: Instant) -> impl IntoResponse {
+    Json(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "server_time": state.sessions.clock.now_ms(),
+        "uptime_secs": started.elapsed().as_secs(),
+        "sessions": state.sessions.gateway.session_count(),
+        "health": state.store.maintenance.health().await,
+    }))
+}
+
+async fn pending(State(state): State<AppState>, Path(user): Path<String>) -> Answer<impl Serialize> {
+    Ok(Json(state.admin.pending(&UserId::new(&user)?).await?))
+}
+
+async fn status(State(state): State<AppState>, Path(user): Path<String>) -> Answer<impl Serialize> {
+    Ok(Json(state.admin.status(&UserId::new(&user)?).await?))
+}
+
+async fn conversations(State(state): State<AppState>, Path(user): Path<String>) -> Answer<impl Serialize> {
+    Ok(Json(state.admin.conversations(&UserId::new(&user)?).await?))
+}
+
+async fn sessions(State(state): State<AppState>, Path(user): Path<String>) -> Answer<impl Serialize> {
+    Ok(Json(state.admin.sessions(&UserId::new(&user)?).await?))
+}
+
+async fn repair(State(state): State<AppState>, Path(user): Path<String>) -> Answer<impl Serialize> {
+    let user = UserId::new(&user)?;
+    tracing::info!(%user, "admin: repair");
+    Ok(Json(state.admin.repair(&user).await?))
+}
+
+async fn export(State(state): State<AppState>, Path(user): Path<String>) -> Answer<impl Serialize> {
+    let user = UserId::new(&user)?;
+    tracing::info!(%user, "admin: export");
+    Ok(Json(state.admin.export(&user).await?))
+}
+
+async fn erase(State(state): State<AppState>, Path(user): Path<String>) -> Answer<impl Serialize> {
+    let user = UserId::new(&user)?;
+    tracing::warn!(%user, "admin: erase");
+    Ok(Json(state.admin.erase(&user).await?))
+}
+
+async fn trace_id(State(state): State<AppState>, Path(id): Path<String>) -> Answer<impl Serialize> {
+    let id: MessageId = id.parse()?;
+    Ok(Json(state.admin.trace_id(id).await?))
+}
+
+async fn trace(
+    State(state): State<AppState>,
+    Path((conversation, seq)): Path<(String, String)>,
+) -> Answer<impl Serialize> {
+    let conversation = ConversationId::new(&conversation)?;
+    let seq: Seq = match seq.parse() {
+        Ok(seq) if seq > 0 => seq,
+        _ => {
+            return Err(ApiError::new(
+                ErrorCode::BadRequest,
+                "a seq is a number from 1 on",
+            ));
+        }
+    };
+    Ok(Json(state.admin.trace(&conversation, seq).await?))
+}
+
+async fn checkpoint(State(state): State<AppState>) -> Result<StatusCode, ApiError> {
+    state.store.maintenance.checkpoint().await.map_err(wire)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn backup(State(state): State<AppState>) -> Result<Response, ApiError> {
+    tracing::info!("admin: backup");
+    let mut pieces = start_backup(state.store.clone());
+    // A backup that cannot even begin is an error like any other; one that breaks off can only break the
+    // connection, so that nobody takes what came before for the whole.
+    let first = match pieces.recv().await {
+        Some(Ok(piece)) => piece,
+        Some(Err(error)) => return Err(error.into()),
+        None => {
+            return Err(ApiError::new(
+                ErrorCode::Internal,
+                "the backup ended before it began",
+            ));
+        }
+    };
+    let rest = stream::unfold(Some((first, pieces)), |state| async move {
+        let (piece, mut pieces) = state?;
+        let next = match pieces.recv().await {
+            Some(Ok(next)) => Some((next, pieces)),
+            Some(Err(_)) => return Some((Err(io::Error::other("the backup broke off")), None)),
+            None => None,
+        };
+        Some((Ok::<Bytes, io::Error>(piece), next))
+    });
+    let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
+    Ok((kind, Body::from_stream(rest)).into_response())
+}
+
+/// Runs the backup on a thread of its own, which may wait: the client's pace is the store's pace.
+fn start_backup(store: Store) -> mpsc::Receiver<Result<Bytes, WireError>> {
+    let (sender, receiver) = mpsc::channel(BACKUP_PIECES_AHEAD);
+    let runtime = tokio::runtime::Handle::current();
+    tokio::task::spawn_blocking(move || {
+        let mut sink = |piece: Vec<u8>| {
+            tokio::task::block_in_place(|| sender.blocking_send(Ok(piece.into())))
+                .map_err(|_| io::Error::new(io::ErrorKind::BrokenPipe, "the client went away"))
+        };
+        match runtime.block_on(store.maintenance.backup(&mut sink)) {
+            Ok(rows) => tracing::info!(rows, "admin: backup complete"),
+            Err(_) if sender.is_closed() => tracing::warn!("admin: backup ended, the client went away"),
+            Err(error) => {
+                tracing::error!(%error, "admin: backup failed");
+                let _ = sender.blocking_send(Err(wire(error)));
+            }
+        }
+    });
+    receiver
+}

@@ -1,0 +1,336 @@
+//! The differential test: the same random operations on a store and on the memory model leave the same rows.
+
+use std::sync::Arc;
+
+use bluetick_protocol::{Boundaries, ConversationId, Json, Profile, Seq, Side, UserId};
+
+use super::fixture::{Dice, Fixture, all, client_msg_id};
+use crate::{
+    Advanced, Clock, Committed, ConversationRow, ManualClock, Message, NewMessage, Noted, PageLimit,
+    PendingRow, StatusRow, Store,
+};
+
+const STEPS: usize = 250;
+
+pub async fn random_operations_leave_the_rows_of_the_model(t: &Fixture) {
+    let model = Store::memory(t.clock.clone());
+    for seed in 1..=4 {
+        same_as_model(&t.store, &model, &t.clock, seed).await;
+    }
+}
+
+/// Runs a random sequence of operations on both stores, which share a clock, and compares each answer and, after each
+/// step, every row of everybody involved. Message ids differ between stores, so only their order is looked at.
+/// The users are named after the seed: one pair of stores serves any number of seeds.
+pub async fn same_as_model(store: &Store, model: &Store, clock: &ManualClock, seed: u64) {
+    let mut dice = Dice::new(seed);
+    let people = People::of(seed);
+    for step in 0..STEPS {
+        let operation = people.any_operation(&mut dice, model, clock.now_ms()).await;
+        let told = |what: &str| format!("seed {seed}, step {step}, {operation:?}: {what}");
+        if let Operation::Wait(ms) = operation {
+            clock.advance(ms);
+        }
+        let (answer, expected) = (operation.run(store).await, operation.run(model).await);
+        assert_eq!(answer, expected, "{}", told("the answers differ"));
+        for id in &people.conversations {
+            assert_eq!(
+                in_conversation(store, id).await,
+                in_conversation(model, id).await,
+                "{}",
+                told(id.as_str())
+            );
+        }
+        for user in &people.users {
+            let now_ms = clock.now_ms();
+            let (rows, expected) = (
+                of_user(store, user, now_ms).await,
+                of_user(model, user, now_ms).await,
+            );
+            assert_eq!(rows, expected, "{}", told(user.as_str()));
+        }
+    }
+}
+
+/// Four users, and the six conversations between them.
+struct People {
+    users: Vec<UserId>,
+    conversations: Vec<ConversationId>,
+}
+
+#[derive(Debug, Clone)]
+enum Operation {
+    Send(Vec<NewMessage>),
+    Advance(UserId, ConversationId, Seq, Seq),
+    Note(UserId, ConversationId, Seq),
+    Settle(UserId, ConversationId, Seq, Option<Seq>),
+    CloseHole(ConversationId, Seq),
+    PutProfile(UserId, Profile),
+    Block(UserId, UserId, bool),
+    Recount(UserId, ConversationId),
+    EraseMember(UserId, ConversationId),
+    EraseUser(UserId),
+    Checkpoint,
+    Wait(u64),
+}
+
+impl People {
+    fn of(seed: u64) -> People {
+        let users: Vec<UserId> = ["a", "b", "c", "d"]
+            .map(|name| UserId::new(&format!("{name}{seed}")).unwrap())
+            .into();
+        let pairs = users
+            .iter()
+            .enumerate()
+            .flat_map(|(n, low)| users[n + 1..].iter().map(move |high| (low, high)));
+        let conversations = pairs
+            .filter_map(|(low, high)| ConversationId::between(low, high))
+            .collect();
+        People { users, conversations }
+    }
+
+    /// The model is asked for what an operation needs to hit something: the seqs there are, the row to settle.
+    async fn any_operation(&self, dice: &mut Dice, model: &Store, now_ms: u64) -> Operation {
+        let id = dice.pick(&self.conversations).clone();
+        let user = id.member(dice.side());
+        let last = model.messages.last_seq(&id).await.unwrap();
+        match dice.below(100) {
+            0..45 => {
+                let batch = 1 + dice.below(4);
+                let mut sends = Vec::new();
+                for _ in 0..batch {
+                    let to = if dice.one_in(2) {
+                        &id
+                    } else {
+                        dice.pick(&self.conversations)
+                    };
+                    sends.push(any_message(dice, to.clone(), last));
+                }
+                Operation::Send(sends)
+            }
+            45..62 => {
+                let read = if dice.one_in(2) { dice.below(last + 3) } else { 0 };
+                Operation::Advance(user, id, dice.below(last + 3), read)
+            }
+            62..67 => Operation::Note(user, id, 1 + dice.below(last + 1)),
+            67..75 => {
+                let row = model.pending.pending_row(&user, &id).await.unwrap();
+                let expected = row
+                    .filter(|_| !dice.one_in(4))
+                    .unwrap_or(1 + dice.below(last + 1));
+                let to = dice.one_in(2).then(|| expected + dice.below(4));
+                Operation::Settle(user, id, expected, to)
+            }
+            75..77 => Operation::CloseHole(id, if last == 0 { 0 } else { 1 + dice.below(last) }),
+            77..80 => {
+                let name = (!dice.one_in(3)).then(|| format!("name {}", dice.below(100)));
+                Operation::PutProfile(
+                    user,
+                    Profile {
+                        name,
+                        avatar_url: None,
+                    },
+                )
+            }
+            80..83 => Operation::Block(user, dice.pick(&self.users).clone(), !dice.one_in(3)),
+            83..85 => Operation::Recount(user, id),
+            85..88 => Operation::EraseMember(user, id),
+            88 => Operation::EraseUser(user),
+            89..92 => Operation::Checkpoint,
+            // Long enough for every client_msg_id so far to be forgotten.
+            92 => Operation::Wait(31 * 24 * 60 * 60 * 1000 + now_ms % 7),
+            _ => Operation::Wait(dice.below(5_000)),
+        }
+    }
+}
+
+/// The ids are few, so that some sends are duplicates.
+fn any_message(dice: &mut Dice, conversation_id: ConversationId, last: Seq) -> NewMessage {
+    let json = |dice: &mut Dice| {
+        dice.one_in(6)
+            .then(|| Json::from_text(&format!(r#"{{"n":{}}}"#, dice.below(100))).unwrap())
+    };
+    NewMessage {
+        conversation_id,
+        from: dice.side(),
+        client_msg_id: client_msg_id(&format!("m{}", dice.below(60))),
+        body: "word ".repeat(dice.below(40) as usize),
+        attachment: json(dice),
+        meta: json(dice),
+        withheld: dice.one_in(6),
+        seen_seq: dice.one_in(2).then(|| dice.below(last + 3)),
+        undelivered: dice.one_in(3),
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Answer {
+    Sent(Vec<(Message, bool, Option<StatusRow>)>),
+    Advanced(Advanced),
+    Noted(Noted),
+    Settled(bool),
+    Recounted((u64, u64)),
+    Erased(u64),
+    Done,
+}
+
+impl Operation {
+    async fn run(&self, store: &Store) -> Answer {
+        match self.clone() {
+            Operation::Send(sends) => {
+                let results = store.messages.commit_sends(sends).await;
+                Answer::Sent(
+                    results
+                        .into_iter()
+                        .map(|result| sent(result.expect("the send succeeds")))
+                        .collect(),
+                )
+            }
+            Operation::Advance(user, id, delivered, read) => {
+                Answer::Advanced(store.status.advance(&user, &id, delivered, read).await.unwrap())
+            }
+            Operation::Note(user, id, seq) => {
+                Answer::Noted(store.pending.note_undelivered(&user, &id, seq).await.unwrap())
+            }
+            Operation::Settle(user, id, expected, to) => {
+                Answer::Settled(store.pending.settle(&user, &id, expected, to).await.unwrap())
+            }
+            Operation::Recount(user, id) => {
+                Answer::Recounted(store.conversations.recount(&user, &id).await.unwrap())
+            }
+            Operation::EraseMember(user, id) => {
+                Answer::Erased(store.maintenance.erase_member(&user, &id).await.unwrap())
+            }
+            Operation::CloseHole(id, seq) => done(store.messages.close_hole(&id, seq).await),
+            Operation::PutProfile(user, profile) => done(store.users.put_profile(&user, profile).await),
+            Operation::Block(user, other, blocked) => {
+                done(store.users.set_block(&user, &other, blocked).await)
+            }
+            Operation::EraseUser(user) => done(store.maintenance.erase_user(&user).await),
+            Operation::Checkpoint => done(store.maintenance.checkpoint().await),
+            Operation::Wait(_) => Answer::Done,
+        }
+    }
+}
+
+fn done(result: crate::Result<()>) -> Answer {
+    result.expect("the operation succeeds");
+    Answer::Done
+}
+
+fn sent(committed: Committed) -> (Message, bool, Option<StatusRow>) {
+    (
+        without_id(&committed.message),
+        committed.duplicate,
+        committed.implied_read,
+    )
+}
+
+fn without_id(message: &Arc<Message>) -> Message {
+    Message {
+        message_id: Default::default(),
+        ..(**message).clone()
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct InConversation {
+    messages: Vec<Message>,
+    newest: Vec<Seq>,
+    last_seq: Seq,
+    /// Of either member: the status row, the pending row, the `conversations` row.
+    members: Vec<(Boundaries, Option<Seq>, Option<ConversationRow>)>,
+}
+
+async fn in_conversation(store: &Store, id: &ConversationId) -> InConversation {
+    let messages = all(store, id).await;
+    assert!(
+        messages.is_sorted_by(|a, b| a.message_id < b.message_id),
+        "ids of {id} grow with the seq"
+    );
+    let newest = store
+        .messages
+        .read_before(id, Seq::MAX, PageLimit::messages(3))
+        .await
+        .unwrap();
+    let mut members = Vec::new();
+    for member in Side::BOTH.map(|side| id.member(side)) {
+        members.push((
+            store.status.status(&member, id).await.unwrap().boundaries(),
+            store.pending.pending_row(&member, id).await.unwrap(),
+            store.conversations.conversation(&member, id).await.unwrap(),
+        ));
+    }
+    InConversation {
+        messages: messages.iter().map(without_id).collect(),
+        newest: newest.iter().map(|m| m.seq).collect(),
+        last_seq: store.messages.last_seq(id).await.unwrap(),
+        members,
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct OfUser {
+    conversations: Vec<ConversationRow>,
+    inbox: Vec<(Vec<ConversationRow>, bool)>,
+    active: Vec<(ConversationId, Seq)>,
+    total_unread: u64,
+    pending: Vec<PendingRow>,
+    statuses: Vec<StatusRow>,
+    profile: Profile,
+    blocked: Vec<UserId>,
+    memberships: Vec<ConversationId>,
+}
+
+async fn of_user(store: &Store, user: &UserId, now_ms: u64) -> OfUser {
+    OfUser {
+        conversations: store.conversations.conversations_of(user).await.unwrap(),
+        inbox: inbox_in_pages(store, user).await,
+        active: active(store, user, now_ms.saturating_sub(10_000)).await,
+        total_unread: store.conversations.total_unread(user).await.unwrap(),
+        pending: store.pending.pending_of(user).await.unwrap(),
+        statuses: store.status.statuses_of(user).await.unwrap(),
+        profile: store.users.profile(user).await.unwrap(),
+        blocked: store.users.blocked_by(user).await.unwrap(),
+        memberships: store.maintenance.memberships(user).await.unwrap(),
+    }
+}
+
+async fn inbox_in_pages(store: &Store, user: &UserId) -> Vec<(Vec<ConversationRow>, bool)> {
+    let mut pages: Vec<(Vec<ConversationRow>, bool)> = Vec::new();
+    loop {
+        let last = pages.last().and_then(|(rows, _)| rows.last());
+        let after = last.map(|row| crate::InboxPosition {
+            last_message_ts: row.last_message_ts,
+            conversation_id: row.conversation_id.clone(),
+        });
+        let page = store.conversations.inbox(user, after.as_ref(), 2).await.unwrap();
+        let more = page.1 && !page.0.is_empty();
+        assert!(pages.len() < 100, "the inbox of {user} ends");
+        pages.push(page);
+        if !more {
+            return pages;
+        }
+    }
+}
+
+/// Without the ids, each of which must be that of the message it speaks of.
+async fn active(store: &Store, user: &UserId, since_ms: u64) -> Vec<(ConversationId, Seq)> {
+    let listed = store.conversations.active_since(user, since_ms, 5).await.unwrap();
+    for one in &listed {
+        let page = store
+            .messages
+            .read_from(&one.conversation_id, one.last_seq, PageLimit::messages(1))
+            .await
+            .unwrap();
+        assert_eq!(
+            page[0].message_id, one.last_message_id,
+            "the head of {} for {user}",
+            one.conversation_id
+        );
+    }
+    listed
+        .into_iter()
+        .map(|one| (one.conversation_id, one.last_seq))
+        .collect()
+}

@@ -1,0 +1,160 @@
+//! The backend in memory: the reference model that every other backend is compared with.
+//!
+//! One mutex over ordered maps. What can be derived is derived at each read and kept nowhere: a `conversations` row
+//! and its unread count come from the messages, the profile copies from the profiles. That is slow and cannot
+//! drift, which is the point of a model. Ordered maps only, so that a run repeats exactly.
+//!
+//! Kept are: the messages of a conversation and its idempotency records, the pending rows, the status rows, the
+//! profiles, the blocks. The sequence counter is kept too, beside the messages, because on the scaled-out backend
+//! it can be wrong; [`Memory::fall_back`] and [`Memory::leak_seq`] make it so (R8).
+
+mod commit;
+mod conversation;
+#[cfg(test)]
+mod disturbed;
+mod rows;
+mod sessions;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use bluetick_protocol::{Boundaries, ConversationId, MessageId, Profile, Seq, UserId};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::{Clock, Noted, Result, StoreError};
+use conversation::Conversation;
+pub use sessions::MemorySessions;
+
+const IDEMPOTENCY_DEFAULT_WINDOW_MS: u64 = 30 * 24 * 60 * 60 * 1000;
+/// There is one of it in a process, so every message id is minted by the same node.
+const NODE: u16 = 0;
+
+pub struct Memory {
+    clock: Arc<dyn Clock>,
+    idempotency_window_ms: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    conversations: BTreeMap<ConversationId, Conversation>,
+    pending: BTreeMap<UserId, BTreeMap<ConversationId, Seq>>,
+    status: BTreeMap<UserId, BTreeMap<ConversationId, Boundaries>>,
+    profiles: BTreeMap<UserId, Profile>,
+    blocks: BTreeMap<UserId, BTreeSet<UserId>>,
+    /// The last id minted: the next is later even if the clock fell back.
+    last_id: MessageId,
+    closed: bool,
+}
+
+impl Memory {
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Memory {
+            clock,
+            idempotency_window_ms: IDEMPOTENCY_DEFAULT_WINDOW_MS,
+            state: Mutex::default(),
+        }
+    }
+
+    /// For how long a `client_msg_id` is remembered (R9).
+    pub fn with_idempotency_window(mut self, ms: u64) -> Self {
+        self.idempotency_window_ms = ms;
+        self
+    }
+
+    /// Sets the sequence counter back, as a counter service that lost its last writes would.
+    pub fn fall_back(&self, conversation: &ConversationId, to: Seq) {
+        let mut state = self.state.lock();
+        let counter = &mut state.conversation_mut(conversation).counter;
+        *counter = to.min(*counter);
+    }
+
+    /// Hands out a seq that is never written, as a writer that crashed in between would: a hole.
+    pub fn leak_seq(&self, conversation: &ConversationId) -> Seq {
+        self.state.lock().conversation_mut(conversation).next_seq()
+    }
+
+    fn read(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// The state for a write, which a closed store refuses.
+    fn write(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.state.lock();
+        if state.closed {
+            Err(StoreError::unavailable("the store, which is closed,"))
+        } else {
+            Ok(state)
+        }
+    }
+}
+
+impl State {
+    fn conversation_mut(&mut self, id: &ConversationId) -> &mut Conversation {
+        self.conversations.entry(id.clone()).or_default()
+    }
+
+    fn last_seq(&self, id: &ConversationId) -> Seq {
+        self.conversations.get(id).map_or(0, Conversation::last_seq)
+    }
+
+    fn mint(&mut self, now_ms: u64) -> MessageId {
+        self.last_id = MessageId::mint(self.last_id, now_ms, NODE);
+        self.last_id
+    }
+
+    fn boundaries(&self, user: &UserId, id: &ConversationId) -> Boundaries {
+        self.status
+            .get(user)
+            .and_then(|rows| rows.get(id))
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// Max-merges boundaries, clamped to the last seq; returns them and whether they moved. A row that would hold
+    /// zeros is not made, so that a row appears with the first ack or read.
+    fn raise(&mut self, user: &UserId, id: &ConversationId, delivered: Seq, read: Seq) -> (Boundaries, bool) {
+        let before = self.boundaries(user, id);
+        if id.side_of(user).is_none() {
+            return (before, false);
+        }
+        let last = self.last_seq(id);
+        let last_read_seq = before.last_read_seq.max(read.min(last));
+        let last_delivered_seq = before
+            .last_delivered_seq
+            .max(delivered.min(last))
+            .max(last_read_seq);
+        let after = Boundaries {
+            last_delivered_seq,
+            last_read_seq,
+        };
+        let moved = after != before;
+        if moved {
+            self.status
+                .entry(user.clone())
+                .or_default()
+                .insert(id.clone(), after.clone());
+        }
+        (after, moved)
+    }
+
+    /// The pending row keeps the minimum (R3).
+    fn note(&mut self, receiver: &UserId, id: &ConversationId, seq: Seq) -> Noted {
+        let rows = self.pending.entry(receiver.clone()).or_default();
+        match rows.get(id) {
+            Some(&first_undelivered_seq) if first_undelivered_seq <= seq => Noted {
+                first_undelivered_seq,
+                written: false,
+            },
+            _ => {
+                rows.insert(id.clone(), seq);
+                Noted {
+                    first_undelivered_seq: seq,
+                    written: true,
+                }
+            }
+        }
+    }
+}

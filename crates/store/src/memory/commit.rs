@@ -1,0 +1,172 @@
+//! Sends, and reads by position.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bluetick_protocol::{ClientMsgId, ConversationId, MessageId, Seq, Side};
+
+use super::{
+    Memory, State,
+    conversation::{SentRecord, page},
+};
+use crate::{Committed, Message, Messages, NewMessage, PageLimit, Result, StatusRow, StoreError};
+
+/// What stands in a closed hole for the id that no client gave.
+const HOLE_CLIENT_MSG_ID: &str = "void";
+
+#[async_trait]
+impl Messages for Memory {
+    async fn commit_sends(&self, sends: Vec<NewMessage>) -> Vec<Result<Committed>> {
+        let now_ms = self.clock.now_ms();
+        sends
+            .into_iter()
+            .map(|new| Ok(self.write()?.commit(new, now_ms, self.idempotency_window_ms)))
+            .collect()
+    }
+
+    async fn read_from(
+        &self,
+        conversation: &ConversationId,
+        from: Seq,
+        limit: PageLimit,
+    ) -> Result<Vec<Arc<Message>>> {
+        let state = self.read();
+        let found = state.conversations.get(conversation);
+        Ok(found
+            .map(|c| page(c.messages.range(from..).map(|(_, m)| m), limit))
+            .unwrap_or_default())
+    }
+
+    async fn read_before(
+        &self,
+        conversation: &ConversationId,
+        before: Seq,
+        limit: PageLimit,
+    ) -> Result<Vec<Arc<Message>>> {
+        let state = self.read();
+        let found = state.conversations.get(conversation);
+        let backwards = found.map(|c| page(c.messages.range(..before).map(|(_, m)| m).rev(), limit));
+        let mut messages = backwards.unwrap_or_default();
+        messages.reverse();
+        Ok(messages)
+    }
+
+    async fn last_seq(&self, conversation: &ConversationId) -> Result<Seq> {
+        Ok(self.read().last_seq(conversation))
+    }
+
+    async fn close_hole(&self, conversation: &ConversationId, seq: Seq) -> Result<()> {
+        let void = ClientMsgId::new(HOLE_CLIENT_MSG_ID).map_err(|e| StoreError::Corrupt(e.to_string()))?;
+        let now_ms = self.clock.now_ms();
+        self.write()?.close_hole(conversation, seq, void, now_ms);
+        Ok(())
+    }
+
+    async fn find(&self, message_id: MessageId) -> Result<Option<Arc<Message>>> {
+        let state = self.read();
+        let mut all = state.conversations.values().flat_map(|c| c.messages.values());
+        Ok(all.find(|m| m.message_id == message_id).cloned())
+    }
+}
+
+impl State {
+    fn commit(&mut self, new: NewMessage, now_ms: u64, window_ms: u64) -> Committed {
+        if let Some(original) = self.original(&new, now_ms, window_ms) {
+            self.note_if_undelivered(&new, &original);
+            return Committed {
+                message: original,
+                duplicate: true,
+                implied_read: None,
+            };
+        }
+        // Before the message is there: a reply reads what came before it, never itself.
+        let implied_read = self.imply_read(&new);
+        let message = self.append(&new, now_ms);
+        self.note_if_undelivered(&new, &message);
+        Committed {
+            message,
+            duplicate: false,
+            implied_read,
+        }
+    }
+
+    fn original(&self, new: &NewMessage, now_ms: u64, window_ms: u64) -> Option<Arc<Message>> {
+        let conversation = self.conversations.get(&new.conversation_id)?;
+        conversation
+            .original(new.from, &new.client_msg_id, now_ms, window_ms)
+            .cloned()
+    }
+
+    /// A retry passes here too: the delivery steps of the first attempt may never have run (R9).
+    fn note_if_undelivered(&mut self, new: &NewMessage, stored: &Message) {
+        if new.undelivered && !stored.withheld {
+            self.note(&stored.receiver(), &stored.conversation_id, stored.seq);
+        }
+    }
+
+    /// A reply implies read up to what the sender's client had seen, or else what was delivered to them (R10).
+    fn imply_read(&mut self, new: &NewMessage) -> Option<StatusRow> {
+        let sender = new.conversation_id.member(new.from);
+        let delivered = self.boundaries(&sender, &new.conversation_id).last_delivered_seq;
+        let seen = new.seen_seq.unwrap_or(delivered);
+        let (after, moved) = self.raise(&sender, &new.conversation_id, 0, seen);
+        moved.then(|| StatusRow {
+            user_id: sender,
+            conversation_id: new.conversation_id.clone(),
+            last_delivered_seq: after.last_delivered_seq,
+            last_read_seq: after.last_read_seq,
+        })
+    }
+
+    fn append(&mut self, new: &NewMessage, now_ms: u64) -> Arc<Message> {
+        let message_id = self.mint(now_ms);
+        let conversation = self.conversation_mut(&new.conversation_id);
+        let seq = conversation.next_seq();
+        let message = Arc::new(Message {
+            conversation_id: new.conversation_id.clone(),
+            seq,
+            message_id,
+            client_msg_id: new.client_msg_id.clone(),
+            from: new.from,
+            body: new.body.clone(),
+            ts: now_ms,
+            attachment: new.attachment.clone(),
+            meta: new.meta.clone(),
+            withheld: new.withheld,
+            void: false,
+        });
+        conversation.messages.insert(seq, message.clone());
+        let record = SentRecord { seq, at_ms: now_ms };
+        conversation
+            .sent
+            .insert((new.from.index(), new.client_msg_id.clone()), record);
+        message
+    }
+
+    /// Only a seq that was handed out can be a hole; beyond those there is nothing yet.
+    fn close_hole(&mut self, id: &ConversationId, seq: Seq, client_msg_id: ClientMsgId, now_ms: u64) {
+        let Some(conversation) = self.conversations.get(id) else {
+            return;
+        };
+        let handed_out = 1..=conversation.counter.max(conversation.last_seq());
+        if !handed_out.contains(&seq) || conversation.messages.contains_key(&seq) {
+            return;
+        }
+        let void = Message {
+            conversation_id: id.clone(),
+            seq,
+            message_id: self.mint(now_ms),
+            client_msg_id,
+            from: Side::Low,
+            body: String::new(),
+            ts: now_ms,
+            attachment: None,
+            meta: None,
+            withheld: false,
+            void: true,
+        };
+        let conversation = self.conversation_mut(id);
+        conversation.messages.insert(seq, Arc::new(void));
+        conversation.closed_holes.insert(seq);
+    }
+}
