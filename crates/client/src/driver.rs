@@ -205,7 +205,8 @@ impl Driver {
                 command = self.commands.recv() => match self.command(command) {
                     None | Some(Next::Connect) => {}
                     Some(next) => {
-                        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.leave(&mut sink, &mut line)).await;
+                        let leaving = self.leave(&mut sink, &mut stream, &mut line);
+                        let _ = tokio::time::timeout(CLOSE_TIMEOUT, leaving).await;
                         return next;
                     }
                 }
@@ -213,13 +214,33 @@ impl Driver {
         }
     }
 
-    /// What was just acked or read is said before leaving.
-    async fn leave(&mut self, sink: &mut SplitSink<Socket, Message>, line: &mut Line) {
-        if sink.flush().await.is_ok() {
+    /// What was just acked or read is said before leaving, and the server given the time to take it.
+    async fn leave(
+        &mut self,
+        sink: &mut SplitSink<Socket, Message>,
+        stream: &mut SplitStream<Socket>,
+        line: &mut Line,
+    ) {
+        loop {
+            if sink.flush().await.is_err() {
+                return;
+            }
             line.unflushed_since = None;
-            let _ = self.write_batch(sink, line).await;
-            let _ = sink.close().await;
+            if self.write_batch(sink, line).await.is_err() {
+                return;
+            }
+            if line.unflushed_since.is_some() {
+                continue;
+            }
+            if !self.desk.state.awaits_receipts() {
+                break;
+            }
+            let heard = stream.next().await;
+            if self.take_message(heard, line).is_err() {
+                return;
+            }
         }
+        let _ = sink.close().await;
     }
 
     fn broken(&self, why: &str) -> Next {

@@ -337,6 +337,11 @@ impl ClientState {
         self.link == Link::Up { caught_up: true }
     }
 
+    /// Whether the server has not yet confirmed a read that was written to it.
+    pub fn awaits_receipts(&self) -> bool {
+        self.asked.values().any(|asked| matches!(asked, Asked::Read(..)))
+    }
+
     /// Messages that the server has not confirmed, oldest first.
     pub fn outbox(&self) -> impl Iterator<Item = &Send> {
         self.outbox.sends()

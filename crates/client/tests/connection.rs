@@ -453,3 +453,35 @@ async fn a_raw_connection_sends_anything_and_says_how_it_ended() {
     };
     tokio::join!(speaking, answering);
 }
+
+#[tokio::test]
+async fn what_was_read_is_said_before_leaving() {
+    let server = FakeServer::start().await;
+    let (client, mut events) = Client::connect(server.options());
+    let (mut peer, _) = server.accept_session().await;
+    wait_for(&mut events, |e| *e == Event::CaughtUp).await;
+    let conversation: ConversationId = "alice~bob".parse().unwrap();
+    for seq in 1..=3 {
+        client.read(conversation.clone(), seq).await.unwrap();
+    }
+    client.close().await.unwrap();
+    loop {
+        let ClientFrame::Read(read) = peer.heard().await else {
+            panic!("not a read")
+        };
+        let reference = read.reference.unwrap();
+        peer.say(ServerFrame::Done(Done { reference })).await;
+        if read.seq == 3 {
+            break;
+        }
+    }
+    assert!(
+        timeout(SOON, peer.0.next())
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap()
+            .is_close()
+    );
+    wait_for(&mut events, |e| matches!(e, Event::Closed { code: None, .. })).await;
+}

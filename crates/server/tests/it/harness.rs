@@ -1,0 +1,404 @@
+//! A server process of the test's own, and people who connect to it.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::{Child, Command, Output, Stdio},
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use bluetick_client::RawConnection;
+use bluetick_protocol::*;
+use serde_json::Value;
+
+pub const SOON: Duration = Duration::from_secs(15);
+pub const SHORT: Duration = Duration::from_millis(300);
+
+pub fn binary() -> &'static str {
+    env!("CARGO_BIN_EXE_bluetick")
+}
+
+/// A running server. It is stopped by its own id when the test ends.
+pub struct Server {
+    child: Option<Child>,
+    pub dir: tempfile::TempDir,
+    pub address: String,
+    settings: Vec<(&'static str, String)>,
+}
+
+impl Server {
+    pub fn start() -> Server {
+        Server::with(&[])
+    }
+
+    /// Starts with settings as the environment gives them: `("BLUETICK_LIMITS__MAX_SESSIONS", "2")`.
+    pub fn with(settings: &[(&'static str, &str)]) -> Server {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
+        let mut server = Server { child: None, dir, address: String::new(), settings };
+        server.spawn("127.0.0.1:0");
+        server
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    fn spawn(&mut self, listen: &str) {
+        let mut command = Command::new(binary());
+        command.arg("serve").arg("--data").arg(self.data()).args(["--listen", listen]);
+        command.env("BLUETICK_LOG__FILTER", "warn").stdout(Stdio::piped()).stderr(Stdio::inherit());
+        // A test's disk may be small; the floor has a test of its own.
+        command.env("BLUETICK_STORE__FREE_SPACE_FLOOR_BYTES", "1048576");
+        for (key, value) in &self.settings {
+            command.env(key, value);
+        }
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        // The first line with an address says where it listens.
+        let address = loop {
+            let line = lines.next().expect("the server says where it listens before it ends").unwrap();
+            if let Some(at) = line.find("http://") {
+                let rest = &line[at + "http://".len()..];
+                let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || ".:[]-".contains(c)));
+                break rest[..end.unwrap_or(rest.len())].trim_end_matches('.').to_owned();
+            }
+        };
+        // Keep reading, so that the process never blocks on its own output.
+        std::thread::spawn(move || lines.for_each(drop));
+        self.address = address;
+        self.child = Some(child);
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    pub fn url(&self) -> String {
+        format!("ws://{}/v1/ws", self.address)
+    }
+
+    pub fn http(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Ends the process at once, as a crash would.
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Asks it to stop and waits. Returns the exit code.
+    pub fn terminate(&mut self) -> Option<i32> {
+        let mut child = self.child.take().unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        child.wait().unwrap().code()
+    }
+
+    /// Starts it again on the same data and address.
+    pub fn restart(&mut self) {
+        let address = self.address.clone();
+        self.spawn(&address);
+    }
+
+    /// Runs another command of the binary on this server's data directory.
+    pub fn run(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(binary());
+        command.args(args).arg("--data").arg(self.data());
+        if !matches!(args[0], "token" | "restore") {
+            command.args(["--server", &self.http("")]);
+        }
+        command.output().unwrap()
+    }
+
+    pub fn token(&self, user: &str) -> String {
+        let output = self.run(&["token", "--user", user]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// `bluetick inspect … --json`.
+    pub fn inspect(&self, what: &str, user: &str) -> Value {
+        let output = self.run(&["inspect", what, "--user", user, "--json"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// The pending rows of a user as `(conversation, first_undelivered_seq)`.
+    pub fn pending(&self, user: &str) -> Vec<(String, u64)> {
+        let rows = self.inspect("pending", user);
+        let row = |row: &Value| {
+            assert_eq!(row["receiver_id"], user);
+            (row["conversation_id"].as_str().unwrap().to_owned(), row["first_undelivered_seq"].as_u64().unwrap())
+        };
+        rows.as_array().unwrap().iter().map(row).collect()
+    }
+
+    /// Waits until a user's pending rows are these.
+    pub async fn pending_becomes(&self, user: &str, expected: &[(&str, u64)]) {
+        let expected: Vec<_> = expected.iter().map(|(id, seq)| ((*id).to_owned(), *seq)).collect();
+        for _ in 0..100 {
+            if self.pending(user) == expected {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("pending rows of {user} are {:?}, not {expected:?}", self.pending(user));
+    }
+
+    /// A person on a device that has not been here before, caught up.
+    pub async fn connect(&self, user: &str, device: &str) -> Person {
+        let mut person = self.open(user, device, None).await;
+        person.caught_up().await;
+        person
+    }
+
+    /// The same, but what follows `welcome` is not read yet.
+    pub async fn open(&self, user: &str, device: &str, cursor: Option<MessageId>) -> Person {
+        let token = self.token(user);
+        Person::open(&self.url(), &token, user, device, cursor).await
+    }
+
+    /// Memory of the process, in bytes.
+    pub fn rss(&self) -> u64 {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.pid())).unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// A fresh client_msg_id.
+pub fn fresh_id() -> ClientMsgId {
+    ClientMsgId::new(&format!("m-{}", NEXT_ID.fetch_add(1, Ordering::Relaxed))).unwrap()
+}
+
+pub fn conversation(id: &str) -> ConversationId {
+    ConversationId::new(id).unwrap()
+}
+
+pub fn user(id: &str) -> UserId {
+    UserId::new(id).unwrap()
+}
+
+pub fn send_frame(to: &str, body: &str) -> Send {
+    Send {
+        reference: None,
+        client_msg_id: fresh_id(),
+        to: Some(user(to)),
+        conversation_id: None,
+        body: body.into(),
+        attachment: None,
+        meta: None,
+        seen_seq: None,
+    }
+}
+
+/// One connection of one user.
+pub struct Person {
+    pub name: String,
+    pub welcome: Welcome,
+    pub wire: RawConnection,
+    /// The message_id up to which this device holds everything.
+    pub cursor: Option<MessageId>,
+}
+
+impl Person {
+    pub async fn open(url: &str, token: &str, name: &str, device: &str, cursor: Option<MessageId>) -> Person {
+        let mut wire = RawConnection::connect(url).await.unwrap();
+        let welcome = wire.hello(token, &DeviceId::new(device).unwrap(), cursor).await.unwrap();
+        assert_eq!(welcome.user_id.as_str(), name);
+        Person { name: name.to_owned(), welcome, wire, cursor }
+    }
+
+    pub async fn say(&mut self, frame: ClientFrame) {
+        self.wire.send_frame(&frame).await.unwrap();
+    }
+
+    /// Reads on to the next frame that fits.
+    pub async fn wait<T>(&mut self, pick: impl FnMut(ServerFrame) -> Option<T>) -> T {
+        let name = self.name.clone();
+        self.wire.next_where(SOON, pick).await.unwrap_or_else(|e| panic!("{name} waited in vain: {e}"))
+    }
+
+    pub async fn send(&mut self, to: &str, body: &str) -> Sent {
+        self.send_as(send_frame(to, body)).await
+    }
+
+    pub async fn send_as(&mut self, send: Send) -> Sent {
+        let id = send.client_msg_id.clone();
+        self.say(ClientFrame::Send(send)).await;
+        self.wait(|frame| match frame {
+            ServerFrame::Sent(sent) if sent.client_msg_id == id => Some(sent),
+            ServerFrame::Error(e) => panic!("not sent: {:?}", e.error),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Sends what is refused, and gives the error.
+    pub async fn send_refused(&mut self, send: Send) -> WireError {
+        self.say(ClientFrame::Send(send)).await;
+        self.error().await
+    }
+
+    pub async fn error(&mut self) -> WireError {
+        self.wait(|frame| match frame {
+            ServerFrame::Error(e) => Some(e.error),
+            _ => None,
+        })
+        .await
+    }
+
+    pub async fn message(&mut self) -> MessageFrame {
+        self.wait(|frame| match frame {
+            ServerFrame::Message(message) => Some(message),
+            _ => None,
+        })
+        .await
+    }
+
+    /// The messages up to `caught_up`, and what it says.
+    pub async fn caught_up(&mut self) -> (Vec<MessageFrame>, CaughtUp) {
+        let mut messages = Vec::new();
+        let caught_up = self
+            .wait(|frame| match frame {
+                ServerFrame::Message(message) => {
+                    messages.push(message);
+                    None
+                }
+                ServerFrame::CaughtUp(caught_up) => Some(caught_up),
+                _ => None,
+            })
+            .await;
+        self.cursor = self.cursor.max(Some(caught_up.cursor));
+        (messages, caught_up)
+    }
+
+    /// Acks a message, and moves the cursor as a client does.
+    pub async fn ack(&mut self, message: &MessageFrame) {
+        self.ack_seq(message.conversation_id.as_str(), message.seq).await;
+        self.cursor = self.cursor.max(Some(message.message_id));
+    }
+
+    /// Acks and waits until it is durable.
+    pub async fn ack_seq(&mut self, id: &str, seq: Seq) {
+        self.receipt(id, seq, ClientFrame::Ack).await;
+    }
+
+    pub async fn read(&mut self, id: &str, seq: Seq) {
+        self.receipt(id, seq, ClientFrame::Read).await;
+    }
+
+    async fn receipt(&mut self, id: &str, seq: Seq, kind: fn(Receipt) -> ClientFrame) {
+        let reference = Ref::Text(fresh_id().to_string());
+        let receipt = Receipt { reference: Some(reference.clone()), conversation_id: conversation(id), seq };
+        self.say(kind(receipt)).await;
+        self.wait(|frame| match frame {
+            ServerFrame::Done(done) if done.reference == reference => Some(()),
+            ServerFrame::Error(e) => panic!("receipt refused: {:?}", e.error),
+            _ => None,
+        })
+        .await;
+    }
+
+    /// The next ticks of somebody in a conversation.
+    pub async fn ticks(&mut self, whose: &str) -> (Seq, Seq) {
+        self.wait(|frame| match frame {
+            ServerFrame::Ticks(t) if t.user_id.as_str() == whose => Some((t.last_delivered_seq, t.last_read_seq)),
+            _ => None,
+        })
+        .await
+    }
+
+    pub async fn bye(&mut self) -> Bye {
+        self.wait(|frame| match frame {
+            ServerFrame::Bye(bye) => Some(bye),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Nothing of a kind comes for a moment.
+    pub async fn hears_no<T: std::fmt::Debug>(&mut self, pick: impl FnMut(ServerFrame) -> Option<T>) {
+        let heard = self.wire.next_where(SHORT, pick).await;
+        assert!(heard.is_err(), "{} heard {heard:?}", self.name);
+    }
+
+    pub async fn hears_no_message(&mut self) {
+        self.hears_no(|frame| matches!(frame, ServerFrame::Message(_)).then_some(frame)).await;
+    }
+
+    pub async fn inbox(&mut self, limit: Option<u32>, before: Option<String>) -> InboxPage {
+        self.say(ClientFrame::Inbox(InboxQuery { reference: None, limit, before })).await;
+        self.wait(|frame| match frame {
+            ServerFrame::Inbox(page) => Some(page),
+            _ => None,
+        })
+        .await
+    }
+
+    pub async fn history(&mut self, id: &str, after: Option<Seq>, before: Option<Seq>, limit: u32) -> HistoryPage {
+        self.say(ClientFrame::History(HistoryQuery {
+            reference: None,
+            conversation_id: conversation(id),
+            after_seq: after,
+            before_seq: before,
+            limit: Some(limit),
+        }))
+        .await;
+        self.wait(|frame| match frame {
+            ServerFrame::History(page) => Some(page),
+            _ => None,
+        })
+        .await
+    }
+
+    pub async fn status(&mut self, id: &str) -> StatusAnswer {
+        let query = InConversation { reference: None, conversation_id: conversation(id) };
+        self.say(ClientFrame::Status(query)).await;
+        self.wait(|frame| match frame {
+            ServerFrame::Status(status) => Some(status),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Goes away properly.
+    pub async fn leave(self) {
+        self.wire.close().await;
+    }
+
+    /// Goes away as a dead phone does.
+    pub fn vanish(self) {
+        self.wire.abort();
+    }
+}
+
+/// Waits for the session store to notice that somebody left.
+pub async fn gone(server: &Server, name: &str) {
+    for _ in 0..100 {
+        if server.inspect("sessions", name).as_array().unwrap().is_empty() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{name} is still registered");
+}
+
+pub fn bodies(messages: &[MessageFrame]) -> Vec<&str> {
+    messages.iter().map(|m| m.body.as_str()).collect()
+}
+
