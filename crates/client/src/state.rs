@@ -29,7 +29,7 @@ use bluetick_protocol::{
 use crate::{Answer, Draft, Event, HistoryRange, Refused, RequestId, Saved, Tick};
 use conversation::Conversation;
 use outbox::Outbox;
-use repair::Repairs;
+use repair::{Missing, Repairs};
 
 /// Messages that may wait for the server's confirmation.
 pub const OUTBOX_MAX: usize = 10_000;
@@ -57,8 +57,7 @@ enum Link {
 enum Asked {
     /// The application waits; the frame is kept, because it is asked again after a reconnect.
     ByApplication(ClientFrame),
-    /// History up to a seq that should be here.
-    Repair(ConversationId, Seq),
+    Repair(ConversationId, Missing),
     Ticks,
     Read(ConversationId, Seq),
     Watch,

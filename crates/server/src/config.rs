@@ -452,6 +452,14 @@ mod tests {
                 "allowed_origins",
             ),
             ("[sessions]\nwindow_messages = 0", "sessions.window_messages"),
+            (
+                "[sessions]\nheartbeat_secs = 9223372036854775807",
+                "sessions.heartbeat_secs",
+            ),
+            (
+                "[limits]\nsends_per_second = 2000000000",
+                "limits.sends_per_second",
+            ),
             ("[tls]\ncert_file = \"a\"", "key_file"),
             ("[auth]\nhs256_secret = \"short\"", "32 bytes"),
             (

@@ -4,6 +4,7 @@ use std::{
     fmt,
     io::IsTerminal as _,
     net::SocketAddr,
+    os::unix::fs::DirBuilderExt as _,
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
@@ -206,6 +207,11 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
 /// Opening may replay a log, which is no work for a thread that others wait for.
 async fn open_store(config: &Config, clock: Arc<dyn Clock>) -> Result<Store, ServeError> {
     let embedded = config.embedded_store();
+    // Other users of the machine have no business with messages. What goes wrong here the store tells better.
+    let _ = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&embedded.dir);
     tokio::task::spawn_blocking(move || Store::embedded(embedded, clock))
         .await
         .map_err(|error| ServeError::Start(error.to_string()))?

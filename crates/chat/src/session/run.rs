@@ -3,7 +3,7 @@
 
 use std::{
     collections::VecDeque,
-    future::{Future, pending, poll_fn},
+    future::{pending, poll_fn},
     sync::Arc,
     time::Duration,
 };
@@ -309,7 +309,21 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
 
     /// Starts what can be started: each slot works on one thing at a time.
     fn start_work(&mut self, now: Instant) {
-        if self.working.is_none() && self.queue.len() < OUT_MAX
+        if self.queue.len() < OUT_MAX {
+            self.start_request();
+        }
+        self.start_receipts();
+        let may_retry = self.retry_at.is_none_or(|at| at <= now);
+        if self.reading.is_none() && may_retry {
+            self.start_reads();
+        }
+        if self.upkeep.is_none() && may_retry {
+            self.start_upkeep();
+        }
+    }
+
+    fn start_request(&mut self) {
+        if self.working.is_none()
             && let Some(frame) = self.requests.pop_front()
         {
             self.working = Some(match frame {
@@ -330,15 +344,11 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 }
             });
         }
+    }
+
+    fn start_receipts(&mut self) {
         if self.receipting.is_none() && !self.receipts.is_empty() {
             self.receipting = Some(self.receipts.flush(self.host.app.clone(), &self.entry));
-        }
-        let may_retry = self.retry_at.is_none_or(|at| at <= now);
-        if self.reading.is_none() && may_retry {
-            self.start_reads();
-        }
-        if self.upkeep.is_none() && may_retry {
-            self.start_upkeep();
         }
     }
 
@@ -586,16 +596,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     /// The end: refuse hand-overs first, pay the debts, then say `bye` (R5).
     async fn finish(mut self, end: Option<WireError>) {
         let host = self.host;
-        // What was begun is brought to its end, so that a send which was stored is also answered.
-        if let Some(working) = self.working.take() {
-            within(FAREWELL * 2, working).await.into_iter().for_each(|done| self.push_frames(done.frames));
-        }
-        if let Some(receipting) = self.receipting.take()
-            && let Some((acked, frames)) = within(FAREWELL, receipting).await
-        {
-            self.push_frames(frames);
-            self.handle.with(|state| acked.iter().for_each(|(id, seq)| state.delivery.acked(id, *seq)));
-        }
+        // What the client said before it left, or before it is told to leave, still counts.
+        let _ = timeout(FAREWELL * 2, self.finish_requests()).await;
         let debts = self.handle.with(|state| {
             state.open = false;
             state.delivery.debts()
@@ -617,6 +619,36 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         host.gateway.remove(self.entry.session_id);
     }
 
+    /// Brings to an end what was begun and what waits: a send that was read is stored and answered, a receipt is made
+    /// durable, and a row whose messages are all acked goes.
+    async fn finish_requests(&mut self) {
+        self.requests.retain(|frame| matches!(frame, ClientFrame::Send(_)));
+        loop {
+            self.start_request();
+            self.start_receipts();
+            if self.working.is_none() && self.receipting.is_none() {
+                break;
+            }
+            tokio::select! {
+                biased;
+                answered = ready(&mut self.working) => self.push_frames(answered.frames),
+                (acked, frames) = ready(&mut self.receipting) => {
+                    self.push_frames(frames);
+                    self.handle.with(|state| acked.iter().for_each(|(id, seq)| state.delivery.acked(id, *seq)));
+                }
+            }
+        }
+        self.upkeep = None;
+        if self.opened {
+            self.refresh_due = false;
+            self.start_upkeep();
+            if self.upkeep.is_some() {
+                let done = ready(&mut self.upkeep).await;
+                self.take_upkeep(done);
+            }
+        }
+    }
+
     async fn pay(&mut self, debts: Vec<crate::Debt>) {
         if debts.is_empty() {
             return;
@@ -635,6 +667,3 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     }
 }
 
-async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
-    timeout(limit, work).await.ok()
-}

@@ -4,10 +4,19 @@ use std::collections::BTreeMap;
 
 use bluetick_protocol::{Boundaries, MessageFrame, MessageId, Seq};
 
+use super::repair::Missing;
 use crate::{SavedConversation, Seen, Tick};
 
 /// Messages kept while a gap before them is repaired. Those beyond it are dropped unacked and come again.
 const HELD_MAX: usize = 1024;
+
+/// How a message reached the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    Stream,
+    /// Fetched past the stream: it says nothing about what the stream has still to bring.
+    Repair,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Conversation {
@@ -20,6 +29,7 @@ pub(super) struct Conversation {
 struct Session {
     /// The highest seq of the peer's that was taken; acking it is right, because all before it is settled.
     heard: Seq,
+    /// The highest id that the stream brought: how far the cursor may go with the next ack.
     heard_id: MessageId,
     owes_ack: bool,
     read_written: Seq,
@@ -51,14 +61,16 @@ impl Conversation {
     }
 
     /// Takes a message with nothing missing before it; whether it is new.
-    pub(super) fn take(&mut self, message: &MessageFrame, own: bool) -> bool {
+    pub(super) fn take(&mut self, message: &MessageFrame, own: bool, source: Source) -> bool {
         let fresh = self.seen_since(message.seq.saturating_sub(1)).insert(message.seq);
         if own {
             self.note_own(message.seq, message.message_id);
         } else {
             self.session.heard = self.session.heard.max(message.seq);
-            self.session.heard_id = self.session.heard_id.max(message.message_id);
             self.session.owes_ack = true;
+            if source == Source::Stream {
+                self.session.heard_id = self.session.heard_id.max(message.message_id);
+            }
         }
         fresh
     }
@@ -67,7 +79,7 @@ impl Conversation {
         self.kept.last_own = self.kept.last_own.max(Some((seq, id)));
     }
 
-    /// The ack to write now, and the message_id that it covers.
+    /// The ack to write now, and the message_id to which it moves the cursor.
     pub(super) fn take_ack(&mut self) -> Option<(Seq, MessageId)> {
         if !std::mem::take(&mut self.session.owes_ack) {
             return None;
@@ -160,12 +172,12 @@ impl Conversation {
         self.session.repairing.replace(upto).is_none()
     }
 
-    /// What a repair asks for: everything after the first seq, up to the second.
-    pub(super) fn repair_range(&self) -> (Seq, Seq) {
-        (
-            self.settled(),
-            self.session.repairing.unwrap_or_else(|| self.settled()),
-        )
+    pub(super) fn missing(&self) -> Missing {
+        let after = self.settled();
+        Missing {
+            after,
+            upto: self.session.repairing.unwrap_or(after),
+        }
     }
 
     pub(super) fn is_repaired(&self) -> bool {

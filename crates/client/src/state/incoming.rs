@@ -5,7 +5,7 @@ use bluetick_protocol::{
     InboxPage, MessageFrame, Ref, Sent, ServerFrame, StatusAnswer, Ticks, UserId, Welcome, WireError,
 };
 
-use super::{Asked, ClientState, Link, TICKS_ASKED_MAX, outbox::Verdict};
+use super::{Asked, ClientState, Link, TICKS_ASKED_MAX, conversation::Source, outbox::Verdict};
 use crate::{Answer, Event, RequestId};
 
 impl ClientState {
@@ -98,14 +98,16 @@ impl ClientState {
             return self.hold_behind_gap(message);
         }
         let id = message.conversation_id.clone();
-        self.take(message);
+        self.take(message, Source::Stream);
         self.release_held(&id);
     }
 
     /// Takes a message that nothing is missing before.
-    pub(super) fn take(&mut self, message: MessageFrame) {
+    pub(super) fn take(&mut self, message: MessageFrame, source: Source) {
         let own = self.user.as_ref() == Some(&message.sender);
-        let fresh = self.conversation(&message.conversation_id).take(&message, own);
+        let fresh = self
+            .conversation(&message.conversation_id)
+            .take(&message, own, source);
         if !own {
             self.owing.insert(message.conversation_id.clone());
         }
@@ -224,10 +226,10 @@ impl ClientState {
         };
         match self.asked.remove(&number) {
             Some(Asked::ByApplication(_)) => self.answers.push_back((RequestId(number), answer)),
-            Some(Asked::Repair(id, upto)) => match answer {
-                Ok(Answer::History(page)) => self.repaired(id, upto, Ok(page)),
+            Some(Asked::Repair(id, missing)) => match answer {
+                Ok(Answer::History(page)) => self.repaired(id, missing, Ok(page)),
                 Ok(_) => {}
-                Err(error) => self.repaired(id, upto, Err(error)),
+                Err(error) => self.repaired(id, missing, Err(error)),
             },
             Some(Asked::Read(id, _)) => self.on_read_refused(&id, answer.err()),
             Some(Asked::Ticks | Asked::Watch) | None => {}

@@ -10,12 +10,19 @@ use bluetick_protocol::{
     ClientFrame, ConversationId, HistoryPage, HistoryQuery, MessageFrame, Ref, Seq, WireError, limits,
 };
 
-use super::{Asked, ClientState};
+use super::{Asked, ClientState, conversation::Source};
 
 /// Histories asked for at the same time: a device that lacks much must not crowd out its own acks.
 const IN_FLIGHT_MAX: usize = 4;
 /// The wait after a refusal that names none.
 const RETRY_MS: u64 = 2_000;
+
+/// What a repair asks for. Other frames may bring a part of it before the answer comes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Missing {
+    pub(super) after: Seq,
+    pub(super) upto: Seq,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Repairs {
@@ -63,11 +70,11 @@ impl ClientState {
             };
             self.repairs.in_flight += 1;
             let number = self.next_ref();
-            let (settled, upto) = self.conversation(&id).repair_range();
-            self.asked.insert(number, Asked::Repair(id.clone(), upto));
+            let missing = self.conversation(&id).missing();
+            self.asked.insert(number, Asked::Repair(id.clone(), missing));
             let query = HistoryQuery {
                 reference: Some(Ref::Number(number)),
-                after_seq: Some(settled),
+                after_seq: Some(missing.after),
                 conversation_id: id,
                 before_seq: None,
                 limit: Some(limits::HISTORY_MAX_LIMIT),
@@ -78,10 +85,15 @@ impl ClientState {
 
     /// The answer to a repair. The page begins where the device's knowledge ended, so whatever it leaves out up to
     /// its end is void.
-    pub(super) fn repaired(&mut self, id: ConversationId, upto: Seq, answer: Result<HistoryPage, WireError>) {
+    pub(super) fn repaired(
+        &mut self,
+        id: ConversationId,
+        asked: Missing,
+        answer: Result<HistoryPage, WireError>,
+    ) {
         self.repairs.in_flight = self.repairs.in_flight.saturating_sub(1);
         match answer {
-            Ok(page) => self.take_repair_page(&id, upto, page),
+            Ok(page) => self.take_repair_page(&id, asked, page),
             Err(error) if error.code.is_retryable() => {
                 self.repairs.paused = true;
                 self.repairs.waiting.insert(id);
@@ -93,24 +105,24 @@ impl ClientState {
         self.settle_cursor();
     }
 
-    fn take_repair_page(&mut self, id: &ConversationId, asked_upto: Seq, page: HistoryPage) {
-        let (before, upto) = self.conversation(id).repair_range();
+    fn take_repair_page(&mut self, id: &ConversationId, asked: Missing, page: HistoryPage) {
+        let upto = self.conversation(id).missing().upto;
         for message in page.messages {
             if message.conversation_id == *id {
                 self.conversation(id)
                     .seen_since(0)
                     .settle(message.seq.saturating_sub(1));
-                self.take(message);
+                self.take(message, Source::Repair);
             }
         }
         self.conversation(id).seen_since(0).settle(page.to_seq.min(upto));
         self.release_held(id);
 
         let conversation = self.conversation(id);
-        let more_to_read = page.next.is_some() && conversation.settled() > before;
+        let more_to_read = page.next.is_some() && conversation.settled() > asked.after;
         if conversation.is_repaired() {
             self.close_repair(id);
-        } else if more_to_read || upto > asked_upto {
+        } else if more_to_read || upto > asked.upto {
             self.repairs.waiting.insert(id.clone());
         } else {
             // The history ends before the gap does: there is nothing to wait for.
@@ -121,13 +133,13 @@ impl ClientState {
     /// Takes what waited behind a gap that has closed.
     pub(super) fn release_held(&mut self, id: &ConversationId) {
         while let Some(message) = self.conversation(id).next_held() {
-            self.take(message);
+            self.take(message, Source::Stream);
         }
     }
 
     /// Goes on without what is missing; should it come after all, it is still new.
     fn give_up_repair(&mut self, id: &ConversationId) {
-        let (_, upto) = self.conversation(id).repair_range();
+        let upto = self.conversation(id).missing().upto;
         while self.conversation(id).settle_to_next_held() {
             self.release_held(id);
         }

@@ -31,7 +31,7 @@ pub mod schema {
         /// Instead of `to`
         #[schema(nullable = false)]
         pub conversation_id: Option<String>,
-        #[schema(example = "hello")]
+        #[schema(example = "hello", nullable = false)]
         pub body: Option<String>,
         /// An attachment, carried as it is
         #[schema(value_type = Option<Object>, nullable = false)]

@@ -336,9 +336,8 @@ impl Committer {
     ) -> Result<(StatusRow, bool)> {
         let conv = &self.conv(id)?.published.conv;
         let member = conv.member(side);
-        let later = |a: Mark, b: Mark| if b.seq > a.seq { b } else { a };
-        let new_read = later(member.read, read);
-        let new_delivered = later(later(member.delivered, delivered), new_read);
+        let new_read = member.read.raised_to(read);
+        let new_delivered = member.delivered.raised_to(delivered).raised_to(new_read);
         if new_read == member.read && new_delivered == member.delivered {
             return Ok((conv.status_row(side), false));
         }

@@ -107,6 +107,13 @@ pub(super) struct Mark {
     pub counted: u64,
 }
 
+impl Mark {
+    /// The later of two boundaries.
+    pub(super) fn raised_to(self, other: Mark) -> Mark {
+        if other.seq > self.seq { other } else { self }
+    }
+}
+
 impl Record {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.push(FORMAT);
@@ -223,6 +230,7 @@ pub(super) struct Member {
     pub pending: Option<Seq>,
     /// Messages this member wrote up to here were erased.
     pub erased: Seq,
+    pub erased_counted: u64,
     /// How many messages this member wrote since, and the other had written by then.
     pub written: u64,
     pub peer_written_before: u64,
@@ -249,7 +257,9 @@ impl Conv {
     }
 
     pub(super) fn unread(&self, side: Side) -> u64 {
-        self.counted[side.other().index()].saturating_sub(self.member(side).read.counted)
+        // What the other side wrote and was erased counts for nothing, wherever the boundary is.
+        let read = self.member(side).read.counted.max(self.member(side.other()).erased_counted);
+        self.counted[side.other().index()].saturating_sub(read)
     }
 
     /// A boundary at the end of the conversation, as a member's mark.
@@ -308,22 +318,18 @@ impl Conv {
         sender.written += 1;
         sender.last = Some(last);
         if let Some(mark) = implied_read {
-            sender.read = mark;
-            if sender.delivered.seq < mark.seq {
-                sender.delivered = mark;
-            }
+            sender.read = sender.read.raised_to(mark);
+            sender.delivered = sender.delivered.raised_to(sender.read);
         }
     }
 
     fn apply_erase(&mut self, side: Side, up_to: Seq) {
         let peer_written_before = self.member(side.other()).written;
-        self.members[side.index()] = Member { erased: up_to, peer_written_before, ..Member::default() };
-        let all = self.counted[side.index()];
+        let erased_counted = self.counted[side.index()];
+        self.members[side.index()] =
+            Member { erased: up_to, erased_counted, peer_written_before, ..Member::default() };
         let peer = &mut self.members[side.other().index()];
         peer.peer_written_before = 0;
-        // Nothing of the erased member's is left to count as unread.
-        peer.read.counted = all;
-        peer.delivered.counted = all;
         if peer.written == 0 {
             // Nothing is left that the peer's row could show.
             peer.last = None;
@@ -343,6 +349,7 @@ impl Conv {
             put_mark(out, member.read);
             put_u64(out, member.pending.unwrap_or(0));
             put_u64(out, member.erased);
+            put_u64(out, member.erased_counted);
             put_u64(out, member.written);
             put_u64(out, member.peer_written_before);
             match &member.last {
@@ -370,6 +377,7 @@ impl Conv {
             member.read = mark(r)?;
             member.pending = Some(r.u64()?).filter(|&seq| seq != 0);
             member.erased = r.u64()?;
+            member.erased_counted = r.u64()?;
             member.written = r.u64()?;
             member.peer_written_before = r.u64()?;
             let kind = r.u8()?;

@@ -185,3 +185,51 @@ fn after_a_reset_gaps_are_the_applications_to_reload() {
     state.frame(from_bob(513));
     assert_eq!(queries(&frames(&mut state))[0].after_seq, Some(510));
 }
+
+#[test]
+fn a_gap_that_shrinks_while_its_history_is_asked_for_is_still_closed() {
+    let mut state = ready();
+    state.frame(from_bob(1));
+    let id = post(&mut state, "mine");
+    frames(&mut state);
+    state.frame(from_bob(3));
+    state.frame(from_bob(5));
+    let asked = queries(&frames(&mut state));
+    assert_eq!(asked[0].after_seq, Some(1));
+    state.frame(sent(&id, 2));
+    let mine = MessageFrame {
+        client_msg_id: id,
+        ..message("alice~bob", "alice", 2)
+    };
+    state.frame(history(
+        asked[0].reference.clone().unwrap(),
+        vec![mine],
+        2,
+        Some(2),
+    ));
+    let asked = queries(&frames(&mut state));
+    assert_eq!(
+        asked[0].after_seq,
+        Some(3),
+        "the page ended before what is missing"
+    );
+    let page = [4, 5].map(|seq| message("alice~bob", "bob", seq)).to_vec();
+    state.frame(history(asked[0].reference.clone().unwrap(), page, 5, None));
+    assert_eq!(told(&mut state), [1, 3, 4, 5]);
+}
+
+#[test]
+fn what_history_brings_ahead_of_the_stream_does_not_move_the_cursor() {
+    let mut state = ready();
+    state.frame(from_bob(1));
+    state.frame(from_bob(3));
+    let asked = queries(&frames(&mut state));
+    let page = [2, 3, 4, 5].map(|seq| message("alice~bob", "bob", seq)).to_vec();
+    state.frame(history(asked[0].reference.clone().unwrap(), page, 5, None));
+    assert_eq!(acks(&frames(&mut state)), [5]);
+    assert_eq!(
+        state.cursor(),
+        Some(MessageId(300)),
+        "another conversation's message may come before the fifth"
+    );
+}
