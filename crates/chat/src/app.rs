@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bluetick_protocol::{
-    ConversationId, Head, HistoryPage, HistoryQuery, InboxPage, InboxQuery, MessageId, Presence, Profile, Send as SendFrame,
-    Sent, Seq, SessionId, StatusAnswer, Ticks, Typing, UserCard, UserId, WireError,
+    ConversationId, Head, HistoryPage, HistoryQuery, InboxPage, InboxQuery, MessageId, Presence, Profile,
+    Send as SendFrame, Sent, Seq, SessionId, StatusAnswer, Ticks, Typing, UserCard, UserId, WireError,
 };
 use bluetick_store::{Message, SessionEntry};
 
@@ -58,7 +58,10 @@ pub struct PlanLane {
 pub enum From {
     Seq(Seq),
     /// At the first message newer than `since`, or at `at_most` if that comes before it.
-    Since { since: MessageId, at_most: Seq },
+    Since {
+        since: MessageId,
+        at_most: Seq,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -159,7 +162,9 @@ pub enum Event {
         origin: Option<SessionId>,
     },
     /// A pending row was written for this conversation: look again (R2).
-    Wake { conversation_id: ConversationId },
+    Wake {
+        conversation_id: ConversationId,
+    },
     Ticks(Ticks),
     Typing(Typing),
     Presence(Presence),

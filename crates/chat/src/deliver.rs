@@ -23,7 +23,8 @@ impl Node {
     /// Hands an event to one session, by its deadline. A session that is not there is taken out of the session
     /// store, if the entry still names it (R12).
     pub(crate) async fn hand_over(&self, to: &SessionEntry, event: Event) -> HandOver {
-        let handed = tokio::time::timeout(self.config.hand_over_deadline, self.gateways.hand_over(to, event)).await;
+        let handed =
+            tokio::time::timeout(self.config.hand_over_deadline, self.gateways.hand_over(to, event)).await;
         let outcome = handed.unwrap_or(HandOver::Refused);
         if outcome == HandOver::Refused {
             metrics::counter!("bluetick_stale_sessions_total").increment(1);
@@ -47,18 +48,29 @@ impl Node {
         let (id, seq) = (&message.conversation_id, message.seq);
         if row_written {
             metrics::counter!("bluetick_pending_rows_written_total").increment(1);
-            self.trace.note(id, seq, Step::PendingRow, receiver.as_str(), self.clock.now_ms());
+            self.trace
+                .note(id, seq, Step::PendingRow, receiver.as_str(), self.clock.now_ms());
             if !rule!(self.rules, R2) {
                 return Ok(());
             }
         }
         let mut taken = false;
         for session in self.sessions_of(receiver).await {
-            let event = Event::Message { message: message.clone(), row_written, origin: None };
+            let event = Event::Message {
+                message: message.clone(),
+                row_written,
+                origin: None,
+            };
             if self.hand_over(&session, event).await == HandOver::Taken {
                 taken = true;
                 metrics::counter!("bluetick_hand_overs_total").increment(1);
-                self.trace.note(id, seq, Step::HandedOver, &session.device.to_string(), self.clock.now_ms());
+                self.trace.note(
+                    id,
+                    seq,
+                    Step::HandedOver,
+                    &session.device.to_string(),
+                    self.clock.now_ms(),
+                );
             }
         }
         if taken || row_written {
@@ -70,18 +82,41 @@ impl Node {
     /// Writes the pending row, then looks the receiver up once more and wakes every session it finds (R2).
     pub(crate) async fn note_and_wake(&self, receiver: &UserId, id: &ConversationId, seq: Seq) -> Answer<()> {
         if rule!(self.rules, R3) {
-            let noted = self.store.pending.note_undelivered(receiver, id, seq).await.map_err(wire)?;
+            let noted = self
+                .store
+                .pending
+                .note_undelivered(receiver, id, seq)
+                .await
+                .map_err(wire)?;
             if noted.written {
                 metrics::counter!("bluetick_pending_rows_written_total").increment(1);
             }
-        } else if self.store.pending.pending_row(receiver, id).await.map_err(wire)?.is_none() {
+        } else if self
+            .store
+            .pending
+            .pending_row(receiver, id)
+            .await
+            .map_err(wire)?
+            .is_none()
+        {
             // Get, then put: what the notes do.
-            self.store.pending.note_undelivered(receiver, id, seq).await.map_err(wire)?;
+            self.store
+                .pending
+                .note_undelivered(receiver, id, seq)
+                .await
+                .map_err(wire)?;
         }
-        self.trace.note(id, seq, Step::PendingRow, receiver.as_str(), self.clock.now_ms());
+        self.trace
+            .note(id, seq, Step::PendingRow, receiver.as_str(), self.clock.now_ms());
         if rule!(self.rules, R2) {
             for session in self.sessions_of(receiver).await {
-                self.hand_over(&session, Event::Wake { conversation_id: id.clone() }).await;
+                self.hand_over(
+                    &session,
+                    Event::Wake {
+                        conversation_id: id.clone(),
+                    },
+                )
+                .await;
             }
         }
         Ok(())
@@ -95,7 +130,11 @@ impl Node {
         message: &Arc<Message>,
     ) {
         for session in self.sessions_of(sender).await {
-            let event = Event::Message { message: message.clone(), row_written: false, origin };
+            let event = Event::Message {
+                message: message.clone(),
+                row_written: false,
+                origin,
+            };
             self.hand_over(&session, event).await;
         }
     }

@@ -1,7 +1,7 @@
 //! The sessions of this process, and the way to them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -9,7 +9,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use bluetick_protocol::{ErrorCode, SessionId, WireError};
+use bluetick_protocol::{ConversationId, DeviceId, ErrorCode, Seq, SessionId, UserId, WireError};
 use bluetick_store::SessionEntry;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -24,7 +24,19 @@ pub struct Gateway {
     count: AtomicUsize,
     closing: AtomicBool,
     emptied: Notify,
+    held: Mutex<Held>,
 }
+
+/// How far devices that left had acked each conversation: a hint that spares a device which comes right back the
+/// overlap before its cursor. Losing it costs a few messages twice on the wire.
+#[derive(Default)]
+struct Held {
+    by_device: BTreeMap<(UserId, DeviceId), BTreeMap<ConversationId, Seq>>,
+    order: VecDeque<(UserId, DeviceId)>,
+}
+
+/// Devices whose acks are remembered after they left.
+const HELD_DEVICES_MAX: usize = 10_000;
 
 impl Gateway {
     pub fn new(name: &str) -> Gateway {
@@ -34,6 +46,7 @@ impl Gateway {
             count: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
             emptied: Notify::new(),
+            held: Mutex::default(),
         }
     }
 
@@ -62,6 +75,29 @@ impl Gateway {
         if self.shard(id).lock().remove(&id).is_some() && self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.emptied.notify_waiters();
         }
+    }
+
+    pub(crate) fn remember_held(&self, entry: &SessionEntry, acked: BTreeMap<ConversationId, Seq>) {
+        let device = (entry.user_id.clone(), entry.device.clone());
+        let mut held = self.held.lock();
+        if held.by_device.insert(device.clone(), acked).is_none() {
+            held.order.push_back(device);
+        }
+        if held.order.len() > HELD_DEVICES_MAX
+            && let Some(oldest) = held.order.pop_front()
+        {
+            held.by_device.remove(&oldest);
+        }
+    }
+
+    pub(crate) fn held_by(&self, entry: &SessionEntry) -> BTreeMap<ConversationId, Seq> {
+        let device = (entry.user_id.clone(), entry.device.clone());
+        self.held
+            .lock()
+            .by_device
+            .get(&device)
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// Asks every session to end; each pays its debts and says `bye` with a reconnect time of its own.

@@ -4,14 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_protocol::{
-    ConversationId, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Presence, Profile, Sent, Seq, Side,
-    StatusAnswer, UserCard, UserId, WireError, limits,
+    ConversationId, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Presence, Profile, Sent,
+    Seq, Side, StatusAnswer, UserCard, UserId, WireError, limits,
 };
 use bluetick_store::{Clock, SessionEntry, Store};
 
 use crate::{
-    Answer, App, DebtsRequest, Event, Gateways, Plan, PlanRequest, Range, RangeRequest, ReceiptRequest, Rules, SendRequest,
-    SettleRequest, Settled, Trace,
+    Answer, App, DebtsRequest, Event, Gateways, Plan, PlanRequest, Range, RangeRequest, ReceiptRequest,
+    Rules, SendRequest, SettleRequest, Settled, Trace,
 };
 
 #[derive(Debug, Clone)]
@@ -76,7 +76,15 @@ impl Node {
         budget: Arc<dyn SendBudget>,
     ) -> Node {
         let trace = Arc::new(Trace::default());
-        Node { store, gateways, clock, config, budget, trace, rules: Rules::default() }
+        Node {
+            store,
+            gateways,
+            clock,
+            config,
+            budget,
+            trace,
+            rules: Rules::default(),
+        }
     }
 
     #[cfg(feature = "sim")]
@@ -118,7 +126,11 @@ impl App for Node {
     }
 
     async fn pending_row(&self, user: UserId, conversation: ConversationId) -> Answer<Option<Seq>> {
-        self.store.pending.pending_row(&user, &conversation).await.map_err(crate::wire)
+        self.store
+            .pending
+            .pending_row(&user, &conversation)
+            .await
+            .map_err(crate::wire)
     }
 
     async fn ack(&self, request: ReceiptRequest) -> Answer<()> {

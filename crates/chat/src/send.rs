@@ -45,8 +45,16 @@ impl Node {
             };
             answers[place] = Some(answer);
         }
-        let lost = || Err(WireError::new(ErrorCode::Internal, "this send got lost in the server"));
-        answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
+        let lost = || {
+            Err(WireError::new(
+                ErrorCode::Internal,
+                "this send got lost in the server",
+            ))
+        };
+        answers
+            .into_iter()
+            .map(|answer| answer.unwrap_or_else(lost))
+            .collect()
     }
 
     async fn check(&self, user: &UserId, send: SendFrame) -> Answer<Checked> {
@@ -58,13 +66,19 @@ impl Node {
         };
         let from = id.side_of(user).ok_or_else(WireError::not_found)?;
         if send.attachment.is_some() {
-            return Err(WireError::new(ErrorCode::Unsupported, "attachments are not switched on at this server"));
+            return Err(WireError::new(
+                ErrorCode::Unsupported,
+                "attachments are not switched on at this server",
+            ));
         }
         if send.body.is_empty() {
             return Err(WireError::new(ErrorCode::EmptyBody, "\"body\" must not be empty"));
         }
         if send.body.len() > self.config.max_body_bytes {
-            let message = format!("\"body\" may be at most {} bytes long", self.config.max_body_bytes);
+            let message = format!(
+                "\"body\" may be at most {} bytes long",
+                self.config.max_body_bytes
+            );
             return Err(WireError::new(ErrorCode::BodyTooLarge, message));
         }
         self.budget.take(user).map_err(|ms| {
@@ -73,7 +87,10 @@ impl Node {
         })?;
         let receiver = id.member(from.other());
         if self.store.users.blocks(user, &receiver).await.map_err(wire)? {
-            return Err(WireError::new(ErrorCode::Blocked, "you block this user; unblock before you write"));
+            return Err(WireError::new(
+                ErrorCode::Blocked,
+                "you block this user; unblock before you write",
+            ));
         }
         let withheld = self.store.users.blocks(&receiver, user).await.map_err(wire)?;
         // The first lookup. It decides only whether the pending row rides along with the message; whom the message
@@ -102,7 +119,13 @@ impl Node {
         committed: &Committed,
     ) -> Answer<()> {
         let message = &committed.message;
-        self.trace.note(&message.conversation_id, message.seq, Step::Stored, sender.as_str(), self.clock.now_ms());
+        self.trace.note(
+            &message.conversation_id,
+            message.seq,
+            Step::Stored,
+            sender.as_str(),
+            self.clock.now_ms(),
+        );
         if !message.withheld {
             self.deliver_to_receiver(&receiver, message, row_written).await?;
         }

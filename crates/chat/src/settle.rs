@@ -5,8 +5,17 @@ use crate::{Answer, DebtsRequest, Node, SettleRequest, Settled, rules::rule, wir
 
 impl Node {
     pub(crate) async fn settle_row(&self, request: SettleRequest) -> Answer<Settled> {
-        let SettleRequest { user, conversation_id: id, row } = request;
-        let removed = self.store.pending.settle(&user, &id, row, None).await.map_err(wire)?;
+        let SettleRequest {
+            user,
+            conversation_id: id,
+            row,
+        } = request;
+        let removed = self
+            .store
+            .pending
+            .settle(&user, &id, row, None)
+            .await
+            .map_err(wire)?;
         if removed {
             metrics::counter!("bluetick_pending_rows_deleted_total").increment(1);
         }
@@ -30,9 +39,12 @@ impl Node {
             let id = &debt.conversation_id;
             let moved = match debt.row {
                 // A row before the debt covers it; move it up to what is really missing.
-                Some(row) if row <= debt.first_unacked => {
-                    self.store.pending.settle(&request.user, id, row, Some(debt.first_unacked)).await.map_err(wire)?
-                }
+                Some(row) if row <= debt.first_unacked => self
+                    .store
+                    .pending
+                    .settle(&request.user, id, row, Some(debt.first_unacked))
+                    .await
+                    .map_err(wire)?,
                 _ => false,
             };
             match moved {
@@ -45,7 +57,13 @@ impl Node {
 
     async fn wake(&self, user: &bluetick_protocol::UserId, id: &bluetick_protocol::ConversationId) {
         for session in self.sessions_of(user).await {
-            self.hand_over(&session, crate::Event::Wake { conversation_id: id.clone() }).await;
+            self.hand_over(
+                &session,
+                crate::Event::Wake {
+                    conversation_id: id.clone(),
+                },
+            )
+            .await;
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use axum::{Router, body::Body};
@@ -35,6 +35,8 @@ const TLS_TIMEOUT: Duration = Duration::from_secs(10);
 const BUFFER_MAX_BYTES: usize = 32 * 1024;
 /// After an accept failed for want of something (files, memory), a moment for it to come back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// The same trouble is not told five times a second.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// Whose connection a request came over. A WebSocket keeps its place for as long as it lives.
 #[derive(Clone)]
@@ -107,6 +109,7 @@ impl Listener {
             router,
             open,
         } = self;
+        let mut told: Option<Instant> = None;
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -140,7 +143,10 @@ impl Listener {
                 }
                 Err(error) if is_of_the_connection(&error) => {}
                 Err(error) => {
-                    tracing::error!(%error, "cannot accept connections");
+                    if told.is_none_or(|at| at.elapsed() > TELL_EVERY) {
+                        tracing::error!(%error, "cannot accept connections");
+                        told = Some(Instant::now());
+                    }
                     metrics::counter!("bluetick_accept_errors_total").increment(1);
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }

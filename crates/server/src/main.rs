@@ -7,6 +7,7 @@ mod gateway;
 mod http;
 mod limits;
 mod listen;
+mod memory;
 mod metrics;
 mod serve;
 mod tls;
@@ -15,11 +16,8 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::Parser;
 
-// Thousands of sessions allocate and free small buffers from many threads, which is what this allocator is good
-// at, and it gives memory back when they are gone.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
+/// Threads for reads that touch the disk. A burst of them must wait its turn rather than become a burst of threads.
+const READER_THREADS: usize = 16;
 /// How long threads that are still busy may hold up the exit; what had to be durable is so already.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -30,6 +28,7 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("bluetick")
+        .max_blocking_threads(READER_THREADS)
         .build()
     {
         Ok(runtime) => runtime,

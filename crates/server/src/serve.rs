@@ -28,7 +28,7 @@ use crate::{
     http::{self, AppState, Services},
     limits::Buckets,
     listen::Listener,
-    metrics,
+    memory, metrics,
     tls::{self, TlsError},
 };
 
@@ -37,6 +37,7 @@ const DRAIN_DEADLINE: Duration = Duration::from_secs(15);
 const CLOSE_DEADLINE: Duration = Duration::from_secs(4);
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 const SWEEP_EVERY: u32 = 12;
+const MANY_SESSIONS: usize = 500;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -171,7 +172,7 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
     let router = http::router(state.clone());
     let listener =
         tokio::spawn(Listener::new(tcp, tls, config.limits.connections_per_address, router).run(stopping));
-    let housekeeping = tokio::spawn(keep_house(metrics, buckets));
+    let housekeeping = tokio::spawn(keep_house(metrics, buckets, gateway.clone()));
     ready(ServeInfo {
         url: format!("{scheme}://{address}"),
         data_dir: config.server.data_dir.clone(),
@@ -218,11 +219,23 @@ async fn open_store(config: &Config, clock: Arc<dyn Clock>) -> Result<Store, Ser
         .map_err(ServeError::from)
 }
 
-async fn keep_house(metrics: metrics_exporter_prometheus::PrometheusHandle, buckets: Option<Arc<Buckets>>) {
+async fn keep_house(
+    metrics: metrics_exporter_prometheus::PrometheusHandle,
+    buckets: Option<Arc<Buckets>>,
+    gateway: Arc<Gateway>,
+) {
+    let mut most_sessions = 0;
     let mut every = tokio::time::interval(HOUSEKEEPING);
     for round in 1u32.. {
         every.tick().await;
         metrics.run_upkeep();
+        // Once a minute in any case, and soon after many sessions have gone.
+        let sessions = gateway.session_count();
+        most_sessions = most_sessions.max(sessions);
+        if round.is_multiple_of(SWEEP_EVERY) || sessions + MANY_SESSIONS <= most_sessions {
+            most_sessions = sessions;
+            tokio::task::spawn_blocking(memory::give_back);
+        }
         if round.is_multiple_of(SWEEP_EVERY)
             && let Some(buckets) = &buckets
         {

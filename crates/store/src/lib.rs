@@ -4,8 +4,8 @@
 //! rules, not after a key-value call. Callers hold a [`Store`] and never branch on the backend behind it.
 
 mod clock;
-mod conversations;
 pub mod conformance;
+mod conversations;
 mod embedded;
 mod error;
 mod maintenance;

@@ -11,8 +11,13 @@ conformance_tests!(embedded_always_in_checkpoint, || embedded(1));
 
 fn embedded(checkpoint_bytes: u64) -> Fixture {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let config = EmbeddedConfig { checkpoint_bytes, ..EmbeddedConfig::new(dir.path()) };
-    Fixture::keeping(dir, |clock| Store::embedded(config, clock).expect("the store opens"))
+    let config = EmbeddedConfig {
+        checkpoint_bytes,
+        ..EmbeddedConfig::new(dir.path())
+    };
+    Fixture::keeping(dir, |clock| {
+        Store::embedded(config, clock).expect("the store opens")
+    })
 }
 
 /// The comparison proves itself: a store that forgets its idempotency records too soon is found.

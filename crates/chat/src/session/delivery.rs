@@ -22,6 +22,8 @@ use crate::{Debt, From, Plan, Range};
 const READ_AHEAD_BYTES: usize = 256 * 1024;
 /// Most messages one read of a lane asks for.
 const READ_MESSAGES: usize = 64;
+/// Conversations remembered for a device that may come back.
+const HELD_MAX: usize = 512;
 /// Most lanes read at once.
 const READS_AT_ONCE: usize = 16;
 
@@ -56,6 +58,7 @@ struct Lane {
     sent_before: Option<(Seq, Seq)>,
     /// Sent by this very session, which knows them.
     own: BTreeSet<Seq>,
+    acked: Seq,
 }
 
 impl Lane {
@@ -78,6 +81,10 @@ pub(crate) struct Delivery {
     /// Lanes whose pending row must be looked up.
     rows_unknown: BTreeSet<ConversationId>,
     since: MessageId,
+    /// What the device said it holds, and what it had acked when it left: the overlap before its cursor need not be
+    /// sent again where both agree.
+    cursor: Option<MessageId>,
+    held: BTreeMap<ConversationId, Seq>,
     planned: bool,
     /// Lanes that must pass a seq before `caught_up`.
     drain: Option<(BTreeMap<ConversationId, Seq>, CaughtUp)>,
@@ -95,6 +102,8 @@ pub(super) struct Read {
 impl Delivery {
     pub(super) fn new(user: UserId, session: SessionId, window: usize) -> Self {
         Delivery {
+            cursor: None,
+            held: BTreeMap::new(),
             user,
             session,
             window: window.max(1),
@@ -110,6 +119,34 @@ impl Delivery {
             drain: None,
             out: VecDeque::new(),
         }
+    }
+
+    pub(super) fn resume(&mut self, cursor: Option<MessageId>, held: BTreeMap<ConversationId, Seq>) {
+        self.cursor = cursor;
+        self.held = held;
+    }
+
+    /// How far the device has acked, for when it comes back.
+    pub(super) fn acked_so_far(&self) -> BTreeMap<ConversationId, Seq> {
+        let mut acked = self.held.clone();
+        for (id, lane) in self.lanes.iter().filter(|(_, lane)| lane.acked > 0) {
+            acked.insert(
+                id.clone(),
+                lane.acked.max(self.held.get(id).copied().unwrap_or(0)),
+            );
+        }
+        while acked.len() > HELD_MAX {
+            acked.pop_first();
+        }
+        acked
+    }
+
+    fn is_held(&self, message: &Message) -> bool {
+        self.cursor.is_some_and(|cursor| message.message_id <= cursor)
+            && self
+                .held
+                .get(&message.conversation_id)
+                .is_some_and(|&acked| message.seq <= acked)
     }
 
     pub(super) fn unacked(&self) -> usize {
@@ -153,7 +190,9 @@ impl Delivery {
                 self.reread(&id);
             }
             Some(next) if seq < next => {}
-            Some(next) if seq == next && lane.buffer.is_empty() && !lane.reading && nothing_behind && has_room => {
+            Some(next)
+                if seq == next && lane.buffer.is_empty() && !lane.reading && nothing_behind && has_room =>
+            {
                 (lane.next, lane.covered) = (Some(seq + 1), seq + 1);
                 lane.head = lane.head.max(seq);
                 if !is_origin {
@@ -190,7 +229,9 @@ impl Delivery {
             lane.peer_head = lane.peer_head.max(planned.last_seq);
             if lane.next.is_none() {
                 lane.at_most = [lane.at_most, planned.row].into_iter().flatten().min();
-                if !planned.resume && let Some(row) = planned.row {
+                if !planned.resume
+                    && let Some(row) = planned.row
+                {
                     let first = lane.at_most.map_or(row, |known| known.min(row));
                     (lane.start, lane.next, lane.covered) = (first, Some(first), first);
                 }
@@ -205,7 +246,13 @@ impl Delivery {
         }
         if drain {
             let ids: Vec<_> = targets.keys().cloned().collect();
-            self.drain = Some((targets, CaughtUp { cursor: plan.cursor, heads: plan.heads }));
+            self.drain = Some((
+                targets,
+                CaughtUp {
+                    cursor: plan.cursor,
+                    heads: plan.heads,
+                },
+            ));
             for id in ids {
                 self.check_drained(&id);
             }
@@ -221,7 +268,8 @@ impl Delivery {
         if self.unread.is_empty() && self.reading == 0 {
             // The next in order may have lost its buffer for want of room: read it again.
             let next = self.fronts.first().map(|(_, id)| id.clone());
-            if let Some(id) = next.filter(|id| self.lanes.get(id).is_some_and(|lane| lane.buffer.is_empty())) {
+            if let Some(id) = next.filter(|id| self.lanes.get(id).is_some_and(|lane| lane.buffer.is_empty()))
+            {
                 self.leave_merge(&id);
                 self.unread.insert(id);
             }
@@ -232,14 +280,23 @@ impl Delivery {
         while self.reading < READS_AT_ONCE
             && let Some(id) = self.unread.pop_first()
         {
-            let Some(lane) = self.lanes.get_mut(&id) else { continue };
+            let Some(lane) = self.lanes.get_mut(&id) else {
+                continue;
+            };
             lane.reading = true;
             self.reading += 1;
             let from = match lane.next {
                 Some(next) => From::Seq(next),
-                None => From::Since { since: self.since, at_most: lane.at_most.unwrap_or(Seq::MAX) },
+                None => From::Since {
+                    since: self.since,
+                    at_most: lane.at_most.unwrap_or(Seq::MAX),
+                },
             };
-            reads.push(Read { conversation_id: id, from, max_messages });
+            reads.push(Read {
+                conversation_id: id,
+                from,
+                max_messages,
+            });
         }
         reads
     }
@@ -248,7 +305,9 @@ impl Delivery {
     pub(super) fn read_done(&mut self, id: &ConversationId, range: Option<Range>) -> bool {
         self.reading = self.reading.saturating_sub(1);
         let others_ahead = !self.fronts.is_empty();
-        let Some(lane) = self.lanes.get_mut(id) else { return true };
+        let Some(lane) = self.lanes.get_mut(id) else {
+            return true;
+        };
         lane.reading = false;
         let Some(range) = range else {
             self.unread.insert(id.clone());
@@ -269,7 +328,11 @@ impl Delivery {
         lane.head = lane.head.max(range.last_seq);
         lane.covered = range.next_seq.max(next);
         lane.buffer = range.messages.into();
-        lane.next = Some(if lane.buffer.is_empty() { lane.covered } else { next });
+        lane.next = Some(if lane.buffer.is_empty() {
+            lane.covered
+        } else {
+            next
+        });
         let progress = range.next_seq > next || !lane.is_behind();
         lane.front = lane.buffer.front().map(|m| m.message_id);
         match lane.front {
@@ -292,13 +355,23 @@ impl Delivery {
     /// is left.
     pub(super) fn pump(&mut self, max_out: usize) {
         while self.has_room() && self.out.len() < max_out && self.unread.is_empty() && self.reading == 0 {
-            let Some((_, id)) = self.fronts.first().cloned() else { break };
-            let Some(lane) = self.lanes.get_mut(&id) else { break };
-            let Some(message) = lane.buffer.pop_front() else { break };
+            let Some((_, id)) = self.fronts.first().cloned() else {
+                break;
+            };
+            let Some(lane) = self.lanes.get_mut(&id) else {
+                break;
+            };
+            let Some(message) = lane.buffer.pop_front() else {
+                break;
+            };
             self.fronts.pop_first();
             self.read_ahead_bytes = self.read_ahead_bytes.saturating_sub(message.weight());
             let seq = message.seq;
-            lane.next = Some(if lane.buffer.is_empty() { lane.covered.max(seq + 1) } else { seq + 1 });
+            lane.next = Some(if lane.buffer.is_empty() {
+                lane.covered.max(seq + 1)
+            } else {
+                seq + 1
+            });
             lane.front = lane.buffer.front().map(|m| m.message_id);
             if let Some(front) = lane.front {
                 self.fronts.insert((front, id.clone()));
@@ -308,7 +381,7 @@ impl Delivery {
                 lane.sent_before = None;
             }
             let own = message.sender() == self.user;
-            if !known {
+            if !known && !self.is_held(&message) {
                 self.emit(&id, message, own);
             }
             if self.lanes.get(&id).is_some_and(|lane| lane.front.is_none()) {
@@ -331,6 +404,7 @@ impl Delivery {
     /// The device holds everything up to here. Frees the window.
     pub(super) fn acked(&mut self, id: &ConversationId, seq: Seq) {
         if let Some(lane) = self.lanes.get_mut(id) {
+            lane.acked = lane.acked.max(seq.min(lane.next.unwrap_or(1).saturating_sub(1)));
             while lane.unacked.front().is_some_and(|&first| first <= seq) {
                 lane.unacked.pop_front();
                 self.unacked -= 1;
@@ -340,7 +414,9 @@ impl Delivery {
 
     /// Rows that can be settled: all that was drained for them is sent and acked (R4).
     pub(super) fn to_settle(&mut self) -> Option<(ConversationId, Seq)> {
-        let done = |lane: &Lane| lane.row.is_some() && !lane.settling && lane.unacked.is_empty() && !lane.is_behind();
+        let done = |lane: &Lane| {
+            lane.row.is_some() && !lane.settling && lane.unacked.is_empty() && !lane.is_behind()
+        };
         let (id, lane) = self.lanes.iter_mut().find(|(_, lane)| done(lane))?;
         lane.settling = true;
         lane.row.map(|row| (id.clone(), row))
@@ -348,7 +424,9 @@ impl Delivery {
 
     /// A row was settled, or could not be. `last_seq` was read afterwards: what lies beyond is still to be sent.
     pub(super) fn settled(&mut self, id: &ConversationId, outcome: Option<(Option<Seq>, Seq)>) {
-        let Some(lane) = self.lanes.get_mut(id) else { return };
+        let Some(lane) = self.lanes.get_mut(id) else {
+            return;
+        };
         lane.settling = false;
         let Some((row, last_seq)) = outcome else { return };
         lane.row = None;
@@ -418,7 +496,9 @@ impl Delivery {
 
     /// Whether a lane has passed its part of the drain; `caught_up` follows the last of them.
     fn check_drained(&mut self, id: &ConversationId) {
-        let Some((targets, _)) = &mut self.drain else { return };
+        let Some((targets, _)) = &mut self.drain else {
+            return;
+        };
         let passed = |lane: &Lane, target: Seq| lane.next.is_some_and(|next| next > target);
         if let (Some(&target), Some(lane)) = (targets.get(id), self.lanes.get(id))
             && passed(lane, target)
@@ -453,8 +533,15 @@ impl Delivery {
                 Some(next) => Some(next).filter(|&next| next <= lane.peer_head),
                 None => lane.at_most.filter(|&first| first <= lane.peer_head),
             };
-            let first_unacked = [lane.unacked.front().copied(), unsent].into_iter().flatten().min()?;
-            Some(Debt { conversation_id: id.clone(), first_unacked, row: lane.row })
+            let first_unacked = [lane.unacked.front().copied(), unsent]
+                .into_iter()
+                .flatten()
+                .min()?;
+            Some(Debt {
+                conversation_id: id.clone(),
+                first_unacked,
+                row: lane.row,
+            })
         };
         self.lanes.iter().filter_map(debt).collect()
     }

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bluetick_protocol::{
-    ClientFrame, ConversationId, Done, ErrorCode, ErrorFrame, Pong, Presence, Ref, Send as SendFrame, Seq, ServerFrame,
-    WireError,
+    ClientFrame, ConversationId, Done, ErrorCode, ErrorFrame, Pong, Presence, Ref, Send as SendFrame, Seq,
+    ServerFrame, WireError,
 };
 use bluetick_store::SessionEntry;
 use futures_util::future::{BoxFuture, join_all};
@@ -23,7 +23,11 @@ pub(super) struct Answered {
 
 impl Answered {
     fn frames(frames: Vec<ServerFrame>) -> Answered {
-        Answered { frames, identity: None, end: None }
+        Answered {
+            frames,
+            identity: None,
+            end: None,
+        }
     }
 }
 
@@ -33,21 +37,31 @@ pub(super) fn error_frame(reference: Option<Ref>, error: WireError) -> ServerFra
 }
 
 fn done(reference: Option<Ref>) -> Vec<ServerFrame> {
-    reference.into_iter().map(|reference| ServerFrame::Done(Done { reference })).collect()
+    reference
+        .into_iter()
+        .map(|reference| ServerFrame::Done(Done { reference }))
+        .collect()
 }
 
 impl SessionHost {
     /// Sends that came one after another go together: one commit for all of them.
-    pub(super) fn send_batch(&self, entry: &SessionEntry, sends: Vec<SendFrame>) -> BoxFuture<'static, Answered> {
+    pub(super) fn send_batch(
+        &self,
+        entry: &SessionEntry,
+        sends: Vec<SendFrame>,
+    ) -> BoxFuture<'static, Answered> {
         let app = self.app.clone();
         let (user, session) = (entry.user_id.clone(), Some(entry.session_id));
         Box::pin(async move {
             let references: Vec<_> = sends.iter().map(|send| send.reference.clone()).collect();
             let answers = app.send(SendRequest { user, session, sends }).await;
-            let frames = answers.into_iter().zip(references).map(|(answer, reference)| match answer {
-                Ok(sent) => ServerFrame::Sent(sent),
-                Err(e) => error_frame(reference, e),
-            });
+            let frames = answers
+                .into_iter()
+                .zip(references)
+                .map(|(answer, reference)| match answer {
+                    Ok(sent) => ServerFrame::Sent(sent),
+                    Err(e) => error_frame(reference, e),
+                });
             Answered::frames(frames.collect())
         })
     }
@@ -59,12 +73,19 @@ impl SessionHost {
         Box::pin(async move {
             if let ClientFrame::Auth(auth) = frame {
                 return match tokens.check(&auth.token).await {
-                    Ok(identity) if identity.user == entry.user_id => {
-                        Answered { frames: done(auth.reference), identity: Some(identity), end: None }
-                    }
+                    Ok(identity) if identity.user == entry.user_id => Answered {
+                        frames: done(auth.reference),
+                        identity: Some(identity),
+                        end: None,
+                    },
                     Ok(_) => {
-                        let why = WireError::new(ErrorCode::Unauthorized, "the fresh token names another user");
-                        Answered { frames: Vec::new(), identity: None, end: Some(why) }
+                        let why =
+                            WireError::new(ErrorCode::Unauthorized, "the fresh token names another user");
+                        Answered {
+                            frames: Vec::new(),
+                            identity: None,
+                            end: Some(why),
+                        }
                     }
                     // The old token still holds: a bad fresh one is an error, not the end.
                     Err(e) => Answered::frames(vec![error_frame(auth.reference, e)]),
@@ -104,12 +125,20 @@ async fn answer(
             frames.extend(done(watch.reference));
             frames
         }
-        ClientFrame::Ping(ping) => vec![ServerFrame::Pong(Pong { reference: ping.reference, server_time })],
+        ClientFrame::Ping(ping) => vec![ServerFrame::Pong(Pong {
+            reference: ping.reference,
+            server_time,
+        })],
         ClientFrame::Hello(_) => {
-            return Err(WireError::new(ErrorCode::BadRequest, "hello was said already; use auth for a fresh token"));
+            return Err(WireError::new(
+                ErrorCode::BadRequest,
+                "hello was said already; use auth for a fresh token",
+            ));
         }
         // Sends and receipts have ways of their own, and auth was answered before.
-        ClientFrame::Send(_) | ClientFrame::Ack(_) | ClientFrame::Read(_) | ClientFrame::Auth(_) => Vec::new(),
+        ClientFrame::Send(_) | ClientFrame::Ack(_) | ClientFrame::Read(_) | ClientFrame::Auth(_) => {
+            Vec::new()
+        }
     })
 }
 
@@ -180,7 +209,11 @@ impl Receipts {
             for (id, seq, references, outcome) in join_all(receipts.into_iter().map(one)).await {
                 match outcome {
                     Ok(()) => {
-                        frames.extend(references.into_iter().map(|reference| ServerFrame::Done(Done { reference })));
+                        frames.extend(
+                            references
+                                .into_iter()
+                                .map(|reference| ServerFrame::Done(Done { reference })),
+                        );
                         acked.push((id, seq));
                     }
                     Err(e) if references.is_empty() => frames.push(error_frame(None, e)),

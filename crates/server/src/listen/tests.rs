@@ -1,5 +1,3 @@
-use std::time::Instant;
-
 use axum::{Extension, routing::get};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

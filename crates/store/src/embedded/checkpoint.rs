@@ -33,7 +33,12 @@ pub(super) struct CheckpointJob {
 }
 
 /// Works until the committer is gone. An error (a full disk, say) is tried again: the log has everything.
-pub(super) fn run(shared: Arc<Shared>, jobs: Receiver<CheckpointJob>, done: Sender<()>, ops: mpsc::WeakSender<Op>) {
+pub(super) fn run(
+    shared: Arc<Shared>,
+    jobs: Receiver<CheckpointJob>,
+    done: Sender<()>,
+    ops: mpsc::WeakSender<Op>,
+) {
     loop {
         match jobs.recv_timeout(Duration::from_secs(1)) {
             Ok(job) => {
@@ -89,15 +94,21 @@ fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
     engine.ingest(Space::Messages, messages)?;
     engine.ingest_sent_ids(job.sent_ids.clone(), shared.clock.now_ms())?;
     let pending = convs.iter().filter(|d| d.pending_touched);
-    engine.ingest(Space::PendingDeliveries, per_member(pending, |d, side| {
-        d.conv.member(side).pending.map(|seq| {
-            let mut value = vec![FORMAT];
-            put_u64(&mut value, seq);
-            value
-        })
-    }))?;
+    engine.ingest(
+        Space::PendingDeliveries,
+        per_member(pending, |d, side| {
+            d.conv.member(side).pending.map(|seq| {
+                let mut value = vec![FORMAT];
+                put_u64(&mut value, seq);
+                value
+            })
+        }),
+    )?;
     let members = convs.iter().filter(|d| d.members_touched);
-    engine.ingest(Space::Members, per_member(members, |d, side| d.conv.lists(side).then(|| vec![FORMAT])))?;
+    engine.ingest(
+        Space::Members,
+        per_member(members, |d, side| d.conv.lists(side).then(|| vec![FORMAT])),
+    )?;
     let mut users: Vec<Change> = Vec::new();
     for (user, dirty) in job.frozen.users.iter().flat_map(|shard| shard.iter()) {
         if let Some(row) = &dirty.row {
@@ -114,7 +125,11 @@ fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
         (dirty.conv.id.as_str().as_bytes().to_vec(), Some(value))
     });
     engine.ingest(Space::Conversations, rows.collect())?;
-    engine.put_meta(Meta { lsn: job.lsn, last_message_id: job.last_message_id, seed: shared.seed })
+    engine.put_meta(Meta {
+        lsn: job.lsn,
+        last_message_id: job.last_message_id,
+        seed: shared.seed,
+    })
 }
 
 /// A row for each member of each conversation, sorted by user.
@@ -137,12 +152,20 @@ fn per_member<'a>(
 fn void_erased(shared: &Shared, dirty: &Dirty) -> Result<()> {
     let (id, mut from) = (&dirty.conv.id, 1);
     loop {
-        let page = shared.engine.entries(id, from, Seq::MAX, PageLimit { messages: 10_000, bytes: 16 << 20 })?;
+        let page = shared.engine.entries(
+            id,
+            from,
+            Seq::MAX,
+            PageLimit {
+                messages: 10_000,
+                bytes: 16 << 20,
+            },
+        )?;
         let Some(last) = page.last() else { return Ok(()) };
         from = last.message.seq + 1;
-        let voids = page.iter().filter(|e| {
-            !e.message.void && e.message.seq <= dirty.conv.member(e.message.from).erased
-        });
+        let voids = page
+            .iter()
+            .filter(|e| !e.message.void && e.message.seq <= dirty.conv.member(e.message.from).erased);
         let voids = voids.map(|e| {
             let mut value = Vec::new();
             e.voided().encode(&mut value);

@@ -164,14 +164,21 @@ pub(crate) struct Embedded {
 impl Embedded {
     pub(crate) fn open(config: EmbeddedConfig, clock: Arc<dyn Clock>) -> Result<Embedded> {
         let lock = claim(&config.dir)?;
-        let engine = Engine::open(&config.dir.join("engine"), config.cache_bytes, config.idempotency_window_ms)?;
+        let engine = Engine::open(
+            &config.dir.join("engine"),
+            config.cache_bytes,
+            config.idempotency_window_ms,
+        )?;
         let mut meta = engine.meta()?;
         if meta.seed == 0 {
             meta.seed = fresh_seed()?;
             engine.put_meta(meta)?;
         }
         let rows = (config.cache_bytes / 512) as usize;
-        let space = SpaceCheck { at: Instant::now(), free: free_space(&config.dir) };
+        let space = SpaceCheck {
+            at: Instant::now(),
+            free: free_space(&config.dir),
+        };
         let shared = Arc::new(Shared {
             clock,
             engine,
@@ -193,9 +200,16 @@ impl Embedded {
         let checkpoint_shared = shared.clone();
         let threads = vec![
             spawn("bluetick-commit", move || committer.run(ops_in))?,
-            spawn("bluetick-checkpoint", move || checkpoint::run(checkpoint_shared, jobs_in, done, weak))?,
+            spawn("bluetick-checkpoint", move || {
+                checkpoint::run(checkpoint_shared, jobs_in, done, weak)
+            })?,
         ];
-        Ok(Embedded { shared, ops, _lock: lock, threads: Mutex::new(threads) })
+        Ok(Embedded {
+            shared,
+            ops,
+            _lock: lock,
+            threads: Mutex::new(threads),
+        })
     }
 
     /// Hands a write to the committer and waits until it is durable.
@@ -238,12 +252,17 @@ fn recover(
     done: std::sync::mpsc::Receiver<()>,
 ) -> Result<Committer> {
     let mut records = Vec::new();
-    let log = Log::open(&shared.config.dir.join("log"), segment_bytes(&shared.config), meta.lsn + 1, |lsn, bytes| {
-        if lsn > meta.lsn {
-            records.push((lsn, Record::decode(bytes)?, bytes.len()));
-        }
-        Ok(())
-    })?;
+    let log = Log::open(
+        &shared.config.dir.join("log"),
+        segment_bytes(&shared.config),
+        meta.lsn + 1,
+        |lsn, bytes| {
+            if lsn > meta.lsn {
+                records.push((lsn, Record::decode(bytes)?, bytes.len()));
+            }
+            Ok(())
+        },
+    )?;
     if let Some(&(first, ..)) = records.first()
         && first > meta.lsn + 1
     {
@@ -264,7 +283,9 @@ fn recover(
 }
 
 fn segment_bytes(config: &EmbeddedConfig) -> u64 {
-    config.checkpoint_bytes.max(4 * limits::BODY_HARD_MAX_BYTES as u64)
+    config
+        .checkpoint_bytes
+        .max(4 * limits::BODY_HARD_MAX_BYTES as u64)
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<std::thread::JoinHandle<()>> {
@@ -317,7 +338,12 @@ fn check_version(dir: &Path) -> Result<()> {
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(StoreError::Unusable(format!("cannot read {}: {e}", path.display()))),
+        Err(e) => {
+            return Err(StoreError::Unusable(format!(
+                "cannot read {}: {e}",
+                path.display()
+            )));
+        }
     };
     match text.trim().parse::<u32>() {
         Ok(version) if version <= DIRECTORY_VERSION => Ok(()),
@@ -326,7 +352,10 @@ fn check_version(dir: &Path) -> Result<()> {
              use a newer bluetick",
             dir.display()
         ))),
-        Err(_) => Err(StoreError::Unusable(format!("{} holds no version: {text:?}", path.display()))),
+        Err(_) => Err(StoreError::Unusable(format!(
+            "{} holds no version: {text:?}",
+            path.display()
+        ))),
     }
 }
 
