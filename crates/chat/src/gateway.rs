@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    ops::RangeInclusive,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -27,11 +28,13 @@ pub struct Gateway {
     held: Mutex<Held>,
 }
 
-/// How far devices that left had acked each conversation: a hint that spares a device which comes right back the
+type HeldSeqs = BTreeMap<ConversationId, RangeInclusive<Seq>>;
+
+/// What devices that left had acked of each conversation: a hint that spares a device which comes right back the
 /// overlap before its cursor. Losing it costs a few messages twice on the wire.
 #[derive(Default)]
 struct Held {
-    by_device: BTreeMap<(UserId, DeviceId), BTreeMap<ConversationId, Seq>>,
+    by_device: BTreeMap<(UserId, DeviceId), HeldSeqs>,
     order: VecDeque<(UserId, DeviceId)>,
 }
 
@@ -77,7 +80,7 @@ impl Gateway {
         }
     }
 
-    pub(crate) fn remember_held(&self, entry: &SessionEntry, acked: BTreeMap<ConversationId, Seq>) {
+    pub(crate) fn remember_held(&self, entry: &SessionEntry, acked: HeldSeqs) {
         let device = (entry.user_id.clone(), entry.device.clone());
         let mut held = self.held.lock();
         if held.by_device.insert(device.clone(), acked).is_none() {
@@ -90,7 +93,7 @@ impl Gateway {
         }
     }
 
-    pub(crate) fn held_by(&self, entry: &SessionEntry) -> BTreeMap<ConversationId, Seq> {
+    pub(crate) fn held_by(&self, entry: &SessionEntry) -> HeldSeqs {
         let device = (entry.user_id.clone(), entry.device.clone());
         self.held
             .lock()

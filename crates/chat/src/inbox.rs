@@ -23,7 +23,7 @@ impl Node {
             .inbox(&user, after.as_ref(), limit)
             .await
             .map_err(wire)?;
-        let next = rows.last().filter(|_| more).map(|row| write_position(row));
+        let next = rows.last().filter(|_| more).map(write_position);
         let mut conversations = Vec::with_capacity(rows.len());
         for row in rows {
             conversations.push(self.entry(row).await?);

@@ -108,12 +108,10 @@ impl Node {
 
 /// The first seq that is missing before a message that is there, or before the known end.
 fn first_hole(page: &[Arc<Message>], from: Seq, last_seq: Seq) -> Option<Seq> {
-    let mut next = from;
-    for message in page {
-        if message.seq != next {
-            return Some(next);
+    for (expected, message) in (from..).zip(page) {
+        if message.seq != expected {
+            return Some(expected);
         }
-        next += 1;
     }
     (page.is_empty() && from <= last_seq).then_some(from)
 }

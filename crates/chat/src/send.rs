@@ -4,7 +4,7 @@
 use bluetick_protocol::{ConversationId, ErrorCode, Send as SendFrame, Sent, SessionId, UserId, WireError};
 use bluetick_store::{Committed, NewMessage};
 
-use crate::{Answer, Node, SendRequest, Step, wire};
+use crate::{Answer, Node, SendRequest, Step, rules::rule, wire};
 
 /// A send that may be committed, and for whom.
 struct Checked {
@@ -105,7 +105,8 @@ impl Node {
             meta: send.meta,
             withheld,
             seen_seq: send.seen_seq,
-            undelivered: offline,
+            // Without R3 the row is got and put after the commit, as the notes do.
+            undelivered: offline && rule!(self.rules, R3),
         };
         Ok(Checked { new, receiver })
     }
@@ -118,6 +119,9 @@ impl Node {
         row_written: bool,
         committed: &Committed,
     ) -> Answer<()> {
+        if committed.duplicate && !rule!(self.rules, R9) {
+            return Ok(());
+        }
         let message = &committed.message;
         self.trace.note(
             &message.conversation_id,
@@ -129,9 +133,7 @@ impl Node {
         if !message.withheld {
             self.deliver_to_receiver(&receiver, message, row_written).await?;
         }
-        if !committed.duplicate {
-            self.echo_to_sender(sender, origin, message).await;
-        }
+        self.echo_to_sender(sender, origin, message).await;
         if let Some(row) = &committed.implied_read {
             self.tell_ticks(row).await;
         }

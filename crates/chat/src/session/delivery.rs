@@ -10,6 +10,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    ops::RangeInclusive,
     sync::Arc,
 };
 
@@ -59,11 +60,29 @@ struct Lane {
     /// Sent by this very session, which knows them.
     own: BTreeSet<Seq>,
     acked: Seq,
+    /// It went back for something late: an ack of what was sent before that does not cover it.
+    rewound: bool,
 }
 
 impl Lane {
     fn is_behind(&self) -> bool {
         self.next.is_none_or(|next| next <= self.head)
+    }
+
+    /// Keeps of the buffer what fits its share of the memory that is left, and one message if that fits at all. The
+    /// next in order keeps one whatever is left: without it nothing goes on.
+    fn cut(&mut self, left: usize, share: usize, is_next: bool) {
+        let keeps_one = is_next || self.buffer.front().is_some_and(|m| m.weight() <= left);
+        let mut bytes = 0;
+        let fitting = self.buffer.iter().take_while(|m| {
+            bytes += m.weight();
+            bytes <= left.min(share)
+        });
+        let kept = fitting.count().max(usize::from(keeps_one));
+        if kept < self.buffer.len() {
+            self.buffer.truncate(kept);
+            self.covered = self.buffer.back().map_or(self.covered, |m| m.seq + 1);
+        }
     }
 }
 
@@ -84,7 +103,7 @@ pub(crate) struct Delivery {
     /// What the device said it holds, and what it had acked when it left: the overlap before its cursor need not be
     /// sent again where both agree.
     cursor: Option<MessageId>,
-    held: BTreeMap<ConversationId, Seq>,
+    held: BTreeMap<ConversationId, RangeInclusive<Seq>>,
     planned: bool,
     /// Lanes that must pass a seq before `caught_up`.
     drain: Option<(BTreeMap<ConversationId, Seq>, CaughtUp)>,
@@ -121,19 +140,31 @@ impl Delivery {
         }
     }
 
-    pub(super) fn resume(&mut self, cursor: Option<MessageId>, held: BTreeMap<ConversationId, Seq>) {
+    pub(super) fn resume(
+        &mut self,
+        cursor: Option<MessageId>,
+        held: BTreeMap<ConversationId, RangeInclusive<Seq>>,
+    ) {
         self.cursor = cursor;
         self.held = held;
     }
 
-    /// How far the device has acked, for when it comes back.
-    pub(super) fn acked_so_far(&self) -> BTreeMap<ConversationId, Seq> {
+    /// From where and how far the device has acked, for when it comes back. What lies before may yet come late.
+    pub(super) fn acked_so_far(&self) -> BTreeMap<ConversationId, RangeInclusive<Seq>> {
         let mut acked = self.held.clone();
-        for (id, lane) in self.lanes.iter().filter(|(_, lane)| lane.acked > 0) {
-            acked.insert(
-                id.clone(),
-                lane.acked.max(self.held.get(id).copied().unwrap_or(0)),
-            );
+        for (id, lane) in &self.lanes {
+            if lane.rewound {
+                acked.remove(id);
+            } else if lane.start <= lane.acked {
+                let (mut first, mut last) = (lane.start, lane.acked);
+                if let Some(held) = self.held.get(id)
+                    && first <= held.end() + 1
+                    && *held.start() <= last + 1
+                {
+                    (first, last) = (first.min(*held.start()), last.max(*held.end()));
+                }
+                acked.insert(id.clone(), first..=last);
+            }
         }
         while acked.len() > HELD_MAX {
             acked.pop_first();
@@ -146,7 +177,7 @@ impl Delivery {
             && self
                 .held
                 .get(&message.conversation_id)
-                .is_some_and(|&acked| message.seq <= acked)
+                .is_some_and(|acked| acked.contains(&message.seq))
     }
 
     pub(super) fn unacked(&self) -> usize {
@@ -177,8 +208,9 @@ impl Delivery {
             lane.peer_head = lane.peer_head.max(seq);
         }
         let fresh = lane.next.is_none() && lane.at_most.is_none() && lane.head == 0;
-        if fresh && (seq == 1 || is_origin) {
-            // Nothing comes before the first message; and what this session sends itself it has.
+        if fresh && (seq == 1 || (is_origin && self.planned)) {
+            // Nothing comes before the first message; and what this session sends itself it has. Before the plan is
+            // there it is not known what else the device lacks.
             (lane.start, lane.next, lane.covered) = (seq, Some(seq), seq);
         }
         match lane.next {
@@ -215,6 +247,11 @@ impl Delivery {
     /// A pending row may have been written for this conversation: it must be looked up.
     pub(super) fn wake(&mut self, id: ConversationId) {
         self.rows_unknown.insert(id);
+    }
+
+    /// A plan is being made: nothing goes out before it is there.
+    pub(super) fn await_plan(&mut self) {
+        self.planned = false;
     }
 
     /// Takes on what a connecting, or re-registered, session must deliver. `drain` asks for a `caught_up` at its end.
@@ -304,7 +341,6 @@ impl Delivery {
     /// A read came back. Returns whether it brought the lane on; if not, the next read should wait a moment.
     pub(super) fn read_done(&mut self, id: &ConversationId, range: Option<Range>) -> bool {
         self.reading = self.reading.saturating_sub(1);
-        let others_ahead = !self.fronts.is_empty();
         let Some(lane) = self.lanes.get_mut(id) else {
             return true;
         };
@@ -320,6 +356,11 @@ impl Delivery {
                 return true;
             }
             Some(next) => next,
+            // Something older became known while this was read: begin there.
+            None if lane.at_most.is_some_and(|known| known < range.first_seq) => {
+                self.fall_behind(id);
+                return true;
+            }
             None => {
                 lane.start = range.first_seq;
                 range.first_seq
@@ -337,12 +378,13 @@ impl Delivery {
         lane.front = lane.buffer.front().map(|m| m.message_id);
         match lane.front {
             Some(front) => {
-                let bytes: usize = lane.buffer.iter().map(|m| m.weight()).sum();
-                if others_ahead && self.read_ahead_bytes + bytes > READ_AHEAD_BYTES {
-                    lane.buffer.clear();
-                } else {
-                    self.read_ahead_bytes += bytes;
+                let others = self.fronts.len() + self.unread.len() + self.reading;
+                if others > 0 {
+                    let left = READ_AHEAD_BYTES.saturating_sub(self.read_ahead_bytes);
+                    let is_next = self.fronts.first().is_none_or(|(other, _)| front < *other);
+                    lane.cut(left, READ_AHEAD_BYTES / (others + 1), is_next);
                 }
+                self.read_ahead_bytes += lane.buffer.iter().map(|m| m.weight()).sum::<usize>();
                 self.fronts.insert((front, id.clone()));
             }
             None => self.fall_behind(id),
@@ -354,7 +396,8 @@ impl Delivery {
     /// Sends what may be sent, lowest message_id first. Returns when the window is full, a read is needed, or nothing
     /// is left.
     pub(super) fn pump(&mut self, max_out: usize) {
-        while self.has_room() && self.out.len() < max_out && self.unread.is_empty() && self.reading == 0 {
+        let can_send = |d: &Self| d.planned && d.has_room() && d.unread.is_empty() && d.reading == 0;
+        while can_send(self) && self.out.len() < max_out {
             let Some((_, id)) = self.fronts.first().cloned() else {
                 break;
             };
@@ -401,8 +444,9 @@ impl Delivery {
         self.out.push_back(Out::Message(message));
     }
 
-    /// The device holds everything up to here. Frees the window.
-    pub(super) fn acked(&mut self, id: &ConversationId, seq: Seq) {
+    /// The device holds everything up to here. Returns whether that freed something of the window.
+    pub(super) fn acked(&mut self, id: &ConversationId, seq: Seq) -> bool {
+        let before = self.unacked;
         if let Some(lane) = self.lanes.get_mut(id) {
             lane.acked = lane.acked.max(seq.min(lane.next.unwrap_or(1).saturating_sub(1)));
             while lane.unacked.front().is_some_and(|&first| first <= seq) {
@@ -410,10 +454,11 @@ impl Delivery {
                 self.unacked -= 1;
             }
         }
+        self.unacked < before
     }
 
     /// Rows that can be settled: all that was drained for them is sent and acked (R4).
-    pub(super) fn to_settle(&mut self) -> Option<(ConversationId, Seq)> {
+    pub(super) fn next_to_settle(&mut self) -> Option<(ConversationId, Seq)> {
         let done = |lane: &Lane| {
             lane.row.is_some() && !lane.settling && lane.unacked.is_empty() && !lane.is_behind()
         };
@@ -478,10 +523,11 @@ impl Delivery {
         }
     }
 
-    /// Forgets what was read of a lane and reads it again.
+    /// Forgets what was read of a lane that was rewound, and reads it again.
     fn reread(&mut self, id: &ConversationId) {
         self.leave_merge(id);
         if let Some(lane) = self.lanes.get_mut(id) {
+            lane.rewound = true;
             let bytes: usize = lane.buffer.drain(..).map(|m| m.weight()).sum();
             self.read_ahead_bytes = self.read_ahead_bytes.saturating_sub(bytes);
         }

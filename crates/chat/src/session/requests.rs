@@ -142,6 +142,12 @@ async fn answer(
     })
 }
 
+/// Receipts that are durable, and the frames to answer with.
+pub(super) struct Receipted {
+    pub acked: Vec<(ConversationId, Seq)>,
+    pub frames: Vec<ServerFrame>,
+}
+
 /// Receipts that wait to be made durable, the newest of each conversation standing for all before it.
 #[derive(Debug, Default)]
 pub(super) struct Receipts(BTreeMap<ConversationId, Receipt>);
@@ -177,12 +183,8 @@ impl Receipts {
         kept.references.extend(receipt.reference);
     }
 
-    /// Makes them durable. Returns which acks were, and the frames to answer with.
-    pub(super) fn flush(
-        &mut self,
-        app: Arc<dyn App>,
-        entry: &SessionEntry,
-    ) -> BoxFuture<'static, (Vec<(ConversationId, Seq)>, Vec<ServerFrame>)> {
+    /// Makes them durable.
+    pub(super) fn flush(&mut self, app: Arc<dyn App>, entry: &SessionEntry) -> BoxFuture<'static, Receipted> {
         let receipts = std::mem::take(&mut self.0);
         let entry = entry.clone();
         Box::pin(async move {
@@ -220,7 +222,7 @@ impl Receipts {
                     Err(e) => frames.extend(references.into_iter().map(|r| error_frame(Some(r), e.clone()))),
                 }
             }
-            (acked, frames)
+            Receipted { acked, frames }
         })
     }
 }

@@ -22,7 +22,7 @@ use super::{
     delivery::{Delivery, Out},
     encode::message_text,
     hello::{not_text, too_large},
-    requests::{Answered, Receipts, error_frame},
+    requests::{Answered, Receipted, Receipts, error_frame},
 };
 use crate::{
     Answer, DebtsRequest, Plan, PlanRequest, Range, RangeRequest, SettleRequest, Settled, rules::rule,
@@ -34,6 +34,8 @@ const OUT_MAX: usize = 64;
 const RETRY: Duration = Duration::from_millis(500);
 /// How long the end of a session may take over each of its steps.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+type RangeRead = (ConversationId, Answer<Range>);
 
 /// Work on the session's standing, one piece at a time.
 enum Upkeep {
@@ -71,8 +73,8 @@ struct Session<'a, R, W> {
     requests: VecDeque<ClientFrame>,
     receipts: Receipts,
     working: Option<BoxFuture<'static, Answered>>,
-    receipting: Option<BoxFuture<'static, (Vec<(ConversationId, Seq)>, Vec<ServerFrame>)>>,
-    reading: Option<BoxFuture<'static, Vec<(ConversationId, Answer<Range>)>>>,
+    receipting: Option<BoxFuture<'static, Receipted>>,
+    reading: Option<BoxFuture<'static, Vec<RangeRead>>>,
     upkeep: Option<BoxFuture<'static, Upkeep>>,
     opened: bool,
     registered: bool,
@@ -226,14 +228,11 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                         return answered.end;
                     }
                 }
-                (acked, frames) = ready(&mut self.receipting) => {
+                Receipted { acked, frames } = ready(&mut self.receipting) => {
                     self.push_frames(frames);
-                    self.handle.with(|state| {
-                        for (id, seq) in acked {
-                            state.delivery.acked(&id, seq);
-                        }
-                    });
-                    self.unacked_since = None;
+                    if self.take_acks(acked) {
+                        self.unacked_since = None;
+                    }
                 }
                 reads = ready(&mut self.reading) => self.take_reads(reads),
                 done = ready(&mut self.upkeep) => {
@@ -241,7 +240,14 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                         return Some(why);
                     }
                 }
-                written = poll_fn(|cx| self.sink.poll_write(cx, &mut self.queue)), if !self.queue.is_empty() => {
+                written = poll_fn(|cx| {
+                    let waiting = self.queue.len();
+                    let written = self.sink.poll_write(cx, &mut self.queue);
+                    if self.queue.len() < waiting {
+                        self.stuck_since = Some(Instant::now());
+                    }
+                    written
+                }), if !self.queue.is_empty() => {
                     self.stuck_since = None;
                     if written.is_err() {
                         return None;
@@ -314,6 +320,15 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             }
         }
         close
+    }
+
+    /// Takes note of acks that are durable. Returns whether they freed something of the window.
+    fn take_acks(&mut self, acked: Vec<(ConversationId, Seq)>) -> bool {
+        self.handle.with(|state| {
+            acked
+                .iter()
+                .fold(false, |freed, (id, seq)| state.delivery.acked(id, *seq) || freed)
+        })
     }
 
     fn push_frames(&mut self, frames: Vec<ServerFrame>) {
@@ -404,7 +419,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         }));
     }
 
-    fn take_reads(&mut self, reads: Vec<(ConversationId, Answer<Range>)>) {
+    fn take_reads(&mut self, reads: Vec<RangeRead>) {
         let mut wait = false;
         self.handle.with(|state| {
             for (id, range) in reads {
@@ -435,7 +450,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 .take(64)
                 .collect();
             let settles: Vec<_> = match rows.is_empty() {
-                true => std::iter::from_fn(|| state.delivery.to_settle())
+                true => std::iter::from_fn(|| state.delivery.next_to_settle())
                     .take(64)
                     .collect(),
                 false => Vec::new(),
@@ -476,6 +491,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         );
         let (ttl, max_sessions) = (self.host.config.ttl, self.host.config.max_sessions);
         let rules = self.host.rules.clone();
+        self.handle.with(|state| state.delivery.await_plan());
         Box::pin(async move {
             let request = PlanRequest {
                 user: entry.user_id.clone(),
@@ -709,20 +725,25 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             tokio::select! {
                 biased;
                 answered = ready(&mut self.working) => self.push_frames(answered.frames),
-                (acked, frames) = ready(&mut self.receipting) => {
+                Receipted { acked, frames } = ready(&mut self.receipting) => {
                     self.push_frames(frames);
-                    self.handle.with(|state| acked.iter().for_each(|(id, seq)| state.delivery.acked(id, *seq)));
+                    self.take_acks(acked);
                 }
             }
         }
-        self.upkeep = None;
+        // A row that is being removed must be read past (R4), whoever is gone meanwhile.
+        self.finish_upkeep().await;
         if self.opened {
             self.refresh_due = false;
             self.start_upkeep();
-            if self.upkeep.is_some() {
-                let done = ready(&mut self.upkeep).await;
-                self.take_upkeep(done);
-            }
+            self.finish_upkeep().await;
+        }
+    }
+
+    async fn finish_upkeep(&mut self) {
+        if self.upkeep.is_some() {
+            let done = ready(&mut self.upkeep).await;
+            self.take_upkeep(done);
         }
     }
 

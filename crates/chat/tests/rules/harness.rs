@@ -1,0 +1,328 @@
+//! A server in miniature: the real node, gateways and sessions over a store in memory, in time that the test moves.
+
+mod client;
+mod disturbed;
+mod steps;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bluetick_chat::{
+    Answer, App, ChatConfig, Event, Gateway, Gateways, HandOver, Node, Rules, SendRequest, Unlimited,
+    session::{Identity, SessionConfig, SessionHost, TokenCheck},
+};
+use bluetick_protocol::{
+    ConversationId, DeviceId, InboxEntry, InboxQuery, MessageId, Send as SendFrame, Sent, Seq, SessionId,
+    StatusAnswer, UserId, WireError,
+};
+use bluetick_store::{Clock, ManualClock, Memory, SessionEntry, Store};
+use parking_lot::Mutex;
+use tokio::{
+    task::{AbortHandle, JoinHandle},
+    time::sleep,
+};
+
+pub use client::{Client, Device, phone, tablet};
+use disturbed::Disturbed;
+pub use steps::{Gate, Step, Steps};
+
+/// What a test may want other than by default.
+#[derive(Default)]
+pub struct Setup {
+    pub rules: Rules,
+    pub session: SessionConfig,
+    pub chat: ChatConfig,
+}
+
+pub struct World {
+    pub clock: Arc<ManualClock>,
+    pub memory: Arc<Memory>,
+    pub steps: Arc<Steps>,
+    pub disturbed: Arc<Disturbed>,
+    pub store: Store,
+    pub node: Arc<Node>,
+    gateways: Arc<GatewaysByName>,
+    session: SessionConfig,
+    rules: Rules,
+    seeds: AtomicU64,
+}
+
+/// The way from an app server to the gateways there are.
+#[derive(Default)]
+struct GatewaysByName {
+    up: Mutex<BTreeMap<String, Process>>,
+    silent: Mutex<BTreeSet<String>>,
+}
+
+struct Process {
+    gateway: Arc<Gateway>,
+    sessions: Vec<AbortHandle>,
+}
+
+#[async_trait]
+impl Gateways for GatewaysByName {
+    async fn hand_over(&self, to: &SessionEntry, event: Event) -> HandOver {
+        let silent = self.silent.lock().contains(&to.gateway);
+        if silent {
+            std::future::pending::<()>().await;
+        }
+        let gateway = self
+            .up
+            .lock()
+            .get(&to.gateway)
+            .map(|process| process.gateway.clone());
+        match gateway {
+            Some(gateway) => gateway.hand_over(to, event).await,
+            None => HandOver::Refused,
+        }
+    }
+}
+
+/// The token is the user's id.
+struct TokenIsUser;
+
+#[async_trait]
+impl TokenCheck for TokenIsUser {
+    async fn check(&self, token: &str) -> Result<Identity, WireError> {
+        Ok(Identity {
+            user: user(token),
+            expires_at: None,
+        })
+    }
+}
+
+pub fn user(id: &str) -> UserId {
+    UserId::new(id).unwrap()
+}
+
+pub fn conversation(id: &str) -> ConversationId {
+    ConversationId::new(id).unwrap()
+}
+
+/// A send whose `client_msg_id` is its body.
+pub fn message(to: &str, body: &str) -> SendFrame {
+    SendFrame {
+        reference: None,
+        client_msg_id: body.parse().unwrap(),
+        to: Some(user(to)),
+        conversation_id: None,
+        body: body.to_owned(),
+        attachment: None,
+        meta: None,
+        seen_seq: None,
+    }
+}
+
+// A test's tasks are its own: nothing of them runs in the code under test.
+#[allow(clippy::disallowed_methods)]
+fn spawn<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    tokio::spawn(task)
+}
+
+impl World {
+    pub fn new() -> World {
+        World::with(Setup::default())
+    }
+
+    pub fn under(rules: Rules) -> World {
+        World::with(Setup {
+            rules,
+            ..Setup::default()
+        })
+    }
+
+    pub fn with(setup: Setup) -> World {
+        let clock = Arc::new(ManualClock::new(1_760_000_000_000));
+        let memory = Arc::new(Memory::new(clock.clone()));
+        let steps = Arc::new(Steps::default());
+        let disturbed = Arc::new(Disturbed::new(memory.clone(), clock.clone(), steps.clone()));
+        let store = disturbed.store();
+        let gateways = Arc::new(GatewaysByName::default());
+        let node = Node::new(
+            store.clone(),
+            gateways.clone(),
+            clock.clone(),
+            setup.chat,
+            Arc::new(Unlimited),
+        )
+        .with_rules(setup.rules.clone());
+        World {
+            clock,
+            memory,
+            steps,
+            disturbed,
+            store,
+            node: Arc::new(node),
+            gateways,
+            session: setup.session,
+            rules: setup.rules,
+            seeds: AtomicU64::new(1),
+        }
+    }
+
+    /// Connects a device. Its session runs when the test next waits.
+    pub fn connect(&self, device: Device) -> Client {
+        let mut up = self.gateways.up.lock();
+        let process = up.entry(device.gateway.clone()).or_insert_with(|| Process {
+            gateway: Arc::new(Gateway::new(&device.gateway)),
+            sessions: Vec::new(),
+        });
+        let host = SessionHost {
+            app: self.node.clone(),
+            registry: self.store.sessions.clone(),
+            gateway: process.gateway.clone(),
+            tokens: Arc::new(TokenIsUser),
+            clock: self.clock.clone(),
+            config: self.session.clone(),
+            rules: self.rules.clone(),
+        };
+        let seed = self.seeds.fetch_add(1, Ordering::Relaxed);
+        let (source, sink, client) = Client::line(&device);
+        let session = spawn(async move { host.run(source, sink, seed).await });
+        process.sessions.push(session.abort_handle());
+        client(session)
+    }
+
+    /// Connects a device and waits until it has nothing more to do.
+    pub async fn connected(&self, device: Device) -> Client {
+        let client = self.connect(device);
+        self.quiet().await;
+        client
+    }
+
+    /// Ends a gateway's process: its sessions stop where they are, and nobody reaches it any more.
+    pub async fn crash(&self, gateway: &str) {
+        let crashed = self.gateways.up.lock().remove(gateway);
+        for session in crashed.into_iter().flat_map(|process| process.sessions) {
+            session.abort();
+        }
+        self.quiet().await;
+    }
+
+    /// Ends a gateway as an operator does.
+    pub fn shut_down(&self, gateway: &str) {
+        if let Some(process) = self.gateways.up.lock().get(gateway) {
+            process.gateway.shut_down();
+        }
+    }
+
+    /// Hand-overs to this gateway get no answer.
+    pub fn silence(&self, gateway: &str) {
+        self.gateways.silent.lock().insert(gateway.to_owned());
+    }
+
+    pub fn unsilence(&self, gateway: &str) {
+        self.gateways.silent.lock().remove(gateway);
+    }
+
+    /// Waits until every task waits for time or for the test. The wall clock stands still.
+    pub async fn quiet(&self) {
+        sleep(Duration::from_millis(1)).await;
+    }
+
+    /// Lets time pass, on the wall and in the runtime.
+    pub async fn pass(&self, time: Duration) {
+        let step = Duration::from_millis(100);
+        for _ in 0..time.as_millis().div_ceil(step.as_millis()) {
+            self.clock.advance(step.as_millis() as u64);
+            sleep(step).await;
+        }
+        self.quiet().await;
+    }
+
+    pub async fn send_frame(&self, from: &str, frame: SendFrame) -> Answer<Sent> {
+        let request = SendRequest {
+            user: user(from),
+            session: None,
+            sends: vec![frame],
+        };
+        self.node.send(request).await.remove(0)
+    }
+
+    pub async fn try_send(&self, from: &str, to: &str, body: &str) -> Answer<Sent> {
+        self.send_frame(from, message(to, body)).await
+    }
+
+    /// Sends as a back end does, without a session. A millisecond passes, so that ids follow the order of sends.
+    pub async fn send(&self, from: &str, to: &str, body: &str) -> Seq {
+        self.clock.advance(1);
+        self.try_send(from, to, body).await.unwrap().seq
+    }
+
+    /// The same in a task of its own, which can be stopped at a step or aborted.
+    pub fn sending(&self, from: &str, to: &str, body: &str) -> JoinHandle<Answer<Sent>> {
+        let request = SendRequest {
+            user: user(from),
+            session: None,
+            sends: vec![message(to, body)],
+        };
+        let node = self.node.clone();
+        spawn(async move { node.send(request).await.remove(0) })
+    }
+
+    /// Puts an entry into the session store that no gateway knows: what a crashed process leaves.
+    pub async fn leave_stale_entry(&self, of: &str) {
+        let entry = SessionEntry {
+            user_id: user(of),
+            device: DeviceId::new("old").unwrap(),
+            session_id: SessionId(99),
+            gateway: "gone".to_owned(),
+            connected_at: self.clock.now_ms(),
+        };
+        self.store
+            .sessions
+            .register(&entry, self.session.ttl, 10)
+            .await
+            .unwrap();
+    }
+
+    /// Forgets every entry, as a session store does that was restarted.
+    pub async fn flush_registry(&self) {
+        self.store.sessions.flush().await.unwrap();
+    }
+
+    pub async fn registered(&self, of: &str) -> Vec<String> {
+        let entries = self.store.sessions.lookup(&user(of)).await.unwrap();
+        entries.iter().map(|entry| entry.device.to_string()).collect()
+    }
+
+    pub async fn row(&self, of: &str, id: &str) -> Option<Seq> {
+        self.store
+            .pending
+            .pending_row(&user(of), &conversation(id))
+            .await
+            .unwrap()
+    }
+
+    pub async fn status(&self, of: &str, id: &str) -> StatusAnswer {
+        self.node.status(user(of), conversation(id)).await.unwrap()
+    }
+
+    pub async fn inbox(&self, of: &str) -> Vec<InboxEntry> {
+        self.node
+            .inbox(user(of), InboxQuery::default())
+            .await
+            .unwrap()
+            .conversations
+    }
+
+    pub async fn unread(&self, of: &str, id: &str) -> u64 {
+        let inbox = self.inbox(of).await;
+        inbox
+            .iter()
+            .find(|entry| entry.conversation_id.as_str() == id)
+            .map_or(0, |entry| entry.unread_count)
+    }
+
+    /// The cursor of a device that held everything until now.
+    pub fn cursor_now(&self) -> MessageId {
+        MessageId::at(self.clock.now_ms())
+    }
+}

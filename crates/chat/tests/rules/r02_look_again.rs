@@ -1,0 +1,89 @@
+//! R2: write, then look up, then look again.
+
+use bluetick_chat::{Rule, Rules};
+
+use crate::harness::{Step, World, phone};
+
+/// Bob's session registers, and finds no row, between the sender's first lookup and its writes.
+async fn registers_after_the_first_lookup(rules: Rules) -> Vec<String> {
+    let world = World::under(rules);
+    let mut looked_up = world.steps.stop_after(Step::Lookup, "bob");
+    let sending = world.sending("alice", "bob", "hello");
+    looked_up.reached().await;
+    let bob = world.connected(phone("bob")).await;
+    assert_eq!(bob.caught_up().len(), 1, "he found nothing pending");
+    looked_up.open();
+    sending.await.unwrap().unwrap();
+    world.quiet().await;
+    bob.bodies()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_registers_after_the_first_lookup_is_found_by_the_second() {
+    assert_eq!(
+        registers_after_the_first_lookup(Rules::default()).await,
+        ["hello"]
+    );
+    let without = registers_after_the_first_lookup(Rules::without([Rule::R2])).await;
+    assert!(
+        without.is_empty(),
+        "its row was written after it had looked for rows: {without:?}"
+    );
+}
+
+/// The sender found a session that was gone; a new one registers just before the row is written for it.
+async fn registers_before_the_row(rules: Rules) -> Vec<String> {
+    let world = World::under(rules);
+    world.leave_stale_entry("bob").await;
+    let mut noting = world.steps.stop_before(Step::Note, "bob");
+    let sending = world.sending("alice", "bob", "hello");
+    noting.reached().await;
+    let bob = world.connected(phone("bob")).await;
+    noting.open();
+    sending.await.unwrap().unwrap();
+    world.quiet().await;
+    bob.bodies()
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_writes_a_row_wakes_the_session_that_came_meanwhile() {
+    assert_eq!(registers_before_the_row(Rules::default()).await, ["hello"]);
+    let without = registers_before_the_row(Rules::without([Rule::R2])).await;
+    assert!(without.is_empty(), "nobody told it of the row: {without:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_rode_along_is_settled_by_the_session_that_took_the_message() {
+    let world = World::new();
+    let mut looked_up = world.steps.stop_after(Step::Lookup, "bob");
+    let sending = world.sending("alice", "bob", "hello");
+    looked_up.reached().await;
+    let bob = world.connected(phone("bob").without_acks()).await;
+    looked_up.open();
+    sending.await.unwrap().unwrap();
+    world.quiet().await;
+    assert_eq!(
+        world.row("bob", "alice~bob").await,
+        Some(1),
+        "the row stays until the ack"
+    );
+    bob.ack("alice~bob", 1);
+    world.quiet().await;
+    assert_eq!(world.row("bob", "alice~bob").await, None);
+    assert_eq!(bob.seqs(), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_is_stored_before_anybody_is_handed_it() {
+    let world = World::new();
+    let bob = world.connected(phone("bob")).await;
+    let mut committing = world.steps.stop_before(Step::CommitSends, "hello");
+    let sending = world.sending("alice", "bob", "hello");
+    committing.reached().await;
+    world.quiet().await;
+    assert!(bob.messages().is_empty());
+    committing.open();
+    sending.await.unwrap().unwrap();
+    world.quiet().await;
+    assert_eq!(bob.bodies(), ["hello"]);
+}

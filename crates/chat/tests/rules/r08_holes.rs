@@ -1,0 +1,128 @@
+//! R8: seqs are fenced, and a hole is closed before anything after it is delivered.
+
+use std::time::Duration;
+
+use bluetick_chat::{App, Rule, Rules};
+use bluetick_protocol::HistoryQuery;
+
+use crate::harness::{Client, Gate, Step, World, conversation, phone, user};
+
+/// Bob has "first"; a writer took seq 2 and stands still; "third" is written after it.
+async fn a_writer_stands_still(world: &World) -> (Client, Gate) {
+    let bob = world.connected(phone("bob")).await;
+    world.send("alice", "bob", "first").await;
+    world.disturbed.write_late("late");
+    let mut taken = world.steps.stop_after(Step::SeqTaken, "late");
+    drop(world.sending("alice", "bob", "late"));
+    taken.reached().await;
+    assert_eq!(world.send("alice", "bob", "third").await, 3, "seq 2 is taken");
+    (bob, taken)
+}
+
+/// The late writer writes long after the readers met its hole. Returns what Bob gets.
+async fn a_hole_is_met_and_its_writer_comes_late(rules: Rules) -> Vec<String> {
+    let world = World::under(rules);
+    let (bob, late) = a_writer_stands_still(&world).await;
+    world.pass(Duration::from_secs(2)).await;
+    late.open();
+    world.pass(Duration::from_secs(2)).await;
+    bob.bodies()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hole_is_closed_and_its_late_writer_takes_a_new_seq() {
+    let with = a_hole_is_met_and_its_writer_comes_late(Rules::default()).await;
+    assert_eq!(with, ["first", "third", "late"]);
+    let without = a_hole_is_met_and_its_writer_comes_late(Rules::without([Rule::R8])).await;
+    assert_eq!(
+        without,
+        ["first", "third"],
+        "what is written behind what was delivered is lost"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hole_that_is_filled_in_a_moment_is_waited_for() {
+    let world = World::new();
+    let (bob, late) = a_writer_stands_still(&world).await;
+    world.pass(Duration::from_millis(100)).await;
+    assert_eq!(bob.bodies(), ["first"], "nothing is delivered past a hole");
+    late.open();
+    world.pass(Duration::from_secs(1)).await;
+    assert_eq!(bob.bodies(), ["first", "late", "third"]);
+    assert_eq!(bob.seqs(), [1, 2, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_meets_a_hole_and_ends_all_the_same() {
+    let world = World::new();
+    world.send("alice", "bob", "one").await;
+    let leaked = world.memory.leak_seq(&conversation("alice~bob"));
+    world.send("alice", "bob", "three").await;
+    let bob = world.connect(phone("bob"));
+    world.pass(Duration::from_secs(1)).await;
+    assert_eq!((leaked, bob.seqs()), (2, vec![1, 3]));
+    assert_eq!(bob.caught_up().len(), 1);
+    assert_eq!(world.row("bob", "alice~bob").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_may_point_at_a_hole() {
+    let world = World::new();
+    let id = conversation("alice~bob");
+    world.send("alice", "bob", "one").await;
+    let leaked = world.memory.leak_seq(&id);
+    world.send("alice", "bob", "three").await;
+    world
+        .store
+        .pending
+        .settle(&user("bob"), &id, 1, Some(leaked))
+        .await
+        .unwrap();
+    let bob = world.connect(phone("bob"));
+    world.pass(Duration::from_secs(1)).await;
+    assert_eq!(bob.seqs(), [3]);
+    assert_eq!(bob.caught_up().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn history_past_a_hole_never_changes_behind_its_reader() {
+    let world = World::new();
+    let (_bob, late) = a_writer_stands_still(&world).await;
+    let query = HistoryQuery {
+        reference: None,
+        conversation_id: conversation("alice~bob"),
+        after_seq: Some(0),
+        before_seq: None,
+        limit: None,
+    };
+    let page = world.node.history(user("bob"), query.clone()).await.unwrap();
+    late.open();
+    world.quiet().await;
+    let again = world.node.history(user("bob"), query).await.unwrap();
+    let seqs =
+        |messages: &[bluetick_protocol::MessageFrame]| messages.iter().map(|m| m.seq).collect::<Vec<_>>();
+    assert_eq!(
+        (seqs(&page.messages), page.from_seq, page.to_seq),
+        (vec![1, 3], 1, 3)
+    );
+    assert_eq!(
+        seqs(&again.messages),
+        [1, 3, 4],
+        "the late one is after what was seen"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_counter_that_fell_back_overwrites_nothing() {
+    let world = World::new();
+    let bob = world.connected(phone("bob")).await;
+    for body in ["one", "two", "three"] {
+        world.send("alice", "bob", body).await;
+    }
+    world.memory.fall_back(&conversation("alice~bob"), 1);
+    assert_eq!(world.send("alice", "bob", "four").await, 4);
+    world.quiet().await;
+    assert_eq!(bob.bodies(), ["one", "two", "three", "four"]);
+    assert_eq!(bob.seqs(), [1, 2, 3, 4]);
+}

@@ -1,0 +1,156 @@
+//! R12: a lost registry entry is noticed, and a session store that is down only means that everybody is offline.
+
+use std::time::Duration;
+
+use bluetick_chat::{Rule, Rules};
+use serde_json::json;
+
+use crate::harness::{Step, World, phone};
+
+const HEARTBEAT: Duration = Duration::from_secs(21);
+
+/// The registry is flushed under Bob's live session. Returns what he gets of a message that comes then.
+async fn the_registry_is_flushed(rules: Rules) -> Vec<String> {
+    let world = World::under(rules);
+    let bob = world.connected(phone("bob")).await;
+    world.flush_registry().await;
+    world.send("alice", "bob", "while-lost").await;
+    world.quiet().await;
+    assert!(bob.messages().is_empty(), "nobody knows of him");
+    assert_eq!(world.row("bob", "alice~bob").await, Some(1));
+    world.pass(HEARTBEAT).await;
+    bob.bodies()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_lost_its_entry_registers_anew_and_drains_anew() {
+    assert_eq!(the_registry_is_flushed(Rules::default()).await, ["while-lost"]);
+    let without = the_registry_is_flushed(Rules::without([Rule::R12])).await;
+    assert!(without.is_empty(), "connected, and cut off: {without:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_it_registered_anew_messages_come_live_again() {
+    let world = World::new();
+    let bob = world.connected(phone("bob")).await;
+    world.flush_registry().await;
+    world.pass(HEARTBEAT).await;
+    assert_eq!(world.registered("bob").await, ["phone"]);
+    world.send("alice", "bob", "live").await;
+    world.quiet().await;
+    assert_eq!(bob.bodies(), ["live"]);
+    assert_eq!(bob.caught_up().len(), 1, "caught_up belongs to the connection");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_device_took_meanwhile_is_drained_too() {
+    let world = World::new();
+    let on_phone = world.connected(phone("bob")).await;
+    world.flush_registry().await;
+    let on_tablet = world.connected(crate::harness::tablet("bob")).await;
+    world.send("alice", "bob", "taken-by-the-tablet").await;
+    world.quiet().await;
+    assert_eq!(on_tablet.bodies(), ["taken-by-the-tablet"]);
+    assert_eq!(
+        world.row("bob", "alice~bob").await,
+        None,
+        "there is no row to find"
+    );
+    world.pass(HEARTBEAT).await;
+    assert_eq!(on_phone.bodies(), ["taken-by-the-tablet"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_written_while_it_registers_anew_hides_nothing() {
+    let world = World::new();
+    let on_phone = world.connected(phone("bob")).await;
+    world.flush_registry().await;
+    let _tablet = world.connected(crate::harness::tablet("bob")).await;
+    world.send("alice", "bob", "taken-by-the-tablet").await;
+    let mut registered = world.steps.stop_after(Step::Register, "bob");
+    world.pass(HEARTBEAT).await;
+    registered.reached().await;
+    on_phone.send("alice", "own");
+    world.quiet().await;
+    assert_eq!(on_phone.sent(), [(2, false)]);
+    registered.open();
+    world.quiet().await;
+    assert_eq!(on_phone.bodies(), ["taken-by-the-tablet"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_was_paused_beyond_the_ttl_drains_anew() {
+    let world = World::new();
+    let bob = world.connected(phone("bob")).await;
+    // The wall clock goes on while the process stands still.
+    world.clock.advance(61_000);
+    world.send("alice", "bob", "while-paused").await;
+    assert_eq!(
+        world.row("bob", "alice~bob").await,
+        Some(1),
+        "the entry had expired"
+    );
+    world.pass(HEARTBEAT).await;
+    assert_eq!(bob.bodies(), ["while-paused"]);
+    assert_eq!(world.registered("bob").await, ["phone"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_failed_after_registering_anew_is_made_again() {
+    let world = World::new();
+    let bob = world.connected(phone("bob")).await;
+    world.flush_registry().await;
+    world.send("alice", "bob", "while-lost").await;
+    world.steps.fail(Step::PendingOf, "bob");
+    world.steps.fail(Step::PendingOf, "bob");
+    world.pass(HEARTBEAT + Duration::from_secs(2)).await;
+    assert_eq!(bob.bodies(), ["while-lost"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_session_store_down_sends_succeed_and_queue() {
+    let world = World::new();
+    let bob = world.connected(phone("bob")).await;
+    let alice = world.connected(phone("alice")).await;
+    world.steps.take_down(&Step::SESSION_STORE);
+    alice.send("bob", "queued");
+    world.quiet().await;
+    assert_eq!(alice.sent(), [(1, false)]);
+    assert_eq!(world.row("bob", "alice~bob").await, Some(1));
+    world.pass(HEARTBEAT).await;
+    assert!(!bob.has_ended(), "nothing fails");
+    world.steps.bring_up();
+    world.flush_registry().await;
+    world.pass(HEARTBEAT).await;
+    assert_eq!(bob.bodies(), ["queued"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_session_store_down_a_device_can_connect_and_drain() {
+    let world = World::new();
+    world.send("alice", "bob", "pending").await;
+    world.steps.take_down(&Step::SESSION_STORE);
+    let bob = world.connected(phone("bob")).await;
+    assert_eq!(bob.bodies(), ["pending"]);
+    assert_eq!(bob.caught_up().len(), 1);
+    world.send("alice", "bob", "queued").await;
+    world.steps.bring_up();
+    world.pass(HEARTBEAT).await;
+    assert_eq!(world.registered("bob").await, ["phone"]);
+    assert_eq!(bob.bodies(), ["pending", "queued"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_registered_anew_goes_on_watching() {
+    let world = World::new();
+    world.send("alice", "bob", "hello").await;
+    let bob = world.connected(phone("bob")).await;
+    bob.say(json!({"type": "watch", "users": ["alice"]}));
+    world.quiet().await;
+    world.flush_registry().await;
+    world.pass(HEARTBEAT).await;
+    let before = bob.presence().len();
+    let _alice = world.connected(phone("alice")).await;
+    let news = bob.presence().split_off(before);
+    assert!(news.iter().any(|p| p.online), "{news:?}");
+}
