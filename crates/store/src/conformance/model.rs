@@ -33,22 +33,30 @@ pub async fn same_as_model(store: &Store, model: &Store, clock: &ManualClock, se
         }
         let (answer, expected) = (operation.run(store).await, operation.run(model).await);
         assert_eq!(answer, expected, "{}", told("the answers differ"));
-        for id in &people.conversations {
-            assert_eq!(
-                in_conversation(store, id).await,
-                in_conversation(model, id).await,
-                "{}",
-                told(id.as_str())
-            );
-        }
-        for user in &people.users {
-            let now_ms = clock.now_ms();
-            let (rows, expected) = (
-                of_user(store, user, now_ms).await,
-                of_user(model, user, now_ms).await,
-            );
-            assert_eq!(rows, expected, "{}", told(user.as_str()));
-        }
+        same_rows(store, model, clock, &people, told).await;
+    }
+}
+
+/// Compares every row of everybody whom [`same_as_model`] involved with this seed.
+pub async fn still_same_as_model(store: &Store, model: &Store, clock: &ManualClock, seed: u64) {
+    same_rows(store, model, clock, &People::of(seed), |what| format!("seed {seed}: {what}")).await;
+}
+
+async fn same_rows(
+    store: &Store,
+    model: &Store,
+    clock: &ManualClock,
+    people: &People,
+    told: impl Fn(&str) -> String,
+) {
+    for id in &people.conversations {
+        let (rows, expected) = (in_conversation(store, id).await, in_conversation(model, id).await);
+        assert_eq!(rows, expected, "{}", told(id.as_str()));
+    }
+    for user in &people.users {
+        let now_ms = clock.now_ms();
+        let (rows, expected) = (of_user(store, user, now_ms).await, of_user(model, user, now_ms).await);
+        assert_eq!(rows, expected, "{}", told(user.as_str()));
     }
 }
 

@@ -198,10 +198,14 @@ impl Committer {
         Ok(())
     }
 
-    /// Runs until it is closed or every caller is gone.
-    pub(super) fn run(mut self, mut ops: mpsc::Receiver<Op>) {
+    /// The log has been replayed: makes all of it visible, before anybody reads.
+    pub(super) fn replayed(&mut self) {
         self.lsn = self.log.next_lsn();
         self.publish();
+    }
+
+    /// Runs until it is closed or every caller is gone.
+    pub(super) fn run(mut self, mut ops: mpsc::Receiver<Op>) {
         let mut batch = Vec::with_capacity(GROUP_MAX_OPS);
         while ops.blocking_recv_many(&mut batch, GROUP_MAX_OPS) > 0 {
             metrics::gauge!("bluetick_commit_queue").set(ops.len() as f64);

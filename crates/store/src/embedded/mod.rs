@@ -113,6 +113,8 @@ struct Shared {
     log_bytes: AtomicU64,
     unflushed: AtomicU64,
     space: Mutex<SpaceCheck>,
+    /// Held until the last thread is done with the directory; the operating system lets go of it if the process dies.
+    _lock: File,
 }
 
 struct SpaceCheck {
@@ -156,8 +158,6 @@ fn free_space(dir: &Path) -> Option<u64> {
 pub(crate) struct Embedded {
     shared: Arc<Shared>,
     ops: mpsc::Sender<Op>,
-    /// Held until the store is dropped; the operating system lets go of it if the process dies.
-    _lock: File,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
@@ -190,6 +190,7 @@ impl Embedded {
             log_bytes: AtomicU64::new(0),
             unflushed: AtomicU64::new(0),
             space: Mutex::new(space),
+            _lock: lock,
             config,
         });
         let (jobs, jobs_in) = std::sync::mpsc::channel();
@@ -204,12 +205,7 @@ impl Embedded {
                 checkpoint::run(checkpoint_shared, jobs_in, done, weak)
             })?,
         ];
-        Ok(Embedded {
-            shared,
-            ops,
-            _lock: lock,
-            threads: Mutex::new(threads),
-        })
+        Ok(Embedded { shared, ops, threads: Mutex::new(threads) })
     }
 
     /// Hands a write to the committer and waits until it is durable.
@@ -276,6 +272,7 @@ fn recover(
     for (lsn, record, bytes) in records {
         committer.replay(lsn, record, bytes)?;
     }
+    committer.replayed();
     if replayed > 0 {
         tracing::info!(records = replayed, "replayed the log");
     }
