@@ -20,25 +20,15 @@ impl Node {
     }
 
     async fn advance(&self, request: ReceiptRequest, delivered: Seq, read: Seq, step: Step) -> Answer<()> {
-        let ReceiptRequest {
-            user,
-            conversation_id: id,
-            ..
-        } = request;
+        let ReceiptRequest { user, conversation_id: id, .. } = request;
         self.member_of(&user, &id).await?;
-        let advanced = self
-            .store
-            .status
-            .advance(&user, &id, delivered, read)
-            .await
-            .map_err(wire)?;
+        let advanced = self.store.status.advance(&user, &id, delivered, read).await.map_err(wire)?;
         if advanced.moved {
             let seq = match step {
                 Step::Read => advanced.row.last_read_seq,
                 _ => advanced.row.last_delivered_seq,
             };
-            self.trace
-                .note(&id, seq, step, user.as_str(), self.clock.now_ms());
+            self.trace.note(&id, seq, step, user.as_str(), self.clock.now_ms());
             self.tell_ticks(&advanced.row).await;
         }
         Ok(())

@@ -66,11 +66,7 @@ pub struct Erased {
 
 impl Admin {
     pub fn new(store: Store, gateways: Arc<dyn Gateways>, trace: Arc<Trace>) -> Admin {
-        Admin {
-            store,
-            gateways,
-            trace,
-        }
+        Admin { store, gateways, trace }
     }
 
     pub async fn pending(&self, user: &UserId) -> Answer<Vec<PendingRow>> {
@@ -82,11 +78,7 @@ impl Admin {
     }
 
     pub async fn conversations(&self, user: &UserId) -> Answer<Vec<ConversationRow>> {
-        self.store
-            .conversations
-            .conversations_of(user)
-            .await
-            .map_err(wire)
+        self.store.conversations.conversations_of(user).await.map_err(wire)
     }
 
     pub async fn sessions(&self, user: &UserId) -> Answer<Vec<SessionEntry>> {
@@ -96,38 +88,22 @@ impl Admin {
     pub async fn trace_id(&self, id: MessageId) -> Answer<TraceReport> {
         match self.store.messages.find(id).await.map_err(wire)? {
             Some(message) => self.report(&message).await,
-            None => Err(WireError::new(
-                ErrorCode::NotFound,
-                format!("no message has the id {id}"),
-            )),
+            None => Err(WireError::new(ErrorCode::NotFound, format!("no message has the id {id}"))),
         }
     }
 
     pub async fn trace(&self, id: &ConversationId, seq: Seq) -> Answer<TraceReport> {
-        let found = self
-            .store
-            .messages
-            .read_from(id, seq, PageLimit::messages(1))
-            .await
-            .map_err(wire)?;
+        let found = self.store.messages.read_from(id, seq, PageLimit::messages(1)).await.map_err(wire)?;
         match found.first().filter(|m| m.seq == seq) {
             Some(message) => self.report(message).await,
-            None => Err(WireError::new(
-                ErrorCode::NotFound,
-                format!("{id} has no message {seq}"),
-            )),
+            None => Err(WireError::new(ErrorCode::NotFound, format!("{id} has no message {seq}"))),
         }
     }
 
     async fn report(&self, message: &Message) -> Answer<TraceReport> {
         let (id, seq, receiver) = (&message.conversation_id, message.seq, message.receiver());
         let status = self.store.status.status(&receiver, id).await.map_err(wire)?;
-        let row = self
-            .store
-            .pending
-            .pending_row(&receiver, id)
-            .await
-            .map_err(wire)?;
+        let row = self.store.pending.pending_row(&receiver, id).await.map_err(wire)?;
         let tick = if seq <= status.last_read_seq {
             "blue"
         } else if seq <= status.last_delivered_seq {
@@ -154,17 +130,9 @@ impl Admin {
     pub async fn repair(&self, user: &UserId) -> Answer<Repaired> {
         let mut conversations = Vec::new();
         for conversation_id in self.store.maintenance.memberships(user).await.map_err(wire)? {
-            let (before, after) = self
-                .store
-                .conversations
-                .recount(user, &conversation_id)
-                .await
-                .map_err(wire)?;
-            conversations.push(Recounted {
-                conversation_id,
-                before,
-                after,
-            });
+            let (before, after) =
+                self.store.conversations.recount(user, &conversation_id).await.map_err(wire)?;
+            conversations.push(Recounted { conversation_id, before, after });
         }
         Ok(Repaired { conversations })
     }
@@ -176,11 +144,7 @@ impl Admin {
             let Some(side) = id.side_of(user) else { continue };
             let mut from = 1;
             loop {
-                let page = self
-                    .store
-                    .messages
-                    .read_from(&id, from, PageLimit::messages(500))
-                    .await;
+                let page = self.store.messages.read_from(&id, from, PageLimit::messages(500)).await;
                 let page = page.map_err(wire)?;
                 let Some(last) = page.last() else { break };
                 from = last.seq + 1;
@@ -204,17 +168,9 @@ impl Admin {
             let why = WireError::new(ErrorCode::Erased, "this user's data were erased");
             self.gateways.hand_over(&session, Event::Close(why)).await;
         }
-        let mut erased = Erased {
-            conversations: 0,
-            messages: 0,
-        };
+        let mut erased = Erased { conversations: 0, messages: 0 };
         for id in self.store.maintenance.memberships(user).await.map_err(wire)? {
-            erased.messages += self
-                .store
-                .maintenance
-                .erase_member(user, &id)
-                .await
-                .map_err(wire)?;
+            erased.messages += self.store.maintenance.erase_member(user, &id).await.map_err(wire)?;
             erased.conversations += 1;
         }
         self.store.maintenance.erase_user(user).await.map_err(wire)?;

@@ -48,29 +48,18 @@ impl Node {
         let (id, seq) = (&message.conversation_id, message.seq);
         if row_written {
             metrics::counter!("bluetick_pending_rows_written_total").increment(1);
-            self.trace
-                .note(id, seq, Step::PendingRow, receiver.as_str(), self.clock.now_ms());
+            self.trace.note(id, seq, Step::PendingRow, receiver.as_str(), self.clock.now_ms());
             if !rule!(self.rules, R2) {
                 return Ok(());
             }
         }
         let mut taken = false;
         for session in self.sessions_of(receiver).await {
-            let event = Event::Message {
-                message: message.clone(),
-                row_written,
-                origin: None,
-            };
+            let event = Event::Message { message: message.clone(), row_written, origin: None };
             if self.hand_over(&session, event).await == HandOver::Taken {
                 taken = true;
                 metrics::counter!("bluetick_hand_overs_total").increment(1);
-                self.trace.note(
-                    id,
-                    seq,
-                    Step::HandedOver,
-                    &session.device.to_string(),
-                    self.clock.now_ms(),
-                );
+                self.trace.note(id, seq, Step::HandedOver, &session.device.to_string(), self.clock.now_ms());
             }
         }
         if taken || row_written {
@@ -82,41 +71,18 @@ impl Node {
     /// Writes the pending row, then looks the receiver up once more and wakes every session it finds (R2).
     pub(crate) async fn note_and_wake(&self, receiver: &UserId, id: &ConversationId, seq: Seq) -> Answer<()> {
         if rule!(self.rules, R3) {
-            let noted = self
-                .store
-                .pending
-                .note_undelivered(receiver, id, seq)
-                .await
-                .map_err(wire)?;
+            let noted = self.store.pending.note_undelivered(receiver, id, seq).await.map_err(wire)?;
             if noted.written {
                 metrics::counter!("bluetick_pending_rows_written_total").increment(1);
             }
-        } else if self
-            .store
-            .pending
-            .pending_row(receiver, id)
-            .await
-            .map_err(wire)?
-            .is_none()
-        {
+        } else if self.store.pending.pending_row(receiver, id).await.map_err(wire)?.is_none() {
             // Get, then put: what the notes do.
-            self.store
-                .pending
-                .note_undelivered(receiver, id, seq)
-                .await
-                .map_err(wire)?;
+            self.store.pending.note_undelivered(receiver, id, seq).await.map_err(wire)?;
         }
-        self.trace
-            .note(id, seq, Step::PendingRow, receiver.as_str(), self.clock.now_ms());
+        self.trace.note(id, seq, Step::PendingRow, receiver.as_str(), self.clock.now_ms());
         if rule!(self.rules, R2) {
             for session in self.sessions_of(receiver).await {
-                self.hand_over(
-                    &session,
-                    Event::Wake {
-                        conversation_id: id.clone(),
-                    },
-                )
-                .await;
+                self.hand_over(&session, Event::Wake { conversation_id: id.clone() }).await;
             }
         }
         Ok(())
@@ -130,11 +96,7 @@ impl Node {
         message: &Arc<Message>,
     ) {
         for session in self.sessions_of(sender).await {
-            let event = Event::Message {
-                message: message.clone(),
-                row_written: false,
-                origin,
-            };
+            let event = Event::Message { message: message.clone(), row_written: false, origin };
             self.hand_over(&session, event).await;
         }
     }

@@ -8,19 +8,13 @@ pub fn wire(error: StoreError) -> WireError {
     match error {
         StoreError::Unavailable { what, retry_after } => {
             tracing::warn!(what, "store unavailable");
-            WireError::new(
-                ErrorCode::Unavailable,
-                "the server cannot do this right now; try again",
-            )
-            .retry_after(retry_after.as_millis() as u64)
+            WireError::new(ErrorCode::Unavailable, "the server cannot do this right now; try again")
+                .retry_after(retry_after.as_millis() as u64)
         }
         StoreError::Full(why) => {
             tracing::error!(why, "refused for want of room");
-            WireError::new(
-                ErrorCode::StorageFull,
-                "the server has no room for new messages; try again later",
-            )
-            .retry_after(5_000)
+            WireError::new(ErrorCode::StorageFull, "the server has no room for new messages; try again later")
+                .retry_after(5_000)
         }
         StoreError::Unsupported(what) => WireError::new(ErrorCode::Unsupported, what),
         StoreError::Unusable(why) | StoreError::Corrupt(why) => {

@@ -95,12 +95,7 @@ impl Gateway {
 
     pub(crate) fn held_by(&self, entry: &SessionEntry) -> HeldSeqs {
         let device = (entry.user_id.clone(), entry.device.clone());
-        self.held
-            .lock()
-            .by_device
-            .get(&device)
-            .cloned()
-            .unwrap_or_default()
+        self.held.lock().by_device.get(&device).cloned().unwrap_or_default()
     }
 
     /// Asks every session to end; each pays its debts and says `bye` with a reconnect time of its own.

@@ -7,17 +7,9 @@ use crate::{Answer, Node, wire};
 
 impl Node {
     pub(crate) async fn history_page(&self, user: UserId, query: HistoryQuery) -> Answer<HistoryPage> {
-        let HistoryQuery {
-            reference,
-            conversation_id: id,
-            after_seq,
-            before_seq,
-            limit,
-        } = query;
+        let HistoryQuery { reference, conversation_id: id, after_seq, before_seq, limit } = query;
         if after_seq.is_some() && before_seq.is_some() {
-            return Err(Node::bad_request(
-                "give \"after_seq\" or \"before_seq\", not both",
-            ));
+            return Err(Node::bad_request("give \"after_seq\" or \"before_seq\", not both"));
         }
         let limit = page_limit(limit, limits::HISTORY_DEFAULT_LIMIT, limits::HISTORY_MAX_LIMIT)?;
         let side = self.member_of(&user, &id).await?;
@@ -26,20 +18,11 @@ impl Node {
             Some(after) => {
                 let from = after.saturating_add(1);
                 let (messages, next) = self.read_without_holes(&id, from, limit, last_seq).await?;
-                (
-                    messages,
-                    from,
-                    next - 1,
-                    Some(next - 1).filter(|&to| to < last_seq && to > after),
-                )
+                (messages, from, next - 1, Some(next - 1).filter(|&to| to < last_seq && to > after))
             }
             None => {
                 let before = before_seq.unwrap_or(u64::MAX).min(last_seq + 1);
-                let page = self
-                    .store
-                    .messages
-                    .read_before(&id, before, PageLimit::messages(limit))
-                    .await;
+                let page = self.store.messages.read_before(&id, before, PageLimit::messages(limit)).await;
                 let messages = page.map_err(wire)?;
                 let from = messages.first().map_or(before, |m| m.seq);
                 (
@@ -65,10 +48,7 @@ impl Node {
 /// A page's size, within bounds.
 pub(crate) fn page_limit(asked: Option<u32>, default: u32, max: u32) -> Answer<usize> {
     match asked.unwrap_or(default) {
-        0 => Err(WireError::new(
-            ErrorCode::BadRequest,
-            "\"limit\" must be at least 1",
-        )),
+        0 => Err(WireError::new(ErrorCode::BadRequest, "\"limit\" must be at least 1")),
         limit => Ok(limit.min(max) as usize),
     }
 }

@@ -10,29 +10,17 @@ use crate::{Answer, Node, history::page_limit, wire};
 
 impl Node {
     pub(crate) async fn inbox_page(&self, user: UserId, query: InboxQuery) -> Answer<InboxPage> {
-        let InboxQuery {
-            reference,
-            limit,
-            before,
-        } = query;
+        let InboxQuery { reference, limit, before } = query;
         let limit = page_limit(limit, limits::INBOX_DEFAULT_LIMIT, limits::INBOX_MAX_LIMIT)?;
         let after = before.map(|text| read_position(&text)).transpose()?;
-        let (rows, more) = self
-            .store
-            .conversations
-            .inbox(&user, after.as_ref(), limit)
-            .await
-            .map_err(wire)?;
+        let (rows, more) =
+            self.store.conversations.inbox(&user, after.as_ref(), limit).await.map_err(wire)?;
         let next = rows.last().filter(|_| more).map(write_position);
         let mut conversations = Vec::with_capacity(rows.len());
         for row in rows {
             conversations.push(self.entry(row).await?);
         }
-        Ok(InboxPage {
-            reference,
-            conversations,
-            next,
-        })
+        Ok(InboxPage { reference, conversations, next })
     }
 
     async fn entry(&self, row: ConversationRow) -> Answer<InboxEntry> {
@@ -45,11 +33,7 @@ impl Node {
         };
         Ok(InboxEntry {
             conversation_id: row.conversation_id,
-            peer: UserCard {
-                user_id: row.peer_id,
-                name: row.peer_name,
-                avatar_url: row.avatar_url,
-            },
+            peer: UserCard { user_id: row.peer_id, name: row.peer_name, avatar_url: row.avatar_url },
             last_message_preview: row.last_message_preview,
             last_message_ts: row.last_message_ts,
             last_seq: row.last_seq,
@@ -61,36 +45,12 @@ impl Node {
 
     pub(crate) async fn status_of(&self, user: UserId, id: ConversationId) -> Answer<StatusAnswer> {
         let side = self.member_of(&user, &id).await?;
-        let row = self
-            .store
-            .conversations
-            .conversation(&user, &id)
-            .await
-            .map_err(wire)?;
-        let own = self
-            .store
-            .status
-            .status(&user, &id)
-            .await
-            .map_err(wire)?
-            .boundaries();
+        let row = self.store.conversations.conversation(&user, &id).await.map_err(wire)?;
+        let own = self.store.status.status(&user, &id).await.map_err(wire)?.boundaries();
         let peer = id.member(side.other());
-        let peer = self
-            .store
-            .status
-            .status(&peer, &id)
-            .await
-            .map_err(wire)?
-            .boundaries();
+        let peer = self.store.status.status(&peer, &id).await.map_err(wire)?.boundaries();
         let (last_seq, unread_count) = row.map_or((0, 0), |row| (row.last_seq, row.unread_count));
-        Ok(StatusAnswer {
-            reference: None,
-            conversation_id: id,
-            last_seq,
-            unread_count,
-            own,
-            peer,
-        })
+        Ok(StatusAnswer { reference: None, conversation_id: id, last_seq, unread_count, own, peer })
     }
 }
 

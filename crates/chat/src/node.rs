@@ -76,15 +76,7 @@ impl Node {
         budget: Arc<dyn SendBudget>,
     ) -> Node {
         let trace = Arc::new(Trace::default());
-        Node {
-            store,
-            gateways,
-            clock,
-            config,
-            budget,
-            trace,
-            rules: Rules::default(),
-        }
+        Node { store, gateways, clock, config, budget, trace, rules: Rules::default() }
     }
 
     #[cfg(feature = "sim")]
@@ -126,11 +118,7 @@ impl App for Node {
     }
 
     async fn pending_row(&self, user: UserId, conversation: ConversationId) -> Answer<Option<Seq>> {
-        self.store
-            .pending
-            .pending_row(&user, &conversation)
-            .await
-            .map_err(crate::wire)
+        self.store.pending.pending_row(&user, &conversation).await.map_err(crate::wire)
     }
 
     async fn ack(&self, request: ReceiptRequest) -> Answer<()> {

@@ -26,14 +26,10 @@ impl Node {
             last_seq: 0,
         };
         for row in self.store.pending.pending_of(&user).await.map_err(wire)? {
-            lanes
-                .entry(row.conversation_id.clone())
-                .or_insert_with(|| lane(&row.conversation_id))
-                .row = Some(row.first_undelivered_seq);
+            lanes.entry(row.conversation_id.clone()).or_insert_with(|| lane(&row.conversation_id)).row =
+                Some(row.first_undelivered_seq);
         }
-        let usable = cursor
-            .filter(|_| rule!(self.rules, R6))
-            .map(|cursor| self.check_cursor(cursor, now));
+        let usable = cursor.filter(|_| rule!(self.rules, R6)).map(|cursor| self.check_cursor(cursor, now));
         match usable {
             None => {}
             Some(Err(reason)) => plan.reset = Some(reason),
@@ -57,25 +53,13 @@ impl Node {
             }
         }
         for lane in lanes.values_mut() {
-            lane.last_seq = self
-                .store
-                .messages
-                .last_seq(&lane.conversation_id)
-                .await
-                .map_err(wire)?;
+            lane.last_seq = self.store.messages.last_seq(&lane.conversation_id).await.map_err(wire)?;
         }
-        let newest = self
-            .store
-            .conversations
-            .active_since(&user, 0, limits::HEADS_MAX)
-            .await
-            .map_err(wire)?;
+        let newest =
+            self.store.conversations.active_since(&user, 0, limits::HEADS_MAX).await.map_err(wire)?;
         plan.heads = newest
             .into_iter()
-            .map(|c| Head {
-                conversation_id: c.conversation_id,
-                last_seq: c.last_seq,
-            })
+            .map(|c| Head { conversation_id: c.conversation_id, last_seq: c.last_seq })
             .collect();
         plan.lanes = lanes.into_values().collect();
         Ok(plan)

@@ -24,30 +24,18 @@ impl Node {
                     self.presence_of(user).await
                 }
                 // Whoever may not know gets the same answer as for somebody who was never there.
-                false => Presence {
-                    user_id: user,
-                    online: false,
-                    last_seen: None,
-                },
+                false => Presence { user_id: user, online: false, last_seen: None },
             };
             answers.push(presence);
         }
-        self.store
-            .sessions
-            .watch(&watcher, &watched, WATCH_TTL)
-            .await
-            .map_err(wire)?;
+        self.store.sessions.watch(&watcher, &watched, WATCH_TTL).await.map_err(wire)?;
         Ok(answers)
     }
 
     async fn presence_of(&self, user: UserId) -> Presence {
         let online = !self.sessions_of(&user).await.is_empty();
         let last_seen = self.store.sessions.last_seen(&user).await.unwrap_or_default();
-        Presence {
-            user_id: user,
-            online,
-            last_seen,
-        }
+        Presence { user_id: user, online, last_seen }
     }
 
     /// Whether `watcher` shares a conversation with `user` and is not blocked by them.
@@ -55,47 +43,20 @@ impl Node {
         let Some(id) = ConversationId::between(watcher, user) else {
             return Ok(false);
         };
-        if self
-            .store
-            .conversations
-            .conversation(watcher, &id)
-            .await
-            .map_err(wire)?
-            .is_none()
-        {
+        if self.store.conversations.conversation(watcher, &id).await.map_err(wire)?.is_none() {
             return Ok(false);
         }
         // A conversation that only the watcher wrote in, unseen behind a block, shares nothing.
-        let shared = self
-            .store
-            .conversations
-            .conversation(user, &id)
-            .await
-            .map_err(wire)?
-            .is_some();
+        let shared = self.store.conversations.conversation(user, &id).await.map_err(wire)?.is_some();
         Ok(shared && !self.store.users.blocks(user, watcher).await.map_err(wire)?)
     }
 
     pub(crate) async fn tell_presence(&self, user: UserId, online: bool) -> Answer<()> {
         let now = self.clock.now_ms();
-        self.store
-            .sessions
-            .set_last_seen(&user, now)
-            .await
-            .map_err(wire)?;
-        let presence = Presence {
-            user_id: user.clone(),
-            online,
-            last_seen: Some(now),
-        };
+        self.store.sessions.set_last_seen(&user, now).await.map_err(wire)?;
+        let presence = Presence { user_id: user.clone(), online, last_seen: Some(now) };
         for watcher in self.store.sessions.watchers(&user).await.map_err(wire)? {
-            if !self
-                .store
-                .users
-                .blocks(&user, &watcher.user_id)
-                .await
-                .map_err(wire)?
-            {
+            if !self.store.users.blocks(&user, &watcher.user_id).await.map_err(wire)? {
                 self.hand_over(&watcher, Event::Presence(presence.clone())).await;
             }
         }
@@ -108,10 +69,7 @@ impl Node {
         if self.store.users.blocks(&peer, &user).await.map_err(wire)? {
             return Ok(());
         }
-        let typing = Typing {
-            conversation_id: id,
-            user_id: user,
-        };
+        let typing = Typing { conversation_id: id, user_id: user };
         for session in self.sessions_of(&peer).await {
             self.hand_over(&session, Event::Typing(typing.clone())).await;
         }

@@ -13,12 +13,7 @@ const STEP_BACK: usize = 64;
 
 impl Node {
     pub(crate) async fn range(&self, request: RangeRequest) -> Answer<Range> {
-        let RangeRequest {
-            user,
-            conversation_id: id,
-            from,
-            max_messages,
-        } = request;
+        let RangeRequest { user, conversation_id: id, from, max_messages } = request;
         let side = id.side_of(&user).ok_or_else(WireError::not_found)?;
         let last_seq = self.store.messages.last_seq(&id).await.map_err(wire)?;
         let first_seq = match from {
@@ -27,16 +22,9 @@ impl Node {
                 self.first_since(&id, since, last_seq).await?.min(at_most).max(1)
             }
         };
-        let (messages, next_seq) = self
-            .read_without_holes(&id, first_seq, max_messages, last_seq)
-            .await?;
+        let (messages, next_seq) = self.read_without_holes(&id, first_seq, max_messages, last_seq).await?;
         let messages = messages.into_iter().filter(|m| m.visible_to(side)).collect();
-        Ok(Range {
-            first_seq,
-            messages,
-            next_seq,
-            last_seq: last_seq.max(next_seq - 1),
-        })
+        Ok(Range { first_seq, messages, next_seq, last_seq: last_seq.max(next_seq - 1) })
     }
 
     /// The first seq of the run at the conversation's end whose messages are newer than an id; one past the end if
@@ -81,11 +69,7 @@ impl Node {
             tokio::time::sleep(self.config.hole_wait).await;
             page = read().await.map_err(wire)?;
             if let Some(still) = first_hole(&page, from, last_seq) {
-                let end = page
-                    .iter()
-                    .map(|m| m.seq)
-                    .find(|&seq| seq > still)
-                    .unwrap_or(last_seq + 1);
+                let end = page.iter().map(|m| m.seq).find(|&seq| seq > still).unwrap_or(last_seq + 1);
                 tracing::warn!(conversation = %id, seq = still, "closing a hole");
                 for seq in still.max(hole)..end {
                     self.store.messages.close_hole(id, seq).await.map_err(wire)?;

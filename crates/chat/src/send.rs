@@ -45,16 +45,8 @@ impl Node {
             };
             answers[place] = Some(answer);
         }
-        let lost = || {
-            Err(WireError::new(
-                ErrorCode::Internal,
-                "this send got lost in the server",
-            ))
-        };
-        answers
-            .into_iter()
-            .map(|answer| answer.unwrap_or_else(lost))
-            .collect()
+        let lost = || Err(WireError::new(ErrorCode::Internal, "this send got lost in the server"));
+        answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
     }
 
     async fn check(&self, user: &UserId, send: SendFrame) -> Answer<Checked> {
@@ -75,10 +67,7 @@ impl Node {
             return Err(WireError::new(ErrorCode::EmptyBody, "\"body\" must not be empty"));
         }
         if send.body.len() > self.config.max_body_bytes {
-            let message = format!(
-                "\"body\" may be at most {} bytes long",
-                self.config.max_body_bytes
-            );
+            let message = format!("\"body\" may be at most {} bytes long", self.config.max_body_bytes);
             return Err(WireError::new(ErrorCode::BodyTooLarge, message));
         }
         self.budget.take(user).map_err(|ms| {
@@ -87,10 +76,7 @@ impl Node {
         })?;
         let receiver = id.member(from.other());
         if self.store.users.blocks(user, &receiver).await.map_err(wire)? {
-            return Err(WireError::new(
-                ErrorCode::Blocked,
-                "you block this user; unblock before you write",
-            ));
+            return Err(WireError::new(ErrorCode::Blocked, "you block this user; unblock before you write"));
         }
         let withheld = self.store.users.blocks(&receiver, user).await.map_err(wire)?;
         // The first lookup. It decides only whether the pending row rides along with the message; whom the message

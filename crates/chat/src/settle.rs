@@ -5,17 +5,8 @@ use crate::{Answer, DebtsRequest, Node, SettleRequest, Settled, rules::rule, wir
 
 impl Node {
     pub(crate) async fn settle_row(&self, request: SettleRequest) -> Answer<Settled> {
-        let SettleRequest {
-            user,
-            conversation_id: id,
-            row,
-        } = request;
-        let removed = self
-            .store
-            .pending
-            .settle(&user, &id, row, None)
-            .await
-            .map_err(wire)?;
+        let SettleRequest { user, conversation_id: id, row } = request;
+        let removed = self.store.pending.settle(&user, &id, row, None).await.map_err(wire)?;
         if removed {
             metrics::counter!("bluetick_pending_rows_deleted_total").increment(1);
         }
@@ -57,13 +48,7 @@ impl Node {
 
     async fn wake(&self, user: &bluetick_protocol::UserId, id: &bluetick_protocol::ConversationId) {
         for session in self.sessions_of(user).await {
-            self.hand_over(
-                &session,
-                crate::Event::Wake {
-                    conversation_id: id.clone(),
-                },
-            )
-            .await;
+            self.hand_over(&session, crate::Event::Wake { conversation_id: id.clone() }).await;
         }
     }
 }

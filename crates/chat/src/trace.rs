@@ -34,13 +34,7 @@ pub struct Trace(Mutex<VecDeque<TraceEvent>>);
 
 impl Trace {
     pub(crate) fn note(&self, id: &ConversationId, seq: Seq, step: Step, who: &str, at: u64) {
-        let event = TraceEvent {
-            at,
-            step,
-            conversation_id: id.clone(),
-            seq,
-            who: who.to_owned(),
-        };
+        let event = TraceEvent { at, step, conversation_id: id.clone(), seq, who: who.to_owned() };
         let mut ring = self.0.lock();
         if ring.len() >= RING_STEPS {
             ring.pop_front();

@@ -7,19 +7,12 @@ use crate::{Answer, Node, wire};
 impl Node {
     pub(crate) async fn card(&self, user: UserId) -> Answer<UserCard> {
         let Profile { name, avatar_url } = self.store.users.profile(&user).await.map_err(wire)?;
-        Ok(UserCard {
-            user_id: user,
-            name,
-            avatar_url,
-        })
+        Ok(UserCard { user_id: user, name, avatar_url })
     }
 
     pub(crate) async fn change_profile(&self, user: UserId, profile: Profile) -> Answer<UserCard> {
         let tidy = |text: Option<String>| text.map(|t| t.trim().to_owned()).filter(|t| !t.is_empty());
-        let profile = Profile {
-            name: tidy(profile.name),
-            avatar_url: tidy(profile.avatar_url),
-        };
+        let profile = Profile { name: tidy(profile.name), avatar_url: tidy(profile.avatar_url) };
         if profile
             .name
             .as_ref()
@@ -44,19 +37,10 @@ impl Node {
     /// Somebody else's card: for those who share a conversation with them.
     pub(crate) async fn card_for(&self, user: UserId, other: UserId) -> Answer<UserCard> {
         if user != other {
-            let unknown = || {
-                WireError::new(
-                    ErrorCode::NotFound,
-                    "no such user that you have a conversation with",
-                )
-            };
+            let unknown =
+                || WireError::new(ErrorCode::NotFound, "no such user that you have a conversation with");
             let id = ConversationId::between(&user, &other).ok_or_else(unknown)?;
-            let row = self
-                .store
-                .conversations
-                .conversation(&user, &id)
-                .await
-                .map_err(wire)?;
+            let row = self.store.conversations.conversation(&user, &id).await.map_err(wire)?;
             row.ok_or_else(unknown)?;
         }
         self.card(other).await
@@ -69,10 +53,6 @@ impl Node {
         if blocked && self.store.users.blocked_by(&user).await.map_err(wire)?.len() >= limits::BLOCKS_MAX {
             return Err(Node::bad_request("you block as many users as one may"));
         }
-        self.store
-            .users
-            .set_block(&user, &other, blocked)
-            .await
-            .map_err(wire)
+        self.store.users.set_block(&user, &other, blocked).await.map_err(wire)
     }
 }

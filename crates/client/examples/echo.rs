@@ -29,19 +29,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
             Event::Message(message) if Some(&message.sender) != me.as_ref() => {
                 println!("{}: {}", message.sender, message.body);
                 client.read(message.conversation_id, message.seq).await?;
-                let answer = Draft {
-                    seen_seq: Some(message.seq),
-                    ..Draft::text(message.sender, message.body)
-                };
+                let answer =
+                    Draft { seen_seq: Some(message.seq), ..Draft::text(message.sender, message.body) };
                 // Posting does not wait for the server: the outbox is part of what is saved next.
                 client.post(answer).await?;
                 client.save().await?;
             }
             Event::SendFailed { error, .. } => eprintln!("an answer was refused: {error}"),
             Event::Saved(saved) => store(file.as_deref(), &saved)?,
-            Event::Disconnected {
-                will_retry_in: Some(wait),
-            } => println!("offline, next try in {wait:?}"),
+            Event::Disconnected { will_retry_in: Some(wait) } => println!("offline, next try in {wait:?}"),
             Event::Closed { code, reason } => println!("closed: {code:?} {reason}"),
             _ => {}
         }

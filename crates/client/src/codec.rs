@@ -61,9 +61,7 @@ mod tests {
             r#""sender":"a","receiver":"b","body":"hi","ts":5,"meta":{"k":[1,2]}}"#
         );
         let frame = decode(text).unwrap();
-        let ServerFrame::Message(message) = &frame else {
-            panic!("{frame:?}")
-        };
+        let ServerFrame::Message(message) = &frame else { panic!("{frame:?}") };
         assert_eq!(message.meta.as_ref().map(|m| m.as_str()), Some(r#"{"k":[1,2]}"#));
         assert_eq!(decode(&frame.to_text()).unwrap(), frame);
     }
@@ -86,13 +84,7 @@ mod tests {
     #[test]
     fn what_is_no_frame_is_an_error_and_not_a_panic() {
         assert!(matches!(decode("nope"), Err(DecodeError::Malformed(_))));
-        assert!(matches!(
-            decode(r#"{"type":"sent"}"#),
-            Err(DecodeError::Malformed(_))
-        ));
-        assert!(matches!(
-            decode(r#"{"type":"novel"}"#),
-            Err(DecodeError::UnknownType(_))
-        ));
+        assert!(matches!(decode(r#"{"type":"sent"}"#), Err(DecodeError::Malformed(_))));
+        assert!(matches!(decode(r#"{"type":"novel"}"#), Err(DecodeError::UnknownType(_))));
     }
 }

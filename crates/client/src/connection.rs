@@ -109,25 +109,14 @@ pub(crate) type Confirmation = oneshot::Sender<Result<Sent, Error>>;
 pub(crate) type Reply = oneshot::Sender<Result<Answer, Error>>;
 
 pub(crate) enum Query {
-    Inbox {
-        limit: Option<u32>,
-        before: Option<String>,
-    },
-    History {
-        conversation: ConversationId,
-        range: HistoryRange,
-        limit: Option<u32>,
-    },
+    Inbox { limit: Option<u32>, before: Option<String> },
+    History { conversation: ConversationId, range: HistoryRange, limit: Option<u32> },
     Status(ConversationId),
 }
 
 /// What the state can serve, connected or not.
 pub(crate) enum DeskCommand {
-    Post {
-        draft: Draft,
-        taken: oneshot::Sender<Result<ClientMsgId, Error>>,
-        confirmed: Option<Confirmation>,
-    },
+    Post { draft: Draft, taken: oneshot::Sender<Result<ClientMsgId, Error>>, confirmed: Option<Confirmation> },
     Cancel(ClientMsgId, oneshot::Sender<bool>),
     Ask(Query, Reply),
     Read(ConversationId, Seq),
@@ -177,10 +166,7 @@ impl Client {
     pub fn connect(options: Options) -> (Client, Events) {
         let (commands, inbox) = mpsc::channel(COMMANDS_MAX);
         let (tell, events) = mpsc::channel(options.events_max.max(1));
-        let client = Client {
-            commands,
-            request_timeout: options.request_timeout,
-        };
+        let client = Client { commands, request_timeout: options.request_timeout };
         tokio::spawn(driver::run(options, inbox, tell));
         (client, Events(events))
     }
@@ -204,12 +190,7 @@ impl Client {
 
     async fn put(&self, draft: Draft, confirmed: Option<Confirmation>) -> Result<ClientMsgId, Error> {
         let (taken, id) = oneshot::channel();
-        self.command(DeskCommand::Post {
-            draft,
-            taken,
-            confirmed,
-        })
-        .await?;
+        self.command(DeskCommand::Post { draft, taken, confirmed }).await?;
         id.await.map_err(|_| Error::Closed)?
     }
 
@@ -249,14 +230,7 @@ impl Client {
         range: HistoryRange,
         limit: Option<u32>,
     ) -> Result<HistoryPage, Error> {
-        match self
-            .ask(Query::History {
-                conversation,
-                range,
-                limit,
-            })
-            .await?
-        {
+        match self.ask(Query::History { conversation, range, limit }).await? {
             Answer::History(page) => Ok(page),
             _ => Err(Error::WrongAnswer),
         }
@@ -275,9 +249,7 @@ impl Client {
             self.command(DeskCommand::Ask(query, reply)).await?;
             answer.await.map_err(|_| Error::Closed)?
         };
-        tokio::time::timeout(self.request_timeout, asking)
-            .await
-            .map_err(|_| Error::Timeout)?
+        tokio::time::timeout(self.request_timeout, asking).await.map_err(|_| Error::Timeout)?
     }
 
     /// Gives the running session a fresh token, before the old one expires.
@@ -307,9 +279,6 @@ impl Client {
     }
 
     async fn command(&self, command: impl Into<Command>) -> Result<(), Error> {
-        self.commands
-            .send(command.into())
-            .await
-            .map_err(|_| Error::Closed)
+        self.commands.send(command.into()).await.map_err(|_| Error::Closed)
     }
 }

@@ -92,11 +92,7 @@ impl Desk {
 
     pub(crate) fn serve(&mut self, command: DeskCommand) {
         match command {
-            DeskCommand::Post {
-                draft,
-                taken,
-                confirmed,
-            } => {
+            DeskCommand::Post { draft, taken, confirmed } => {
                 let posted = self.state.send(draft).map_err(Error::from);
                 if let (Ok(id), Some(confirmed)) = (&posted, confirmed) {
                     self.confirmations.insert(id.clone(), confirmed);
@@ -133,11 +129,7 @@ impl Desk {
         });
         let asked = match query {
             Query::Inbox { limit, before } => state.inbox(limit, before),
-            Query::History {
-                conversation,
-                range,
-                limit,
-            } => state.history(conversation, range, limit),
+            Query::History { conversation, range, limit } => state.history(conversation, range, limit),
             Query::Status(conversation) => state.status(conversation),
         };
         match asked {

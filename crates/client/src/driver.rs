@@ -85,9 +85,7 @@ impl Driver {
                     None => {
                         let hint = bye.map(|bye| Duration::from_millis(bye.reconnect_after_ms));
                         let wait = self.backoff.next(hint, &mut self.rng);
-                        self.desk.tell(Event::Disconnected {
-                            will_retry_in: Some(wait),
-                        });
+                        self.desk.tell(Event::Disconnected { will_retry_in: Some(wait) });
                         self.wait(Some(Instant::now() + wait)).await
                     }
                 },
@@ -111,10 +109,7 @@ impl Driver {
             ErrorCode::TokenExpired => matches!(self.options.token, Token::Fixed(_)),
             _ => false,
         };
-        is_final.then(|| Next::End {
-            code: Some(bye.code),
-            reason: bye.reason.clone(),
-        })
+        is_final.then(|| Next::End { code: Some(bye.code), reason: bye.reason.clone() })
     }
 
     /// Offline, on purpose or until the next attempt: commands are served and events handed on.
@@ -159,10 +154,7 @@ impl Driver {
                 self.retry_at = None;
                 next
             }
-            Err(tungstenite::Error::Url(e)) => Next::End {
-                code: None,
-                reason: e.to_string(),
-            },
+            Err(tungstenite::Error::Url(e)) => Next::End { code: None, reason: e.to_string() },
             Err(e) => {
                 tracing::debug!(error = %e, "could not connect");
                 Next::Retry(None)
@@ -349,10 +341,7 @@ impl Driver {
             Some(Command::GoOnline) => return Some(Next::Connect),
             // Without a handle nobody can use the connection any more.
             Some(Command::Close) | None => {
-                return Some(Next::End {
-                    code: None,
-                    reason: "closed".into(),
-                });
+                return Some(Next::End { code: None, reason: "closed".into() });
             }
         }
         None
@@ -376,11 +365,7 @@ struct Line {
 
 impl Line {
     fn new() -> Self {
-        Line {
-            last_heard: Instant::now(),
-            silence_allowed: WELCOME_TIMEOUT,
-            unflushed_since: None,
-        }
+        Line { last_heard: Instant::now(), silence_allowed: WELCOME_TIMEOUT, unflushed_since: None }
     }
 
     fn welcomed(&mut self, heartbeat_secs: u64) {
@@ -390,12 +375,7 @@ impl Line {
 
     /// When the connection counts as dead; while it is not read, only for what it does not write.
     fn deadline(&self, unread: bool) -> Instant {
-        let silent = if unread {
-            Instant::now() + FAR
-        } else {
-            self.last_heard + self.silence_allowed
-        };
-        self.unflushed_since
-            .map_or(silent, |since| silent.min(since + WRITE_TIMEOUT))
+        let silent = if unread { Instant::now() + FAR } else { self.last_heard + self.silence_allowed };
+        self.unflushed_since.map_or(silent, |since| silent.min(since + WRITE_TIMEOUT))
     }
 }

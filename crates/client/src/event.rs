@@ -62,13 +62,7 @@ pub struct Draft {
 
 impl Draft {
     pub fn text(to: UserId, body: impl Into<String>) -> Self {
-        Draft {
-            to,
-            body: body.into(),
-            attachment: None,
-            meta: None,
-            seen_seq: None,
-        }
+        Draft { to, body: body.into(), attachment: None, meta: None, seen_seq: None }
     }
 }
 

@@ -24,10 +24,7 @@ pub enum RawError {
     #[error(transparent)]
     Decode(#[from] DecodeError),
     #[error("expected {expected}, got {got:?}")]
-    Unexpected {
-        expected: &'static str,
-        got: Box<ServerFrame>,
-    },
+    Unexpected { expected: &'static str, got: Box<ServerFrame> },
     #[error(transparent)]
     Socket(Box<tungstenite::Error>),
 }
@@ -35,10 +32,9 @@ pub enum RawError {
 impl From<tungstenite::Error> for RawError {
     fn from(e: tungstenite::Error) -> Self {
         match e {
-            tungstenite::Error::ConnectionClosed | tungstenite::Error::AlreadyClosed => RawError::Closed {
-                code: None,
-                reason: String::new(),
-            },
+            tungstenite::Error::ConnectionClosed | tungstenite::Error::AlreadyClosed => {
+                RawError::Closed { code: None, reason: String::new() }
+            }
             other => RawError::Socket(Box::new(other)),
         }
     }
@@ -56,9 +52,7 @@ impl RawConnection {
 
     /// Connects with further headers of the upgrade, such as an `Origin`.
     pub async fn connect_with(url: &str, headers: &[(&str, &str)]) -> Result<Self, RawError> {
-        Ok(RawConnection {
-            socket: transport::open(url, headers, None).await?,
-        })
+        Ok(RawConnection { socket: transport::open(url, headers, None).await? })
     }
 
     /// Says hello and waits for the welcome.
@@ -68,19 +62,11 @@ impl RawConnection {
         device: &DeviceId,
         cursor: Option<MessageId>,
     ) -> Result<Welcome, RawError> {
-        let hello = Hello {
-            reference: None,
-            token: token.to_owned(),
-            device: device.clone(),
-            cursor,
-        };
+        let hello = Hello { reference: None, token: token.to_owned(), device: device.clone(), cursor };
         self.send_frame(&ClientFrame::Hello(hello)).await?;
         match self.next_frame(HELLO_TIMEOUT).await? {
             ServerFrame::Welcome(welcome) => Ok(welcome),
-            got => Err(RawError::Unexpected {
-                expected: "a welcome",
-                got: Box::new(got),
-            }),
+            got => Err(RawError::Unexpected { expected: "a welcome", got: Box::new(got) }),
         }
     }
 
@@ -114,15 +100,10 @@ impl RawConnection {
     pub async fn next_text(&mut self, within: Duration) -> Result<String, RawError> {
         let deadline = Instant::now() + within;
         loop {
-            let next = timeout_at(deadline, self.socket.next())
-                .await
-                .map_err(|_| RawError::Timeout)?;
+            let next = timeout_at(deadline, self.socket.next()).await.map_err(|_| RawError::Timeout)?;
             match next {
                 None => {
-                    return Err(RawError::Closed {
-                        code: None,
-                        reason: String::new(),
-                    });
+                    return Err(RawError::Closed { code: None, reason: String::new() });
                 }
                 Some(Err(e)) => return Err(e.into()),
                 Some(Ok(Message::Text(text))) => return Ok(text.as_str().to_owned()),

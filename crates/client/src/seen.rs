@@ -22,10 +22,7 @@ pub struct Seen {
 impl Seen {
     /// Of a conversation in which nothing up to `settled` is expected any more.
     pub fn from(settled: Seq) -> Self {
-        Seen {
-            settled,
-            ranges: Vec::new(),
-        }
+        Seen { settled, ranges: Vec::new() }
     }
 
     pub fn settled(&self) -> Seq {
@@ -44,10 +41,7 @@ impl Seen {
             return false;
         }
         let joins_left = at > 0 && self.ranges[at - 1].1.checked_add(1) == Some(seq);
-        let joins_right = self
-            .ranges
-            .get(at)
-            .is_some_and(|&(start, _)| seq.checked_add(1) == Some(start));
+        let joins_right = self.ranges.get(at).is_some_and(|&(start, _)| seq.checked_add(1) == Some(start));
         match (joins_left, joins_right) {
             (true, true) => {
                 self.ranges[at - 1].1 = self.ranges[at].1;

@@ -98,11 +98,8 @@ impl ClientState {
     /// twice would make the server take a new message for a repetition.
     pub fn new(device: DeviceId, nonce: u64, saved: Option<Saved>) -> Self {
         let saved = saved.unwrap_or_default();
-        let conversations = saved
-            .conversations
-            .into_iter()
-            .map(|(id, kept)| (id, Conversation::restore(kept)))
-            .collect();
+        let conversations =
+            saved.conversations.into_iter().map(|(id, kept)| (id, Conversation::restore(kept))).collect();
         ClientState {
             device,
             nonce,
@@ -151,12 +148,7 @@ impl ClientState {
         self.disconnected();
         self.bye = None;
         self.link = Link::Greeting;
-        let hello = Hello {
-            reference: None,
-            token,
-            device: self.device.clone(),
-            cursor: self.cursor,
-        };
+        let hello = Hello { reference: None, token, device: self.device.clone(), cursor: self.cursor };
         self.frames.push_back(ClientFrame::Hello(hello));
     }
 
@@ -169,8 +161,7 @@ impl ClientState {
         self.cursor_owed = None;
         self.resetting = false;
         self.retry_ms = None;
-        self.asked
-            .retain(|_, asked| matches!(asked, Asked::ByApplication(_)));
+        self.asked.retain(|_, asked| matches!(asked, Asked::ByApplication(_)));
         self.outbox.disconnected();
         for conversation in self.conversations.values_mut() {
             conversation.disconnected();
@@ -185,10 +176,7 @@ impl ClientState {
     /// A fresh token for the running session.
     pub fn authenticate(&mut self, token: String) {
         if self.link != Link::Down {
-            self.frames.push_back(ClientFrame::Auth(Auth {
-                reference: None,
-                token,
-            }));
+            self.frames.push_back(ClientFrame::Auth(Auth { reference: None, token }));
         }
     }
 
@@ -249,10 +237,7 @@ impl ClientState {
     /// The user is typing; nobody wants to hear of it later, so offline it is forgotten.
     pub fn typing(&mut self, conversation_id: ConversationId) {
         if self.is_up() {
-            self.frames.push_back(ClientFrame::Typing(InConversation {
-                reference: None,
-                conversation_id,
-            }));
+            self.frames.push_back(ClientFrame::Typing(InConversation { reference: None, conversation_id }));
         }
     }
 
@@ -268,13 +253,7 @@ impl ClientState {
     }
 
     pub fn inbox(&mut self, limit: Option<u32>, before: Option<String>) -> Result<RequestId, Refused> {
-        self.ask(|reference| {
-            ClientFrame::Inbox(InboxQuery {
-                reference: Some(reference),
-                limit,
-                before,
-            })
-        })
+        self.ask(|reference| ClientFrame::Inbox(InboxQuery { reference: Some(reference), limit, before }))
     }
 
     /// A page of history. It is the application's alone: what it shows does not count as received.
@@ -291,22 +270,13 @@ impl ClientState {
         };
         self.ask(|reference| {
             let reference = Some(reference);
-            ClientFrame::History(HistoryQuery {
-                reference,
-                conversation_id,
-                after_seq,
-                before_seq,
-                limit,
-            })
+            ClientFrame::History(HistoryQuery { reference, conversation_id, after_seq, before_seq, limit })
         })
     }
 
     pub fn status(&mut self, conversation_id: ConversationId) -> Result<RequestId, Refused> {
         self.ask(|reference| {
-            ClientFrame::Status(InConversation {
-                reference: Some(reference),
-                conversation_id,
-            })
+            ClientFrame::Status(InConversation { reference: Some(reference), conversation_id })
         })
     }
 
@@ -352,9 +322,7 @@ impl ClientState {
 
     /// The tick of a message of one's own.
     pub fn tick_of(&self, conversation: &ConversationId, seq: Seq) -> Tick {
-        self.conversations
-            .get(conversation)
-            .map_or(Tick::Single, |known| known.tick_of(seq))
+        self.conversations.get(conversation).map_or(Tick::Single, |known| known.tick_of(seq))
     }
 
     // ---- what comes out ----
@@ -403,10 +371,7 @@ impl ClientState {
 
     fn fail_send(&mut self, id: &ClientMsgId, error: WireError) {
         if self.outbox.remove(id).is_some() {
-            self.events.push_back(Event::SendFailed {
-                client_msg_id: id.clone(),
-                error,
-            });
+            self.events.push_back(Event::SendFailed { client_msg_id: id.clone(), error });
         }
     }
 
@@ -416,11 +381,7 @@ impl ClientState {
     }
 
     fn ask(&mut self, frame: impl FnOnce(Ref) -> ClientFrame) -> Result<RequestId, Refused> {
-        let waiting = self
-            .asked
-            .values()
-            .filter(|asked| matches!(asked, Asked::ByApplication(_)))
-            .count();
+        let waiting = self.asked.values().filter(|asked| matches!(asked, Asked::ByApplication(_))).count();
         if waiting >= REQUESTS_MAX {
             return Err(Refused::Busy);
         }
@@ -437,19 +398,13 @@ impl ClientState {
         if self.is_up() {
             let number = self.next_ref();
             self.asked.insert(number, Asked::Watch);
-            let watch = Watch {
-                reference: Some(Ref::Number(number)),
-                users: self.watched.clone(),
-            };
+            let watch = Watch { reference: Some(Ref::Number(number)), users: self.watched.clone() };
             self.frames.push_back(ClientFrame::Watch(watch));
         }
     }
 
     fn owe_reads(&mut self) {
-        let unread = self
-            .conversations
-            .iter()
-            .filter(|(_, conversation)| conversation.owes_read());
+        let unread = self.conversations.iter().filter(|(_, conversation)| conversation.owes_read());
         self.owing.extend(unread.map(|(id, _)| id.clone()));
     }
 
@@ -461,11 +416,7 @@ impl ClientState {
             };
             let (ack, read) = (conversation.take_ack(), conversation.take_read());
             if let Some((seq, message_id)) = ack {
-                let receipt = Receipt {
-                    reference: None,
-                    conversation_id: id.clone(),
-                    seq,
-                };
+                let receipt = Receipt { reference: None, conversation_id: id.clone(), seq };
                 self.frames.push_back(ClientFrame::Ack(receipt));
                 // Before the drain is over an ack says nothing about other conversations: theirs may still come.
                 if self.is_caught_up() {
@@ -475,11 +426,7 @@ impl ClientState {
             if let Some(seq) = read {
                 let number = self.next_ref();
                 self.asked.insert(number, Asked::Read(id.clone(), seq));
-                let receipt = Receipt {
-                    reference: Some(Ref::Number(number)),
-                    conversation_id: id,
-                    seq,
-                };
+                let receipt = Receipt { reference: Some(Ref::Number(number)), conversation_id: id, seq };
                 self.frames.push_back(ClientFrame::Read(receipt));
             }
         }

@@ -36,25 +36,16 @@ impl FakeServer {
     }
 
     async fn accept(&self) -> Peer {
-        let (tcp, _) = timeout(SOON, self.listener.accept())
-            .await
-            .expect("nobody connected")
-            .unwrap();
+        let (tcp, _) = timeout(SOON, self.listener.accept()).await.expect("nobody connected").unwrap();
         Peer(accept_async(tcp).await.unwrap())
     }
 
     /// Accepts a session and lets it catch up.
     async fn accept_session(&self) -> (Peer, Hello) {
         let mut peer = self.accept().await;
-        let ClientFrame::Hello(hello) = peer.heard().await else {
-            panic!("no hello")
-        };
+        let ClientFrame::Hello(hello) = peer.heard().await else { panic!("no hello") };
         peer.say(welcome(20)).await;
-        peer.say(ServerFrame::CaughtUp(CaughtUp {
-            cursor: MessageId(10),
-            heads: vec![],
-        }))
-        .await;
+        peer.say(ServerFrame::CaughtUp(CaughtUp { cursor: MessageId(10), heads: vec![] })).await;
         (peer, hello)
     }
 }
@@ -66,9 +57,7 @@ impl Peer {
 
     async fn heard(&mut self) -> ClientFrame {
         loop {
-            let next = timeout(SOON, self.0.next())
-                .await
-                .expect("the client says nothing");
+            let next = timeout(SOON, self.0.next()).await.expect("the client says nothing");
             match next.expect("the client is gone").unwrap() {
                 Message::Text(text) => return decode(&text).unwrap(),
                 Message::Close(_) => panic!("the client closed"),
@@ -112,11 +101,7 @@ fn welcome(heartbeat_secs: u64) -> ServerFrame {
 }
 
 fn bye(code: ErrorCode, reconnect_after_ms: u64) -> ServerFrame {
-    ServerFrame::Bye(Bye {
-        code,
-        reason: "because".into(),
-        reconnect_after_ms,
-    })
+    ServerFrame::Bye(Bye { code, reason: "because".into(), reconnect_after_ms })
 }
 
 fn message(seq: Seq) -> ServerFrame {
@@ -135,10 +120,7 @@ fn message(seq: Seq) -> ServerFrame {
 }
 
 async fn next(events: &mut Events) -> Event {
-    timeout(SOON, events.next())
-        .await
-        .expect("no event came")
-        .expect("the events ended")
+    timeout(SOON, events.next()).await.expect("no event came").expect("the events ended")
 }
 
 async fn wait_for(events: &mut Events, wanted: impl Fn(&Event) -> bool) -> Event {
@@ -167,15 +149,7 @@ async fn a_send_survives_the_connection_it_was_made_on() {
     });
     let lost = peer.heard_send().await;
     drop(peer);
-    wait_for(&mut events, |e| {
-        matches!(
-            e,
-            Event::Disconnected {
-                will_retry_in: Some(_)
-            }
-        )
-    })
-    .await;
+    wait_for(&mut events, |e| matches!(e, Event::Disconnected { will_retry_in: Some(_) })).await;
 
     let (mut peer, hello) = server.accept_session().await;
     assert_eq!(hello.cursor, Some(MessageId(10)));
@@ -195,9 +169,7 @@ async fn messages_are_told_acked_and_covered_by_what_is_saved() {
     peer.say(message(2)).await;
     let mut acked = 0;
     while acked < 2 {
-        let ClientFrame::Ack(ack) = peer.heard().await else {
-            panic!("not an ack")
-        };
+        let ClientFrame::Ack(ack) = peer.heard().await else { panic!("not an ack") };
         acked = ack.seq;
     }
     client.save().await.unwrap();
@@ -239,13 +211,7 @@ async fn codes_that_forbid_a_return_end_the_client() {
         peer.heard().await;
         peer.say(bye(code, 0)).await;
         let closed = wait_for(&mut events, |e| matches!(e, Event::Closed { .. })).await;
-        assert_eq!(
-            closed,
-            Event::Closed {
-                code: Some(code),
-                reason: "because".into()
-            }
-        );
+        assert_eq!(closed, Event::Closed { code: Some(code), reason: "because".into() });
         assert!(timeout(SOON, events.next()).await.unwrap().is_none());
         assert_eq!(client.send(bob(), "late").await, Err(Error::Closed));
     }
@@ -259,25 +225,15 @@ async fn an_expired_token_is_replaced_by_a_fresh_one_and_the_hint_is_waited_for(
         let number = made.fetch_add(1, Ordering::Relaxed);
         async move { format!("token {number}") }
     });
-    let (client, mut events) = Client::connect(Options {
-        token,
-        ..server.options()
-    });
+    let (client, mut events) = Client::connect(Options { token, ..server.options() });
     let (mut peer, hello) = server.accept_session().await;
     assert_eq!(hello.token, "token 0");
     client.refresh_token().await.unwrap();
-    let ClientFrame::Auth(auth) = peer.heard().await else {
-        panic!("no auth")
-    };
+    let ClientFrame::Auth(auth) = peer.heard().await else { panic!("no auth") };
     assert_eq!(auth.token, "token 1");
     peer.say(bye(ErrorCode::TokenExpired, 300)).await;
     let lost = wait_for(&mut events, |e| matches!(e, Event::Disconnected { .. })).await;
-    let Event::Disconnected {
-        will_retry_in: Some(wait),
-    } = lost
-    else {
-        panic!("{lost:?}")
-    };
+    let Event::Disconnected { will_retry_in: Some(wait) } = lost else { panic!("{lost:?}") };
     assert!(wait >= Duration::from_millis(300));
     let (_peer, hello) = server.accept_session().await;
     assert_eq!(hello.token, "token 2");
@@ -310,34 +266,18 @@ async fn requests_are_answered_and_refused() {
         async move {
             let conversation: ConversationId = "alice~bob".parse().unwrap();
             let inbox = client.inbox(Some(5), None).await;
-            (
-                inbox,
-                client.history(conversation, HistoryRange::Before(9), None).await,
-            )
+            (inbox, client.history(conversation, HistoryRange::Before(9), None).await)
         }
     });
     let (mut peer, _) = server.accept_session().await;
-    let ClientFrame::Inbox(query) = peer.heard().await else {
-        panic!("no inbox")
-    };
+    let ClientFrame::Inbox(query) = peer.heard().await else { panic!("no inbox") };
     assert_eq!(query.limit, Some(5));
     let reference = query.reference;
-    peer.say(ServerFrame::Inbox(InboxPage {
-        reference,
-        conversations: vec![],
-        next: None,
-    }))
-    .await;
-    let ClientFrame::History(query) = peer.heard().await else {
-        panic!("no history")
-    };
+    peer.say(ServerFrame::Inbox(InboxPage { reference, conversations: vec![], next: None })).await;
+    let ClientFrame::History(query) = peer.heard().await else { panic!("no history") };
     assert_eq!(query.before_seq, Some(9));
     let error = WireError::not_found();
-    peer.say(ServerFrame::Error(ErrorFrame {
-        reference: query.reference,
-        error: error.clone(),
-    }))
-    .await;
+    peer.say(ServerFrame::Error(ErrorFrame { reference: query.reference, error: error.clone() })).await;
     let (inbox, history) = timeout(SOON, asking).await.unwrap().unwrap();
     assert_eq!(inbox.unwrap().next, None);
     assert_eq!(history, Err(Error::Wire(error)));
@@ -346,10 +286,7 @@ async fn requests_are_answered_and_refused() {
 #[tokio::test]
 async fn an_application_that_reads_no_events_loses_none() {
     let server = FakeServer::start().await;
-    let (_client, mut events) = Client::connect(Options {
-        events_max: 2,
-        ..server.options()
-    });
+    let (_client, mut events) = Client::connect(Options { events_max: 2, ..server.options() });
     let (mut peer, _) = server.accept_session().await;
     for seq in 1..=300 {
         peer.say(message(seq)).await;
@@ -372,15 +309,7 @@ async fn a_server_that_goes_silent_is_left() {
     peer.heard().await;
     peer.say(welcome(1)).await;
     wait_for(&mut events, |e| matches!(e, Event::Connected { .. })).await;
-    wait_for(&mut events, |e| {
-        matches!(
-            e,
-            Event::Disconnected {
-                will_retry_in: Some(_)
-            }
-        )
-    })
-    .await;
+    wait_for(&mut events, |e| matches!(e, Event::Disconnected { will_retry_in: Some(_) })).await;
 }
 
 #[tokio::test]
@@ -391,15 +320,7 @@ async fn a_bad_address_ends_and_an_unreachable_one_is_tried_again() {
 
     let unreachable = Options::new("ws://127.0.0.1:1/v1/ws", "laptop".parse().unwrap(), "t");
     let (client, mut events) = Client::connect(unreachable);
-    wait_for(&mut events, |e| {
-        matches!(
-            e,
-            Event::Disconnected {
-                will_retry_in: Some(_)
-            }
-        )
-    })
-    .await;
+    wait_for(&mut events, |e| matches!(e, Event::Disconnected { will_retry_in: Some(_) })).await;
     client.close().await.unwrap();
     wait_for(&mut events, |e| matches!(e, Event::Closed { .. })).await;
 }
@@ -408,47 +329,29 @@ async fn a_bad_address_ends_and_an_unreachable_one_is_tried_again() {
 async fn a_raw_connection_sends_anything_and_says_how_it_ended() {
     let server = FakeServer::start().await;
     let speaking = async {
-        let mut raw = RawConnection::connect_with(&server.url, &[("Origin", "https://example.com")])
-            .await
-            .unwrap();
+        let mut raw =
+            RawConnection::connect_with(&server.url, &[("Origin", "https://example.com")]).await.unwrap();
         raw.send_text("not a frame").await.unwrap();
         let device: DeviceId = "raw".parse().unwrap();
-        assert_eq!(
-            raw.hello("t", &device, None).await.unwrap().user_id.as_str(),
-            "alice"
-        );
-        assert!(matches!(
-            raw.next_frame(Duration::from_millis(50)).await,
-            Err(RawError::Timeout)
-        ));
+        assert_eq!(raw.hello("t", &device, None).await.unwrap().user_id.as_str(), "alice");
+        assert!(matches!(raw.next_frame(Duration::from_millis(50)).await, Err(RawError::Timeout)));
         raw.send_binary(vec![1, 2, 3]).await.unwrap();
-        let picked = raw
-            .next_where(SOON, |f| matches!(f, ServerFrame::Bye(_)).then_some(f))
-            .await
-            .unwrap();
+        let picked = raw.next_where(SOON, |f| matches!(f, ServerFrame::Bye(_)).then_some(f)).await.unwrap();
         assert_eq!(picked, bye(ErrorCode::NotJson, 0));
         let end = raw.next_frame(SOON).await;
-        assert!(
-            matches!(end, Err(RawError::Closed { code: Some(1003), .. })),
-            "{end:?}"
-        );
+        assert!(matches!(end, Err(RawError::Closed { code: Some(1003), .. })), "{end:?}");
         raw.abort();
     };
     let answering = async {
         let mut peer = server.accept().await;
-        assert_eq!(
-            peer.0.next().await.unwrap().unwrap(),
-            Message::text("not a frame")
-        );
+        assert_eq!(peer.0.next().await.unwrap().unwrap(), Message::text("not a frame"));
         peer.heard().await;
         peer.say(welcome(20)).await;
         assert!(peer.0.next().await.unwrap().unwrap().is_binary());
         peer.say(message(1)).await;
         peer.say(bye(ErrorCode::NotJson, 0)).await;
-        let close = tokio_tungstenite::tungstenite::protocol::CloseFrame {
-            code: 1003.into(),
-            reason: "no".into(),
-        };
+        let close =
+            tokio_tungstenite::tungstenite::protocol::CloseFrame { code: 1003.into(), reason: "no".into() };
         peer.0.close(Some(close)).await.unwrap();
     };
     tokio::join!(speaking, answering);
@@ -466,22 +369,13 @@ async fn what_was_read_is_said_before_leaving() {
     }
     client.close().await.unwrap();
     loop {
-        let ClientFrame::Read(read) = peer.heard().await else {
-            panic!("not a read")
-        };
+        let ClientFrame::Read(read) = peer.heard().await else { panic!("not a read") };
         let reference = read.reference.unwrap();
         peer.say(ServerFrame::Done(Done { reference })).await;
         if read.seq == 3 {
             break;
         }
     }
-    assert!(
-        timeout(SOON, peer.0.next())
-            .await
-            .unwrap()
-            .unwrap()
-            .unwrap()
-            .is_close()
-    );
+    assert!(timeout(SOON, peer.0.next()).await.unwrap().unwrap().unwrap().is_close());
     wait_for(&mut events, |e| matches!(e, Event::Closed { code: None, .. })).await;
 }

@@ -74,11 +74,7 @@ pub fn decode(text: &str) -> Result<ClientFrame, DecodeError> {
         Ok(peek) => peek,
         Err(e) if e.is_data() => return Err(refuse(None, ErrorCode::BadRequest, plain(&e))),
         Err(e) => {
-            return Err(refuse(
-                None,
-                ErrorCode::NotJson,
-                format!("the frame is not JSON: {e}"),
-            ));
+            return Err(refuse(None, ErrorCode::NotJson, format!("the frame is not JSON: {e}")));
         }
     };
     let reference = match peek.reference.map(read_ref) {
@@ -87,11 +83,7 @@ pub fn decode(text: &str) -> Result<ClientFrame, DecodeError> {
         Some(Err(why)) => return Err(refuse(None, ErrorCode::BadRequest, why.into())),
     };
     let Some(kind) = peek.kind else {
-        return Err(refuse(
-            reference,
-            ErrorCode::BadRequest,
-            "the frame has no \"type\"".into(),
-        ));
+        return Err(refuse(reference, ErrorCode::BadRequest, "the frame has no \"type\"".into()));
     };
     let frame = match &*kind {
         "hello" => parse(text).map(ClientFrame::Hello),
@@ -107,20 +99,14 @@ pub fn decode(text: &str) -> Result<ClientFrame, DecodeError> {
         "ping" => parse(text).map(ClientFrame::Ping),
         other => {
             let shown: String = other.chars().take(32).collect();
-            Err(WireError::new(
-                ErrorCode::UnknownType,
-                format!("no frame is called {shown:?}"),
-            ))
+            Err(WireError::new(ErrorCode::UnknownType, format!("no frame is called {shown:?}")))
         }
     };
     frame.map_err(|error| DecodeError { reference, error })
 }
 
 fn refuse(reference: Option<Ref>, code: ErrorCode, message: String) -> DecodeError {
-    DecodeError {
-        reference,
-        error: WireError::new(code, message),
-    }
+    DecodeError { reference, error: WireError::new(code, message) }
 }
 
 fn read_ref(raw: &RawValue) -> Result<Option<Ref>, &'static str> {
@@ -157,10 +143,7 @@ fn plain(e: &serde_json::Error) -> String {
 /// What a send must fulfil whatever the server's settings; HTTP's bodies pass through here too.
 pub fn check_send(send: Send) -> Result<Send, WireError> {
     if send.to.is_some() == send.conversation_id.is_some() {
-        return Err(WireError::new(
-            ErrorCode::BadRequest,
-            "give either \"to\" or \"conversation_id\"",
-        ));
+        return Err(WireError::new(ErrorCode::BadRequest, "give either \"to\" or \"conversation_id\""));
     }
     if let Some(meta) = &send.meta {
         check_meta(meta)?;
@@ -203,10 +186,7 @@ fn depth(text: &str) -> usize {
 
 fn check_watch(watch: Watch) -> Result<Watch, WireError> {
     if watch.users.len() > limits::WATCH_MAX_USERS {
-        return Err(WireError::new(
-            ErrorCode::BadRequest,
-            "\"users\" may name at most 256",
-        ));
+        return Err(WireError::new(ErrorCode::BadRequest, "\"users\" may name at most 256"));
     }
     Ok(watch)
 }
@@ -229,26 +209,11 @@ mod tests {
         assert_eq!(code("{}"), ErrorCode::BadRequest);
         assert_eq!(code(r#"{"type":7}"#), ErrorCode::BadRequest);
         assert_eq!(code(r#"{"type":"nope"}"#), ErrorCode::UnknownType);
-        assert_eq!(
-            code(r#"{"type":"ack","conversation_id":"a~b","seq":-1}"#),
-            ErrorCode::BadRequest
-        );
-        assert_eq!(
-            code(r#"{"type":"ack","conversation_id":"a~b","seq":1e300}"#),
-            ErrorCode::BadRequest
-        );
-        assert_eq!(
-            code(r#"{"type":"ack","conversation_id":"b~a","seq":1}"#),
-            ErrorCode::InvalidId
-        );
-        assert_eq!(
-            code(r#"{"type":"send","client_msg_id":"x","to":"","body":"hi"}"#),
-            ErrorCode::InvalidId
-        );
-        assert_eq!(
-            code(r#"{"type":"send","client_msg_id":"x","body":"hi"}"#),
-            ErrorCode::BadRequest
-        );
+        assert_eq!(code(r#"{"type":"ack","conversation_id":"a~b","seq":-1}"#), ErrorCode::BadRequest);
+        assert_eq!(code(r#"{"type":"ack","conversation_id":"a~b","seq":1e300}"#), ErrorCode::BadRequest);
+        assert_eq!(code(r#"{"type":"ack","conversation_id":"b~a","seq":1}"#), ErrorCode::InvalidId);
+        assert_eq!(code(r#"{"type":"send","client_msg_id":"x","to":"","body":"hi"}"#), ErrorCode::InvalidId);
+        assert_eq!(code(r#"{"type":"send","client_msg_id":"x","body":"hi"}"#), ErrorCode::BadRequest);
         assert_eq!(code(r#"{"type":"ping","ref":[1]}"#), ErrorCode::BadRequest);
     }
 

@@ -126,11 +126,7 @@ pub struct WireError {
 
 impl WireError {
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        WireError {
-            code,
-            message: message.into(),
-            retry_after_ms: None,
-        }
+        WireError { code, message: message.into(), retry_after_ms: None }
     }
 
     pub fn retry_after(mut self, ms: u64) -> Self {

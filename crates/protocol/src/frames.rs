@@ -340,10 +340,7 @@ impl ServerFrame {
         serde_json::to_string(self).unwrap_or_else(|e| {
             let message = format!("this frame could not be written: {e}");
             let error = WireError::new(ErrorCode::Internal, message.replace(['"', '\\'], "'"));
-            format!(
-                r#"{{"type":"error","code":"internal","message":"{}"}}"#,
-                error.message
-            )
+            format!(r#"{{"type":"error","code":"internal","message":"{}"}}"#, error.message)
         })
     }
 }

@@ -265,10 +265,7 @@ impl fmt::Debug for MessageId {
 impl FromStr for MessageId {
     type Err = InvalidId;
     fn from_str(text: &str) -> Result<Self, InvalidId> {
-        let wrong = InvalidId {
-            what: "message id",
-            why: "must be a decimal number below 2^63, as a string",
-        };
+        let wrong = InvalidId { what: "message id", why: "must be a decimal number below 2^63, as a string" };
         let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         match text.parse::<u64>() {
             Ok(n) if digits && n <= Self::MAX.0 => Ok(MessageId(n)),
@@ -292,8 +289,7 @@ impl<'de> Deserialize<'de> for MessageId {
                 f.write_str("a message id (a decimal number as a string)")
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<MessageId, E> {
-                text.parse()
-                    .map_err(|e| E::custom(format_args!("{INVALID_ID_MARK}{e}")))
+                text.parse().map_err(|e| E::custom(format_args!("{INVALID_ID_MARK}{e}")))
             }
         }
         d.deserialize_str(Visitor)
@@ -325,9 +321,7 @@ impl Serialize for SessionId {
 impl<'de> Deserialize<'de> for SessionId {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = String::deserialize(d)?;
-        u128::from_str_radix(&text, 16)
-            .map(SessionId)
-            .map_err(de::Error::custom)
+        u128::from_str_radix(&text, 16).map(SessionId).map_err(de::Error::custom)
     }
 }
 

@@ -28,11 +28,7 @@ pub enum AuthError {
     #[error("cannot make a secret in {path}: {source}")]
     NotWritable { path: String, source: std::io::Error },
     #[error("{path} holds {length} bytes, and a secret must have at least {HS256_MIN_BYTES}; {remedy}")]
-    TooShort {
-        path: String,
-        length: usize,
-        remedy: &'static str,
-    },
+    TooShort { path: String, length: usize, remedy: &'static str },
     #[error(
         "{path} holds no public key that is understood: give RSA, EC P-256 or Ed25519 as PEM (BEGIN PUBLIC KEY)"
     )]
@@ -117,27 +113,19 @@ impl JwtCheck {
         };
         let user =
             UserId::new(&subject).map_err(|e| refused(format!("the token's \"sub\" is no user id: {e}")))?;
-        let expires_at = claims
-            .exp
-            .map(|exp| (exp.0.saturating_add(self.leeway_secs)).saturating_mul(1000));
+        let expires_at = claims.exp.map(|exp| (exp.0.saturating_add(self.leeway_secs)).saturating_mul(1000));
         Ok(Identity { user, expires_at })
     }
 
     fn check_times(&self, claims: &Claims) -> Result<(), WireError> {
         let now = self.clock.now_ms() / 1000;
-        if claims
-            .exp
-            .is_some_and(|exp| exp.0.saturating_add(self.leeway_secs) <= now)
-        {
+        if claims.exp.is_some_and(|exp| exp.0.saturating_add(self.leeway_secs) <= now) {
             return Err(WireError::new(
                 ErrorCode::TokenExpired,
                 "the token has expired; come back with a fresh one",
             ));
         }
-        if claims
-            .nbf
-            .is_some_and(|nbf| nbf.0 > now.saturating_add(NOT_BEFORE_SKEW_SECS + self.leeway_secs))
-        {
+        if claims.nbf.is_some_and(|nbf| nbf.0 > now.saturating_add(NOT_BEFORE_SKEW_SECS + self.leeway_secs)) {
             return Err(refused("the token is not valid yet"));
         }
         Ok(())
@@ -148,17 +136,13 @@ impl JwtCheck {
 impl TokenCheck for JwtCheck {
     async fn check(&self, token: &str) -> Result<Identity, WireError> {
         if token.len() > TOKEN_MAX_BYTES {
-            return Err(refused(format!(
-                "the token is longer than {TOKEN_MAX_BYTES} bytes"
-            )));
+            return Err(refused(format!("the token is longer than {TOKEN_MAX_BYTES} bytes")));
         }
         let header = jsonwebtoken::decode_header(token)
             .map_err(|_| refused("the token is not a JWT signed with an algorithm this server knows"))?;
         // What a token declares critical must be understood, and nothing beyond the standard is (RFC 7515, 4.1.11).
         if header.crit.is_some() {
-            return Err(refused(
-                "the token demands extensions that this server does not know",
-            ));
+            return Err(refused("the token demands extensions that this server does not know"));
         }
         let candidates = match &self.keys {
             Keys::One(key) if key.algorithm != header.alg => {
@@ -183,11 +167,7 @@ impl TokenCheck for JwtCheck {
 
 impl Key {
     fn from_secret(secret: &str) -> Key {
-        Key {
-            id: None,
-            algorithm: Algorithm::HS256,
-            decoding: DecodingKey::from_secret(secret.as_bytes()),
-        }
+        Key { id: None, algorithm: Algorithm::HS256, decoding: DecodingKey::from_secret(secret.as_bytes()) }
     }
 }
 
@@ -211,26 +191,17 @@ fn why(kind: &ErrorKind) -> String {
 /// The file's kind of key decides the algorithm.
 fn public_key(path: &Path) -> Result<Key, AuthError> {
     let shown = path.display().to_string();
-    let pem = std::fs::read(path).map_err(|source| AuthError::Unreadable {
-        path: shown.clone(),
-        source,
-    })?;
+    let pem = std::fs::read(path).map_err(|source| AuthError::Unreadable { path: shown.clone(), source })?;
     let found = [
         (Algorithm::RS256, DecodingKey::from_rsa_pem(&pem)),
         (Algorithm::ES256, DecodingKey::from_ec_pem(&pem)),
         (Algorithm::EdDSA, DecodingKey::from_ed_pem(&pem)),
     ];
-    let fits = found
-        .into_iter()
-        .find_map(|(algorithm, key)| Some((algorithm, key.ok()?)));
+    let fits = found.into_iter().find_map(|(algorithm, key)| Some((algorithm, key.ok()?)));
     let Some((algorithm, decoding)) = fits else {
         return Err(AuthError::NotAKey { path: shown });
     };
-    let key = Key {
-        id: None,
-        algorithm,
-        decoding,
-    };
+    let key = Key { id: None, algorithm, decoding };
     // A key of another curve parses and then fits no token; better said at the start.
     match probe(&key) {
         true => Ok(key),

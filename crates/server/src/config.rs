@@ -176,11 +176,7 @@ pub enum ConfigError {
     #[error("cannot read the configuration file {path}: {why}")]
     Unreadable { path: String, why: String },
     #[error("unknown key {key} in {place}; {known}")]
-    UnknownKey {
-        key: String,
-        place: String,
-        known: String,
-    },
+    UnknownKey { key: String, place: String, known: String },
     #[error("{key} in {place}: {why}")]
     BadValue { key: String, place: String, why: String },
     #[error("{0}")]
@@ -302,9 +298,7 @@ impl<'de> Deserialize<'de> for Switch {
 pub fn is_loopback_name(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host.eq_ignore_ascii_case("localhost")
-        || bare
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|ip| ip.to_canonical().is_loopback())
+        || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
 #[cfg(test)]
@@ -337,29 +331,17 @@ mod tests {
         assert_eq!(store.cache_bytes, made.cache_bytes);
         assert_eq!(store.free_space_floor_bytes, made.free_space_floor_bytes);
         assert_eq!(store.idempotency_window_ms, made.idempotency_window_ms);
-        assert_eq!(
-            format!("{:?}", config.chat()),
-            format!("{:?}", ChatConfig::default())
-        );
-        assert_eq!(
-            format!("{:?}", config.session()),
-            format!("{:?}", SessionConfig::default())
-        );
+        assert_eq!(format!("{:?}", config.chat()), format!("{:?}", ChatConfig::default()));
+        assert_eq!(format!("{:?}", config.session()), format!("{:?}", SessionConfig::default()));
     }
 
     #[test]
     fn later_layers_win() {
-        let env = [
-            ("BLUETICK_LIMITS__SENDS_PER_SECOND", "7"),
-            ("BLUETICK_PORT", "tcp://10.0.0.1:80"),
-        ];
+        let env = [("BLUETICK_LIMITS__SENDS_PER_SECOND", "7"), ("BLUETICK_PORT", "tcp://10.0.0.1:80")];
         let file = "[limits]\nsends_per_second = 5\nsend_burst = 9\n";
         let config = load(file, &env).unwrap();
         assert_eq!((config.limits.sends_per_second, config.limits.send_burst), (7, 9));
-        let overrides = Overrides {
-            data: Some("/d".into()),
-            listen: Some("[::1]:9".into()),
-        };
+        let overrides = Overrides { data: Some("/d".into()), listen: Some("[::1]:9".into()) };
         let config = Config::load_with(None, std::iter::empty(), overrides).unwrap();
         assert_eq!(config.server.data_dir, Path::new("/d"));
         assert_eq!(config.server.listen, "[::1]:9".parse().unwrap());
@@ -370,28 +352,15 @@ mod tests {
         let digits = "0123456789012345678901234567890123456789";
         let env = [
             ("BLUETICK_AUTH__HS256_SECRET", digits),
-            (
-                "BLUETICK_LIMITS__ALLOWED_ORIGINS",
-                "https://a.example, https://b.example:8443",
-            ),
+            ("BLUETICK_LIMITS__ALLOWED_ORIGINS", "https://a.example, https://b.example:8443"),
             ("BLUETICK_DEMO__ENABLED", "false"),
         ];
         let config = load("", &env).unwrap();
         assert_eq!(config.auth.hs256_secret.as_ref().unwrap().expose(), digits);
-        assert_eq!(
-            config.limits.allowed_origins,
-            ["https://a.example", "https://b.example:8443"]
-        );
+        assert_eq!(config.limits.allowed_origins, ["https://a.example", "https://b.example:8443"]);
         assert_eq!(config.demo.enabled, Switch::Off);
-        assert!(
-            !format!("{config:?}").contains(digits),
-            "debug output must not show keys"
-        );
-        let config = load(
-            "",
-            &[("BLUETICK_LIMITS__ALLOWED_ORIGINS", "[\"https://c.example\"]")],
-        )
-        .unwrap();
+        assert!(!format!("{config:?}").contains(digits), "debug output must not show keys");
+        let config = load("", &[("BLUETICK_LIMITS__ALLOWED_ORIGINS", "[\"https://c.example\"]")]).unwrap();
         assert_eq!(config.limits.allowed_origins, ["https://c.example"]);
     }
 
@@ -399,43 +368,26 @@ mod tests {
     fn unknown_keys_are_refused_by_name_and_place() {
         let error = refused("[limits]\nframe_max_byte = 1\n");
         assert!(error.contains("unknown key limits.frame_max_byte"), "{error}");
-        assert!(
-            error.contains("bluetick.toml") && error.contains("frame_max_bytes"),
-            "{error}"
-        );
+        assert!(error.contains("bluetick.toml") && error.contains("frame_max_bytes"), "{error}");
         let error = refused("[limit]\nx = 1\n");
         assert!(error.contains("unknown key limit in"), "{error}");
-        let error = load("", &[("BLUETICK_SERVER__LISTN", "x")])
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("server.listn") && error.contains("environment"),
-            "{error}"
-        );
+        let error = load("", &[("BLUETICK_SERVER__LISTN", "x")]).unwrap_err().to_string();
+        assert!(error.contains("server.listn") && error.contains("environment"), "{error}");
     }
 
     #[test]
     fn wrong_values_are_told_with_their_key() {
         let error = refused("[server]\nlisten = \"8080\"\n");
-        assert!(
-            error.contains("server.listen") && error.contains("127.0.0.1:8080"),
-            "{error}"
-        );
+        assert!(error.contains("server.listen") && error.contains("127.0.0.1:8080"), "{error}");
         let error = refused("[limits]\nsend_burst = -1\n");
         assert!(error.contains("limits.send_burst"), "{error}");
         let error = refused("[auth]\nhs256_secret = 12345678\n");
-        assert!(
-            error.contains("auth.hs256_secret") && !error.contains("12345678"),
-            "{error}"
-        );
+        assert!(error.contains("auth.hs256_secret") && !error.contains("12345678"), "{error}");
         let error = refused("[server\n");
         assert!(error.contains("bluetick.toml"), "{error}");
         assert!(refused("[log]\nformat = \"xml\"\n").contains("log.format"));
-        let missing = Config::load_with(
-            Some(Path::new("/nonexistent.toml")),
-            std::iter::empty(),
-            Overrides::default(),
-        );
+        let missing =
+            Config::load_with(Some(Path::new("/nonexistent.toml")), std::iter::empty(), Overrides::default());
         assert!(missing.unwrap_err().to_string().contains("/nonexistent.toml"));
     }
 
@@ -447,45 +399,24 @@ mod tests {
             ("[sessions]\nttl_secs = 40", "sessions.heartbeat_secs"),
             ("[limits]\nbody_max_bytes = 65536", "limits.frame_max_bytes"),
             ("[limits]\nbody_max_bytes = 0", "limits.body_max_bytes"),
-            (
-                "[limits]\nallowed_origins = [\"app.example/x\"]",
-                "allowed_origins",
-            ),
+            ("[limits]\nallowed_origins = [\"app.example/x\"]", "allowed_origins"),
             ("[sessions]\nwindow_messages = 0", "sessions.window_messages"),
-            (
-                "[sessions]\nheartbeat_secs = 9223372036854775807",
-                "sessions.heartbeat_secs",
-            ),
-            (
-                "[limits]\nsends_per_second = 2000000000",
-                "limits.sends_per_second",
-            ),
+            ("[sessions]\nheartbeat_secs = 9223372036854775807", "sessions.heartbeat_secs"),
+            ("[limits]\nsends_per_second = 2000000000", "limits.sends_per_second"),
             ("[tls]\ncert_file = \"a\"", "key_file"),
             ("[auth]\nhs256_secret = \"short\"", "32 bytes"),
-            (
-                "[auth]\nhs256_secret_file = \"a\"\npublic_key_file = \"b\"",
-                "only one",
-            ),
+            ("[auth]\nhs256_secret_file = \"a\"\npublic_key_file = \"b\"", "only one"),
             ("[auth]\njwks_url = \"http://issuer.example/keys\"", "https://"),
             (
                 "[auth]\nhs256_secret_file = \"a\"\n[server]\nlisten=\"0.0.0.0:1\"\n[demo]\nenabled=true",
                 "demo.enabled",
             ),
-            (
-                "[auth]\njwks_url = \"https://issuer.example/keys\"\n[demo]\nenabled=true",
-                "public key",
-            ),
+            ("[auth]\njwks_url = \"https://issuer.example/keys\"\n[demo]\nenabled=true", "public key"),
         ] {
             let error = refused(file);
             assert!(error.contains(needle), "{file}: {error}");
         }
-        assert!(
-            load(
-                "[server]\nlisten = \"0.0.0.0:80\"\n[auth]\nhs256_secret_file = \"f\"",
-                &[]
-            )
-            .is_ok()
-        );
+        assert!(load("[server]\nlisten = \"0.0.0.0:80\"\n[auth]\nhs256_secret_file = \"f\"", &[]).is_ok());
         assert!(load("[auth]\njwks_url = \"http://127.0.0.1:9/keys\"", &[]).is_ok());
     }
 }

@@ -61,10 +61,8 @@ pub async fn upgrade(
     let key = check_handshake(request.headers())?;
     origin::check_page(request.headers(), &state.config.limits.allowed_origins)?;
     if state.is_draining() {
-        let error = WireError::new(
-            ErrorCode::ShuttingDown,
-            "the server is going down; connect again shortly",
-        );
+        let error =
+            WireError::new(ErrorCode::ShuttingDown, "the server is going down; connect again shortly");
         return Err(error.retry_after(1_000).into());
     }
     let peer = request.extensions().get::<Peer>().cloned();
@@ -83,40 +81,25 @@ pub async fn upgrade(
 /// The answer to the client's key, if it asks for a WebSocket of the one version there is.
 fn check_handshake(headers: &HeaderMap) -> Result<HeaderValue, ApiError> {
     let lists = |name: header::HeaderName, word: &str| {
-        let values = headers
-            .get_all(name)
-            .into_iter()
-            .filter_map(|value| value.to_str().ok());
-        values
-            .flat_map(|value| value.split(','))
-            .any(|part| part.trim().eq_ignore_ascii_case(word))
+        let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|part| part.trim().eq_ignore_ascii_case(word))
     };
     if !lists(header::CONNECTION, "upgrade") || !lists(header::UPGRADE, "websocket") {
-        return Err(upgrade_required(
-            "this address speaks WebSocket; connect with a WebSocket client",
-        ));
+        return Err(upgrade_required("this address speaks WebSocket; connect with a WebSocket client"));
     }
-    if headers
-        .get(header::SEC_WEBSOCKET_VERSION)
-        .is_none_or(|version| version != "13")
-    {
+    if headers.get(header::SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
         return Err(upgrade_required("only version 13 of WebSocket is spoken here"));
     }
-    let accept = headers
-        .get(header::SEC_WEBSOCKET_KEY)
-        .map(|key| derive_accept_key(key.as_bytes()));
+    let accept = headers.get(header::SEC_WEBSOCKET_KEY).map(|key| derive_accept_key(key.as_bytes()));
     accept
         .and_then(|accept| HeaderValue::try_from(accept).ok())
         .ok_or_else(|| upgrade_required("the handshake has no Sec-WebSocket-Key"))
 }
 
 fn upgrade_required(why: &str) -> ApiError {
-    ApiError::with_status(
-        StatusCode::UPGRADE_REQUIRED,
-        WireError::new(ErrorCode::BadRequest, why),
-    )
-    .header(header::UPGRADE, "websocket")
-    .header(header::SEC_WEBSOCKET_VERSION, "13")
+    ApiError::with_status(StatusCode::UPGRADE_REQUIRED, WireError::new(ErrorCode::BadRequest, why))
+        .header(header::UPGRADE, "websocket")
+        .header(header::SEC_WEBSOCKET_VERSION, "13")
 }
 
 /// A connection's whole life after the handshake. It holds its place among its address's connections throughout.
@@ -127,17 +110,9 @@ async fn run(host: Arc<SessionHost>, upgrade: OnUpgrade, frame_max_bytes: usize,
     };
     let (stream, config) = (TokioIo::new(upgraded), socket_config(frame_max_bytes));
     let socket = Mutex::new(WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await);
-    let seed = SysRng
-        .try_next_u64()
-        .unwrap_or_else(|_| std::ptr::from_ref(&socket) as u64);
-    let source = Source {
-        socket: &socket,
-        ended: false,
-    };
-    let sink = Sink {
-        socket: &socket,
-        unsent: None,
-    };
+    let seed = SysRng.try_next_u64().unwrap_or_else(|_| std::ptr::from_ref(&socket) as u64);
+    let source = Source { socket: &socket, ended: false };
+    let sink = Sink { socket: &socket, unsent: None };
     host.run(source, sink, seed).await;
     drop(peer);
 }
@@ -248,10 +223,7 @@ impl AsRef<[u8]> for Shared {
 }
 
 fn cut(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len()))
-        .rev()
-        .find(|&at| text.is_char_boundary(at))
-        .unwrap_or(0);
+    let end = (0..=most.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
     &text[..end]
 }
 
@@ -266,17 +238,11 @@ mod tests {
     /// Both ends of a WebSocket, ours behind its lock. The pipe takes a kibibyte at a time.
     async fn pair(
         frame_max_bytes: usize,
-    ) -> (
-        Mutex<WebSocketStream<DuplexStream>>,
-        WebSocketStream<DuplexStream>,
-    ) {
+    ) -> (Mutex<WebSocketStream<DuplexStream>>, WebSocketStream<DuplexStream>) {
         let (ours, theirs) = tokio::io::duplex(1024);
         let config = socket_config(frame_max_bytes);
         let ours = WebSocketStream::from_raw_socket(ours, Role::Server, Some(config)).await;
-        (
-            Mutex::new(ours),
-            WebSocketStream::from_raw_socket(theirs, Role::Client, None).await,
-        )
+        (Mutex::new(ours), WebSocketStream::from_raw_socket(theirs, Role::Client, None).await)
     }
 
     fn text(length: usize) -> Outgoing {
@@ -297,23 +263,15 @@ mod tests {
             }
             seen
         });
-        let mut sink = Sink {
-            socket: &ours,
-            unsent: None,
-        };
+        let mut sink = Sink { socket: &ours, unsent: None };
         poll_fn(|cx| sink.poll_write(cx, &mut queue)).await.unwrap();
         assert!(queue.is_empty() && sink.unsent.is_none());
         let seen = reader.await.unwrap();
-        let texts: Vec<usize> = seen
-            .iter()
-            .filter(|message| message.is_text())
-            .map(|message| message.len())
-            .collect();
+        let texts: Vec<usize> =
+            seen.iter().filter(|message| message.is_text()).map(|message| message.len()).collect();
         assert_eq!(texts, lengths.map(|length| length / 3 * 3));
         assert!(seen[lengths.len()].is_ping());
-        let Some(Message::Close(Some(close))) = seen.last() else {
-            panic!("{seen:?}")
-        };
+        let Some(Message::Close(Some(close))) = seen.last() else { panic!("{seen:?}") };
         assert_eq!((u16::from(close.code), close.reason.as_str()), (4409, "replaced"));
     }
 
@@ -321,20 +279,13 @@ mod tests {
     async fn a_reader_that_stops_holds_up_its_queue_and_nothing_else() {
         let (ours, theirs) = pair(FRAME_MAX).await;
         let mut queue: VecDeque<Outgoing> = (0..100).map(|_| text(3000)).collect();
-        let mut sink = Sink {
-            socket: &ours,
-            unsent: None,
-        };
+        let mut sink = Sink { socket: &ours, unsent: None };
         let written = tokio::time::timeout(
             std::time::Duration::from_millis(50),
             poll_fn(|cx| sink.poll_write(cx, &mut queue)),
         );
         assert!(written.await.is_err());
-        assert!(
-            queue.len() > 90,
-            "{} frames left the queue for nowhere",
-            100 - queue.len()
-        );
+        assert!(queue.len() > 90, "{} frames left the queue for nowhere", 100 - queue.len());
         drop(theirs);
         assert_eq!(poll_fn(|cx| sink.poll_write(cx, &mut queue)).await, Err(Gone));
     }
@@ -350,10 +301,7 @@ mod tests {
             theirs.send(Message::text("z".repeat(1001))).await.unwrap();
             theirs
         });
-        let mut source = Source {
-            socket: &ours,
-            ended: false,
-        };
+        let mut source = Source { socket: &ours, ended: false };
         assert_eq!(source.next().await, Incoming::Text("hi".into()));
         assert_eq!(source.next().await, Incoming::Binary);
         assert_eq!(source.next().await, Incoming::Alive);
@@ -361,10 +309,7 @@ mod tests {
         assert_eq!(source.next().await, Incoming::TooLarge);
         // The other direction still works: there is a reason to be told.
         let mut queue = VecDeque::from([Outgoing::Text("too long".into())]);
-        let mut sink = Sink {
-            socket: &ours,
-            unsent: None,
-        };
+        let mut sink = Sink { socket: &ours, unsent: None };
         let told = poll_fn(|cx| sink.poll_write(cx, &mut queue));
         let (told, theirs) = tokio::join!(told, sender);
         told.unwrap();
@@ -376,34 +321,20 @@ mod tests {
     #[tokio::test]
     async fn a_close_is_answered_and_bytes_that_are_no_text_are_not_json() {
         let (ours, mut theirs) = pair(1000).await;
-        let mut source = Source {
-            socket: &ours,
-            ended: false,
-        };
+        let mut source = Source { socket: &ours, ended: false };
         theirs.send(Message::Close(None)).await.unwrap();
         assert_eq!(source.next().await, Incoming::Closed);
         assert!(matches!(theirs.next().await, Some(Ok(Message::Close(_)))));
 
         let (ours, mut theirs) = pair(1000).await;
-        let mut source = Source {
-            socket: &ours,
-            ended: false,
-        };
+        let mut source = Source { socket: &ours, ended: false };
         let broken = Frame::message(vec![0xff, 0xfe], OpCode::Data(Data::Text), true);
         theirs.send(Message::Frame(broken)).await.unwrap();
         assert_eq!(source.next().await, Incoming::Text(String::new()));
         drop(theirs);
         let (ours, theirs) = pair(1000).await;
         drop(theirs);
-        assert_eq!(
-            Source {
-                socket: &ours,
-                ended: false
-            }
-            .next()
-            .await,
-            Incoming::Closed
-        );
+        assert_eq!(Source { socket: &ours, ended: false }.next().await, Incoming::Closed);
     }
 
     #[test]
@@ -417,17 +348,11 @@ mod tests {
     fn a_handshake_must_be_one() {
         let mut headers = HeaderMap::new();
         assert!(check_handshake(&headers).is_err());
-        headers.insert(
-            header::CONNECTION,
-            HeaderValue::from_static("keep-alive, Upgrade"),
-        );
+        headers.insert(header::CONNECTION, HeaderValue::from_static("keep-alive, Upgrade"));
         headers.insert(header::UPGRADE, HeaderValue::from_static("WebSocket"));
         headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         assert!(check_handshake(&headers).is_err(), "no key");
-        headers.insert(
-            header::SEC_WEBSOCKET_KEY,
-            HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="),
-        );
+        headers.insert(header::SEC_WEBSOCKET_KEY, HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="));
         assert_eq!(
             check_handshake(&headers).unwrap_or(HeaderValue::from_static("")),
             "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="

@@ -19,10 +19,7 @@ impl Buckets {
     pub fn new(per_second: u32, burst: u32) -> Option<Self> {
         let rate = NonZeroU32::new(per_second)?;
         let quota = Quota::per_second(rate).allow_burst(NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN));
-        Some(Buckets {
-            buckets: RateLimiter::keyed(quota),
-            clock: DefaultClock::default(),
-        })
+        Some(Buckets { buckets: RateLimiter::keyed(quota), clock: DefaultClock::default() })
     }
 
     /// Forgets the users whose bucket is full again: a full bucket is what a new one is.

@@ -90,25 +90,13 @@ impl Drop for OpenGuard {
 
 impl Listener {
     pub fn new(tcp: TcpListener, tls: Option<TlsAcceptor>, per_address: u32, router: Router) -> Self {
-        Listener {
-            tcp,
-            tls,
-            places: PerAddress::new(per_address),
-            router,
-            open: Arc::default(),
-        }
+        Listener { tcp, tls, places: PerAddress::new(per_address), router, open: Arc::default() }
     }
 
     /// Accepts until `stop` turns true, then closes the port, lets requests under way finish and returns. Whoever
     /// cannot wait for them drops this future.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
-        let Listener {
-            tcp,
-            tls,
-            places,
-            router,
-            open,
-        } = self;
+        let Listener { tcp, tls, places, router, open } = self;
         let mut told: Option<Instant> = None;
         loop {
             let accepted = tokio::select! {
@@ -124,10 +112,7 @@ impl Listener {
                         turn_away(stream, tls.is_some());
                         continue;
                     };
-                    let peer = Peer {
-                        address,
-                        _place: Arc::new(place),
-                    };
+                    let peer = Peer { address, _place: Arc::new(place) };
                     let (router, stop, guard) = (router.clone(), stop.clone(), open.enter());
                     let stream = Lingering::new(stream);
                     match tls.clone() {
@@ -165,10 +150,7 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 /// The client was gone before it was accepted: nothing is wrong here.
 fn is_of_the_connection(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(
-        error.kind(),
-        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
-    )
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
 /// Says why, if it can be said in the clear and at once, and hangs up.
@@ -202,13 +184,8 @@ where
         router.clone().call(request.map(Body::new))
     });
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(BUFFER_MAX_BYTES);
-    let mut connection = pin!(
-        http.serve_connection(TokioIo::new(stream), service)
-            .with_upgrades()
-    );
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(BUFFER_MAX_BYTES);
+    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service).with_upgrades());
     let ended = tokio::select! {
         biased;
         ended = connection.as_mut() => ended,

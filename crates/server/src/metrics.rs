@@ -7,12 +7,10 @@ use metrics::{describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 /// From a tenth of a millisecond, a good fsync, to ten seconds, a bad day.
-const SECONDS: &[f64] = &[
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-];
-const COUNTS: &[f64] = &[
-    1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 5000.0, 10_000.0,
-];
+const SECONDS: &[f64] =
+    &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const COUNTS: &[f64] =
+    &[1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 5000.0, 10_000.0];
 
 /// Makes the recorder the process's own, once; whoever comes later gets the same one.
 pub fn install() -> PrometheusHandle {
@@ -53,64 +51,31 @@ fn describe() {
 
 const COUNTERS: &[(&str, &str)] = &[
     ("bluetick_sends_total", "Messages stored"),
-    (
-        "bluetick_rate_limited_total",
-        "Sends refused because the user had too many",
-    ),
+    ("bluetick_rate_limited_total", "Sends refused because the user had too many"),
     ("bluetick_deliveries_total", "Messages written to sessions"),
-    (
-        "bluetick_hand_overs_total",
-        "Messages handed to a live session by their sender",
-    ),
+    ("bluetick_hand_overs_total", "Messages handed to a live session by their sender"),
     ("bluetick_acks_total", "Acks received"),
     ("bluetick_reads_total", "Reads received"),
     ("bluetick_pending_rows_written_total", "Pending rows written"),
     ("bluetick_pending_rows_deleted_total", "Pending rows deleted"),
-    (
-        "bluetick_stale_sessions_total",
-        "Entries of the session store that named no live session",
-    ),
+    ("bluetick_stale_sessions_total", "Entries of the session store that named no live session"),
     ("bluetick_sessions_opened_total", "Sessions opened"),
     ("bluetick_sessions_ended_total", "Sessions ended, by code"),
-    (
-        "bluetick_reregistrations_total",
-        "Sessions that found their entry gone and registered anew",
-    ),
-    (
-        "bluetick_checkpoint_errors_total",
-        "Checkpoints that failed and will be tried again",
-    ),
-    (
-        "bluetick_checkpoint_stalls_total",
-        "Times that writes waited for a checkpoint",
-    ),
-    (
-        "bluetick_connections_refused_total",
-        "Connections beyond the limit of their address",
-    ),
-    (
-        "bluetick_accept_errors_total",
-        "Connections that could not be accepted",
-    ),
+    ("bluetick_reregistrations_total", "Sessions that found their entry gone and registered anew"),
+    ("bluetick_checkpoint_errors_total", "Checkpoints that failed and will be tried again"),
+    ("bluetick_checkpoint_stalls_total", "Times that writes waited for a checkpoint"),
+    ("bluetick_connections_refused_total", "Connections beyond the limit of their address"),
+    ("bluetick_accept_errors_total", "Connections that could not be accepted"),
     ("bluetick_errors_total", "Errors told to clients, by code"),
-    (
-        "bluetick_http_requests_total",
-        "HTTP requests, by route and status",
-    ),
+    ("bluetick_http_requests_total", "HTTP requests, by route and status"),
 ];
 
 const GAUGES: &[(&str, &str)] = &[
     ("bluetick_connections", "WebSocket sessions that are open"),
-    (
-        "bluetick_commit_queue",
-        "Writes in the group that is being committed",
-    ),
+    ("bluetick_commit_queue", "Writes in the group that is being committed"),
     ("bluetick_log_bytes", "Bytes in the store's log"),
     ("bluetick_free_bytes", "Room left on the disk"),
-    (
-        "bluetick_unflushed_messages",
-        "Checkpoint lag: messages in the log and not yet in the engine",
-    ),
+    ("bluetick_unflushed_messages", "Checkpoint lag: messages in the log and not yet in the engine"),
     ("bluetick_store_refusing", "1 while the store takes no sends"),
 ];
 
@@ -118,10 +83,7 @@ const HISTOGRAMS: &[(&str, &str)] = &[
     ("bluetick_fsync_seconds", "How long the log's fsync took"),
     ("bluetick_checkpoint_seconds", "How long a checkpoint took"),
     ("bluetick_group_answers", "Writes made durable by one fsync"),
-    (
-        "bluetick_drain_conversations",
-        "Conversations that a new session had to drain",
-    ),
+    ("bluetick_drain_conversations", "Conversations that a new session had to drain"),
     ("bluetick_http_request_seconds", "How long HTTP requests took"),
 ];
 
@@ -146,21 +108,12 @@ mod tests {
         let handle = recorder.handle();
         metrics::with_local_recorder(&recorder, || {
             describe();
-            observe(
-                3,
-                &Health {
-                    log_bytes: 7,
-                    ..Health::default()
-                },
-            );
+            observe(3, &Health { log_bytes: 7, ..Health::default() });
             metrics::histogram!("bluetick_http_request_seconds").record(0.002);
         });
         let text = handle.render();
         assert!(text.contains("bluetick_connections 3"), "{text}");
-        assert!(
-            text.contains("bluetick_http_request_seconds_bucket{le=\"0.0025\"} 1"),
-            "{text}"
-        );
+        assert!(text.contains("bluetick_http_request_seconds_bucket{le=\"0.0025\"} 1"), "{text}");
         assert!(text.contains("# HELP bluetick_log_bytes"), "{text}");
     }
 }

@@ -48,10 +48,7 @@ pub enum ServeError {
     #[error("{0}")]
     Tls(#[from] TlsError),
     #[error("cannot listen on {address}: {source}; {}", remedy(.source))]
-    Listen {
-        address: SocketAddr,
-        source: std::io::Error,
-    },
+    Listen { address: SocketAddr, source: std::io::Error },
     #[error("log.filter is not understood: {0}")]
     LogFilter(String),
     #[error("signals cannot be received: {0}")]
@@ -89,11 +86,7 @@ impl fmt::Display for ServeInfo {
         }
         writeln!(f, "  the API               {url}/v1/docs")?;
         if self.own_secret {
-            writeln!(
-                f,
-                "  a token for alice     bluetick token --user alice --data {}",
-                data_dir.display()
-            )?;
+            writeln!(f, "  a token for alice     bluetick token --user alice --data {}", data_dir.display())?;
         }
         write!(f, "  data                  {}", data_dir.display())
     }
@@ -136,13 +129,7 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
 
     let gateway = Arc::new(Gateway::new("local"));
     let gateways: Arc<dyn Gateways> = gateway.clone();
-    let node = Arc::new(Node::new(
-        store.clone(),
-        gateways.clone(),
-        clock.clone(),
-        config.chat(),
-        budget,
-    ));
+    let node = Arc::new(Node::new(store.clone(), gateways.clone(), clock.clone(), config.chat(), budget));
     let admin = Arc::new(Admin::new(store.clone(), gateways, node.trace()));
     let app: Arc<dyn App> = node;
     let sessions = Arc::new(SessionHost {
@@ -190,10 +177,7 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         listener.await
     };
     if tokio::time::timeout(DRAIN_DEADLINE, ended).await.is_err() {
-        tracing::warn!(
-            sessions = gateway.session_count(),
-            "some sessions did not end in time"
-        );
+        tracing::warn!(sessions = gateway.session_count(), "some sessions did not end in time");
     }
     housekeeping.abort();
     match tokio::time::timeout(CLOSE_DEADLINE, store.maintenance.close()).await {
@@ -209,10 +193,7 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
 async fn open_store(config: &Config, clock: Arc<dyn Clock>) -> Result<Store, ServeError> {
     let embedded = config.embedded_store();
     // Other users of the machine have no business with messages. What goes wrong here the store tells better.
-    let _ = std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&embedded.dir);
+    let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&embedded.dir);
     tokio::task::spawn_blocking(move || Store::embedded(embedded, clock))
         .await
         .map_err(|error| ServeError::Start(error.to_string()))?
@@ -281,9 +262,7 @@ impl Signals {
 /// Logs to standard error from here on. A second call changes nothing.
 pub fn init_logging(log: &Log) -> Result<(), ServeError> {
     let filter = EnvFilter::try_new(&log.filter).map_err(|error| ServeError::LogFilter(error.to_string()))?;
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let _ = match log.format {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
         LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),

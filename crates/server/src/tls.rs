@@ -45,16 +45,10 @@ pub fn acceptor(cert: &Path, key: &Path) -> Result<TlsAcceptor, TlsError> {
 
 fn acceptor_polling(cert: &Path, key: &Path, every: Duration) -> Result<TlsAcceptor, TlsError> {
     let provider = Arc::new(ring::default_provider());
-    let files = Files {
-        cert: cert.to_owned(),
-        key: key.to_owned(),
-        provider: provider.clone(),
-    };
+    let files = Files { cert: cert.to_owned(), key: key.to_owned(), provider: provider.clone() };
     // Before reading, so that a change in between is seen at the first look.
     let stamp = files.stamp();
-    let resolver = Arc::new(Resolver {
-        current: ArcSwap::from_pointee(files.read()?),
-    });
+    let resolver = Arc::new(Resolver { current: ArcSwap::from_pointee(files.read()?) });
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
@@ -102,23 +96,15 @@ impl Files {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(&self.cert).and_then(Iterator::collect);
         let chain = match chain {
             Ok(chain) if chain.is_empty() => {
-                return Err(TlsError::Certificate {
-                    path: cert,
-                    why: "there is none in it".into(),
-                });
+                return Err(TlsError::Certificate { path: cert, why: "there is none in it".into() });
             }
             Ok(chain) => chain,
             Err(e) => {
-                return Err(TlsError::Certificate {
-                    path: cert,
-                    why: e.to_string(),
-                });
+                return Err(TlsError::Certificate { path: cert, why: e.to_string() });
             }
         };
-        let private = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| TlsError::Key {
-            path: key.clone(),
-            why: e.to_string(),
-        })?;
+        let private = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|e| TlsError::Key { path: key.clone(), why: e.to_string() })?;
         CertifiedKey::from_der(chain, private, &self.provider).map_err(|e| TlsError::Mismatch {
             cert,
             key,
@@ -229,11 +215,7 @@ mod tests {
 
         fs::write(&cert, "not a certificate").unwrap();
         tokio::time::sleep(Duration::from_millis(100)).await;
-        assert_eq!(
-            greet(address, &first).await.unwrap(),
-            "hello",
-            "the old one stays"
-        );
+        assert_eq!(greet(address, &first).await.unwrap(), "hello", "the old one stays");
 
         let second = write_pair(dir.path());
         assert!(eventually(address, &second).await);
@@ -247,16 +229,8 @@ mod tests {
         write_pair(other.path());
         let refused = |cert: PathBuf, key: PathBuf| acceptor(&cert, &key).err().map(|e| e.to_string());
         let (cert, key) = (one.path().join("tls.crt"), one.path().join("tls.key"));
-        assert!(
-            refused(cert.clone(), other.path().join("tls.key"))
-                .unwrap()
-                .contains("pair")
-        );
-        assert!(
-            refused(cert.clone(), cert.clone())
-                .unwrap()
-                .contains("private key")
-        );
+        assert!(refused(cert.clone(), other.path().join("tls.key")).unwrap().contains("pair"));
+        assert!(refused(cert.clone(), cert.clone()).unwrap().contains("private key"));
         assert!(refused(key.clone(), key).unwrap().contains("certificate"));
         assert!(refused(one.path().join("none"), cert).unwrap().contains("none"));
     }

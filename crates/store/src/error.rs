@@ -25,9 +25,6 @@ pub enum StoreError {
 
 impl StoreError {
     pub fn unavailable(what: impl Into<String>) -> Self {
-        StoreError::Unavailable {
-            what: what.into(),
-            retry_after: Duration::from_secs(1),
-        }
+        StoreError::Unavailable { what: what.into(), retry_after: Duration::from_secs(1) }
     }
 }

@@ -51,11 +51,7 @@ struct State {
 
 impl Memory {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Memory {
-            clock,
-            idempotency_window_ms: IDEMPOTENCY_DEFAULT_WINDOW_MS,
-            state: Mutex::default(),
-        }
+        Memory { clock, idempotency_window_ms: IDEMPOTENCY_DEFAULT_WINDOW_MS, state: Mutex::default() }
     }
 
     /// For how long a `client_msg_id` is remembered (R9).
@@ -83,11 +79,7 @@ impl Memory {
     /// The state for a write, which a closed store refuses.
     fn write(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.state.lock();
-        if state.closed {
-            Err(StoreError::unavailable("the store, which is closed,"))
-        } else {
-            Ok(state)
-        }
+        if state.closed { Err(StoreError::unavailable("the store, which is closed,")) } else { Ok(state) }
     }
 }
 
@@ -106,11 +98,7 @@ impl State {
     }
 
     fn boundaries(&self, user: &UserId, id: &ConversationId) -> Boundaries {
-        self.status
-            .get(user)
-            .and_then(|rows| rows.get(id))
-            .cloned()
-            .unwrap_or_default()
+        self.status.get(user).and_then(|rows| rows.get(id)).cloned().unwrap_or_default()
     }
 
     /// Max-merges boundaries, clamped to the last seq; returns them and whether they moved. A row that would hold
@@ -122,20 +110,11 @@ impl State {
         }
         let last = self.last_seq(id);
         let last_read_seq = before.last_read_seq.max(read.min(last));
-        let last_delivered_seq = before
-            .last_delivered_seq
-            .max(delivered.min(last))
-            .max(last_read_seq);
-        let after = Boundaries {
-            last_delivered_seq,
-            last_read_seq,
-        };
+        let last_delivered_seq = before.last_delivered_seq.max(delivered.min(last)).max(last_read_seq);
+        let after = Boundaries { last_delivered_seq, last_read_seq };
         let moved = after != before;
         if moved {
-            self.status
-                .entry(user.clone())
-                .or_default()
-                .insert(id.clone(), after.clone());
+            self.status.entry(user.clone()).or_default().insert(id.clone(), after.clone());
         }
         (after, moved)
     }
@@ -144,16 +123,12 @@ impl State {
     fn note(&mut self, receiver: &UserId, id: &ConversationId, seq: Seq) -> Noted {
         let rows = self.pending.entry(receiver.clone()).or_default();
         match rows.get(id) {
-            Some(&first_undelivered_seq) if first_undelivered_seq <= seq => Noted {
-                first_undelivered_seq,
-                written: false,
-            },
+            Some(&first_undelivered_seq) if first_undelivered_seq <= seq => {
+                Noted { first_undelivered_seq, written: false }
+            }
             _ => {
                 rows.insert(id.clone(), seq);
-                Noted {
-                    first_undelivered_seq: seq,
-                    written: true,
-                }
+                Noted { first_undelivered_seq: seq, written: true }
             }
         }
     }

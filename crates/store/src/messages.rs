@@ -98,10 +98,7 @@ pub struct PageLimit {
 
 impl PageLimit {
     pub fn messages(messages: usize) -> Self {
-        PageLimit {
-            messages,
-            bytes: limits::PAGE_MAX_BYTES,
-        }
+        PageLimit { messages, bytes: limits::PAGE_MAX_BYTES }
     }
 }
 

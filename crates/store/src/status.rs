@@ -16,10 +16,7 @@ pub struct StatusRow {
 
 impl StatusRow {
     pub fn boundaries(&self) -> Boundaries {
-        Boundaries {
-            last_delivered_seq: self.last_delivered_seq,
-            last_read_seq: self.last_read_seq,
-        }
+        Boundaries { last_delivered_seq: self.last_delivered_seq, last_read_seq: self.last_read_seq }
     }
 }
 

@@ -11,13 +11,8 @@ conformance_tests!(embedded_always_in_checkpoint, || embedded(1));
 
 fn embedded(checkpoint_bytes: u64) -> Fixture {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let config = EmbeddedConfig {
-        checkpoint_bytes,
-        ..EmbeddedConfig::new(dir.path())
-    };
-    Fixture::keeping(dir, |clock| {
-        Store::embedded(config, clock).expect("the store opens")
-    })
+    let config = EmbeddedConfig { checkpoint_bytes, ..EmbeddedConfig::new(dir.path()) };
+    Fixture::keeping(dir, |clock| Store::embedded(config, clock).expect("the store opens"))
 }
 
 /// The comparison proves itself: a store that forgets its idempotency records too soon is found.
@@ -40,10 +35,7 @@ fn every_check_is_listed() {
         ("pending", include_str!("../src/conformance/pending.rs")),
         ("status", include_str!("../src/conformance/status.rs")),
         ("unread", include_str!("../src/conformance/unread.rs")),
-        (
-            "conversations",
-            include_str!("../src/conformance/conversations.rs"),
-        ),
+        ("conversations", include_str!("../src/conformance/conversations.rs")),
         ("users", include_str!("../src/conformance/users.rs")),
         ("maintenance", include_str!("../src/conformance/maintenance.rs")),
         ("sessions", include_str!("../src/conformance/sessions.rs")),
@@ -51,10 +43,9 @@ fn every_check_is_listed() {
     ];
     let mut written = Vec::new();
     for (system, source) in systems {
-        let checks = source.lines().filter_map(|line| {
-            line.strip_prefix("pub async fn ")?
-                .strip_suffix("(t: &Fixture) {")
-        });
+        let checks = source
+            .lines()
+            .filter_map(|line| line.strip_prefix("pub async fn ")?.strip_suffix("(t: &Fixture) {"));
         written.extend(checks.map(|check| format!("{system}::{check}")));
     }
     assert_eq!(memory::CHECKS, written);

@@ -18,7 +18,9 @@ fn open(dir: &Path, checkpoint_bytes: u64, clock: &Arc<ManualClock>) -> Store {
     for _ in 0..200 {
         match Store::embedded(config.clone(), clock.clone()) {
             Ok(store) => return store,
-            Err(StoreError::Unusable(why)) if why.contains("in use") => std::thread::sleep(Duration::from_millis(25)),
+            Err(StoreError::Unusable(why)) if why.contains("in use") => {
+                std::thread::sleep(Duration::from_millis(25))
+            }
             Err(e) => panic!("the store does not open: {e}"),
         }
     }
@@ -115,7 +117,8 @@ async fn a_log_cut_anywhere_in_its_last_group_opens_to_what_was_acknowledged_bef
 async fn a_directory_in_use_or_of_a_newer_format_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new(START_MS));
-    let refused = |dir: &Path| Store::embedded(EmbeddedConfig::new(dir), clock.clone()).err().unwrap().to_string();
+    let refused =
+        |dir: &Path| Store::embedded(EmbeddedConfig::new(dir), clock.clone()).err().unwrap().to_string();
     let store = open(dir.path(), 1 << 20, &clock);
     assert!(refused(dir.path()).contains("in use"));
     drop(store);

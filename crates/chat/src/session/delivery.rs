@@ -174,10 +174,7 @@ impl Delivery {
 
     fn is_held(&self, message: &Message) -> bool {
         self.cursor.is_some_and(|cursor| message.message_id <= cursor)
-            && self
-                .held
-                .get(&message.conversation_id)
-                .is_some_and(|acked| acked.contains(&message.seq))
+            && self.held.get(&message.conversation_id).is_some_and(|acked| acked.contains(&message.seq))
     }
 
     pub(super) fn unacked(&self) -> usize {
@@ -283,13 +280,7 @@ impl Delivery {
         }
         if drain {
             let ids: Vec<_> = targets.keys().cloned().collect();
-            self.drain = Some((
-                targets,
-                CaughtUp {
-                    cursor: plan.cursor,
-                    heads: plan.heads,
-                },
-            ));
+            self.drain = Some((targets, CaughtUp { cursor: plan.cursor, heads: plan.heads }));
             for id in ids {
                 self.check_drained(&id);
             }
@@ -324,16 +315,9 @@ impl Delivery {
             self.reading += 1;
             let from = match lane.next {
                 Some(next) => From::Seq(next),
-                None => From::Since {
-                    since: self.since,
-                    at_most: lane.at_most.unwrap_or(Seq::MAX),
-                },
+                None => From::Since { since: self.since, at_most: lane.at_most.unwrap_or(Seq::MAX) },
             };
-            reads.push(Read {
-                conversation_id: id,
-                from,
-                max_messages,
-            });
+            reads.push(Read { conversation_id: id, from, max_messages });
         }
         reads
     }
@@ -369,11 +353,7 @@ impl Delivery {
         lane.head = lane.head.max(range.last_seq);
         lane.covered = range.next_seq.max(next);
         lane.buffer = range.messages.into();
-        lane.next = Some(if lane.buffer.is_empty() {
-            lane.covered
-        } else {
-            next
-        });
+        lane.next = Some(if lane.buffer.is_empty() { lane.covered } else { next });
         let progress = range.next_seq > next || !lane.is_behind();
         lane.front = lane.buffer.front().map(|m| m.message_id);
         match lane.front {
@@ -410,11 +390,7 @@ impl Delivery {
             self.fronts.pop_first();
             self.read_ahead_bytes = self.read_ahead_bytes.saturating_sub(message.weight());
             let seq = message.seq;
-            lane.next = Some(if lane.buffer.is_empty() {
-                lane.covered.max(seq + 1)
-            } else {
-                seq + 1
-            });
+            lane.next = Some(if lane.buffer.is_empty() { lane.covered.max(seq + 1) } else { seq + 1 });
             lane.front = lane.buffer.front().map(|m| m.message_id);
             if let Some(front) = lane.front {
                 self.fronts.insert((front, id.clone()));
@@ -579,15 +555,8 @@ impl Delivery {
                 Some(next) => Some(next).filter(|&next| next <= lane.peer_head),
                 None => lane.at_most.filter(|&first| first <= lane.peer_head),
             };
-            let first_unacked = [lane.unacked.front().copied(), unsent]
-                .into_iter()
-                .flatten()
-                .min()?;
-            Some(Debt {
-                conversation_id: id.clone(),
-                first_unacked,
-                row: lane.row,
-            })
+            let first_unacked = [lane.unacked.front().copied(), unsent].into_iter().flatten().min()?;
+            Some(Debt { conversation_id: id.clone(), first_unacked, row: lane.row })
         };
         self.lanes.iter().filter_map(debt).collect()
     }

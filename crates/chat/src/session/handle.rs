@@ -38,10 +38,7 @@ impl Handle {
             presence: BTreeMap::new(),
             close: None,
         };
-        Handle {
-            state: Mutex::new(state),
-            wake: Notify::new(),
-        }
+        Handle { state: Mutex::new(state), wake: Notify::new() }
     }
 
     pub(crate) fn offer(&self, event: Event) -> HandOver {
@@ -50,11 +47,7 @@ impl Handle {
             return HandOver::Refused;
         }
         match event {
-            Event::Message {
-                message,
-                row_written,
-                origin,
-            } => {
+            Event::Message { message, row_written, origin } => {
                 state.delivery.hand_over(message, row_written, origin);
             }
             Event::Wake { conversation_id } => state.delivery.wake(conversation_id),

@@ -12,10 +12,7 @@ impl SessionHost {
     ) -> Option<Result<(Hello, Identity), WireError>> {
         match tokio::time::timeout(self.config.hello_deadline, self.first_frame(source)).await {
             Ok(outcome) => outcome,
-            Err(_) => Some(Err(WireError::new(
-                ErrorCode::HelloTimeout,
-                "no hello came in time",
-            ))),
+            Err(_) => Some(Err(WireError::new(ErrorCode::HelloTimeout, "no hello came in time"))),
         }
     }
 
@@ -39,12 +36,7 @@ impl SessionHost {
                 }
                 Err(e) => return Some(Err(e.error)),
             };
-            return Some(
-                self.tokens
-                    .check(&hello.token)
-                    .await
-                    .map(|identity| (hello, identity)),
-            );
+            return Some(self.tokens.check(&hello.token).await.map(|identity| (hello, identity)));
         }
     }
 }
@@ -54,8 +46,5 @@ pub(super) fn not_text() -> WireError {
 }
 
 pub(super) fn too_large() -> WireError {
-    WireError::new(
-        ErrorCode::FrameTooLarge,
-        "the frame is longer than this server reads",
-    )
+    WireError::new(ErrorCode::FrameTooLarge, "the frame is longer than this server reads")
 }

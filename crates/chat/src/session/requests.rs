@@ -23,11 +23,7 @@ pub(super) struct Answered {
 
 impl Answered {
     fn frames(frames: Vec<ServerFrame>) -> Answered {
-        Answered {
-            frames,
-            identity: None,
-            end: None,
-        }
+        Answered { frames, identity: None, end: None }
     }
 }
 
@@ -37,10 +33,7 @@ pub(super) fn error_frame(reference: Option<Ref>, error: WireError) -> ServerFra
 }
 
 fn done(reference: Option<Ref>) -> Vec<ServerFrame> {
-    reference
-        .into_iter()
-        .map(|reference| ServerFrame::Done(Done { reference }))
-        .collect()
+    reference.into_iter().map(|reference| ServerFrame::Done(Done { reference })).collect()
 }
 
 impl SessionHost {
@@ -55,13 +48,10 @@ impl SessionHost {
         Box::pin(async move {
             let references: Vec<_> = sends.iter().map(|send| send.reference.clone()).collect();
             let answers = app.send(SendRequest { user, session, sends }).await;
-            let frames = answers
-                .into_iter()
-                .zip(references)
-                .map(|(answer, reference)| match answer {
-                    Ok(sent) => ServerFrame::Sent(sent),
-                    Err(e) => error_frame(reference, e),
-                });
+            let frames = answers.into_iter().zip(references).map(|(answer, reference)| match answer {
+                Ok(sent) => ServerFrame::Sent(sent),
+                Err(e) => error_frame(reference, e),
+            });
             Answered::frames(frames.collect())
         })
     }
@@ -73,19 +63,13 @@ impl SessionHost {
         Box::pin(async move {
             if let ClientFrame::Auth(auth) = frame {
                 return match tokens.check(&auth.token).await {
-                    Ok(identity) if identity.user == entry.user_id => Answered {
-                        frames: done(auth.reference),
-                        identity: Some(identity),
-                        end: None,
-                    },
+                    Ok(identity) if identity.user == entry.user_id => {
+                        Answered { frames: done(auth.reference), identity: Some(identity), end: None }
+                    }
                     Ok(_) => {
                         let why =
                             WireError::new(ErrorCode::Unauthorized, "the fresh token names another user");
-                        Answered {
-                            frames: Vec::new(),
-                            identity: None,
-                            end: Some(why),
-                        }
+                        Answered { frames: Vec::new(), identity: None, end: Some(why) }
                     }
                     // The old token still holds: a bad fresh one is an error, not the end.
                     Err(e) => Answered::frames(vec![error_frame(auth.reference, e)]),
@@ -125,10 +109,7 @@ async fn answer(
             frames.extend(done(watch.reference));
             frames
         }
-        ClientFrame::Ping(ping) => vec![ServerFrame::Pong(Pong {
-            reference: ping.reference,
-            server_time,
-        })],
+        ClientFrame::Ping(ping) => vec![ServerFrame::Pong(Pong { reference: ping.reference, server_time })],
         ClientFrame::Hello(_) => {
             return Err(WireError::new(
                 ErrorCode::BadRequest,
@@ -212,9 +193,7 @@ impl Receipts {
                 match outcome {
                     Ok(()) => {
                         frames.extend(
-                            references
-                                .into_iter()
-                                .map(|reference| ServerFrame::Done(Done { reference })),
+                            references.into_iter().map(|reference| ServerFrame::Done(Done { reference })),
                         );
                         acked.push((id, seq));
                     }

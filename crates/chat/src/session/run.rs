@@ -39,11 +39,7 @@ type RangeRead = (ConversationId, Answer<Range>);
 
 /// Work on the session's standing, one piece at a time.
 enum Upkeep {
-    Opened {
-        registered: bool,
-        plan: Answer<Plan>,
-        first: bool,
-    },
+    Opened { registered: bool, plan: Answer<Plan>, first: bool },
     Refreshed(Refresh),
     Settled(Vec<(ConversationId, Answer<Settled>)>),
     Rows(Vec<(ConversationId, Answer<Option<Seq>>)>),
@@ -129,11 +125,7 @@ impl SessionHost {
 }
 
 fn say_bye(queue: &mut VecDeque<Outgoing>, why: &WireError, reconnect_after_ms: u64) {
-    let bye = Bye {
-        code: why.code,
-        reason: why.message.clone(),
-        reconnect_after_ms,
-    };
+    let bye = Bye { code: why.code, reason: why.message.clone(), reconnect_after_ms };
     queue.push_back(Outgoing::Text(ServerFrame::Bye(bye).to_text().into()));
     queue.push_back(Outgoing::Close(why.code.close_code(), why.code.to_string()));
 }
@@ -281,21 +273,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             let out = std::mem::take(&mut state.delivery.out);
             let mut frames = Vec::new();
             if room > 0 {
-                frames.extend(
-                    std::mem::take(&mut state.ticks)
-                        .into_values()
-                        .map(ServerFrame::Ticks),
-                );
-                frames.extend(
-                    std::mem::take(&mut state.typing)
-                        .into_iter()
-                        .map(ServerFrame::Typing),
-                );
-                frames.extend(
-                    std::mem::take(&mut state.presence)
-                        .into_values()
-                        .map(ServerFrame::Presence),
-                );
+                frames.extend(std::mem::take(&mut state.ticks).into_values().map(ServerFrame::Ticks));
+                frames.extend(std::mem::take(&mut state.typing).into_iter().map(ServerFrame::Typing));
+                frames.extend(std::mem::take(&mut state.presence).into_values().map(ServerFrame::Presence));
             }
             (frames, out, state.close.take(), state.delivery.unacked())
         });
@@ -325,18 +305,12 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     /// Takes note of acks that are durable. Returns whether they freed something of the window.
     fn take_acks(&mut self, acked: Vec<(ConversationId, Seq)>) -> bool {
         self.handle.with(|state| {
-            acked
-                .iter()
-                .fold(false, |freed, (id, seq)| state.delivery.acked(id, *seq) || freed)
+            acked.iter().fold(false, |freed, (id, seq)| state.delivery.acked(id, *seq) || freed)
         })
     }
 
     fn push_frames(&mut self, frames: Vec<ServerFrame>) {
-        self.queue.extend(
-            frames
-                .into_iter()
-                .map(|frame| Outgoing::Text(frame.to_text().into())),
-        );
+        self.queue.extend(frames.into_iter().map(|frame| Outgoing::Text(frame.to_text().into())));
     }
 
     fn take_frame(&mut self, text: &str) -> Option<WireError> {
@@ -380,10 +354,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 }
                 other => {
                     if let ClientFrame::Watch(watch) = &other {
-                        self.watched = Some(Watch {
-                            reference: None,
-                            users: watch.users.clone(),
-                        });
+                        self.watched = Some(Watch { reference: None, users: watch.users.clone() });
                     }
                     self.host.request(&self.entry, other)
                 }
@@ -446,13 +417,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             return;
         }
         let (rows, settles) = self.handle.with(|state| {
-            let rows: Vec<_> = std::iter::from_fn(|| state.delivery.row_to_look_up())
-                .take(64)
-                .collect();
+            let rows: Vec<_> = std::iter::from_fn(|| state.delivery.row_to_look_up()).take(64).collect();
             let settles: Vec<_> = match rows.is_empty() {
-                true => std::iter::from_fn(|| state.delivery.next_to_settle())
-                    .take(64)
-                    .collect(),
+                true => std::iter::from_fn(|| state.delivery.next_to_settle()).take(64).collect(),
                 false => Vec::new(),
             };
             (rows, settles)
@@ -470,11 +437,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.upkeep = Some(Box::pin(async move {
                 let one = |(id, row): (ConversationId, Seq)| {
                     let (app, user) = (app.clone(), user.clone());
-                    let request = SettleRequest {
-                        user,
-                        conversation_id: id.clone(),
-                        row,
-                    };
+                    let request = SettleRequest { user, conversation_id: id.clone(), row };
                     async move { (id, app.settle(request).await) }
                 };
                 Upkeep::Settled(join_all(settles.into_iter().map(one)).await)
@@ -484,19 +447,12 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
 
     /// Registers *before* it reads what is pending (R1): the other way round loses what arrives between.
     fn register_and_plan(&self, cursor: Option<MessageId>, first: bool) -> BoxFuture<'static, Upkeep> {
-        let (app, registry, entry) = (
-            self.host.app.clone(),
-            self.host.registry.clone(),
-            self.entry.clone(),
-        );
+        let (app, registry, entry) = (self.host.app.clone(), self.host.registry.clone(), self.entry.clone());
         let (ttl, max_sessions) = (self.host.config.ttl, self.host.config.max_sessions);
         let rules = self.host.rules.clone();
         self.handle.with(|state| state.delivery.await_plan());
         Box::pin(async move {
-            let request = PlanRequest {
-                user: entry.user_id.clone(),
-                cursor,
-            };
+            let request = PlanRequest { user: entry.user_id.clone(), cursor };
             let early = match rule!(rules, R1) {
                 true => None,
                 false => Some(app.plan(request.clone()).await),
@@ -523,24 +479,14 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             if registered && first {
                 let _ = app.presence_changed(entry.user_id, true).await;
             }
-            Upkeep::Opened {
-                registered,
-                plan,
-                first,
-            }
+            Upkeep::Opened { registered, plan, first }
         })
     }
 
     fn refresh(&self) -> BoxFuture<'static, Upkeep> {
-        let (registry, entry, ttl) = (
-            self.host.registry.clone(),
-            self.entry.clone(),
-            self.host.config.ttl,
-        );
+        let (registry, entry, ttl) = (self.host.registry.clone(), self.entry.clone(), self.host.config.ttl);
         Box::pin(async move {
-            let refreshed = registry
-                .refresh(&[(entry.user_id.clone(), entry.session_id)], ttl)
-                .await;
+            let refreshed = registry.refresh(&[(entry.user_id.clone(), entry.session_id)], ttl).await;
             Upkeep::Refreshed(match refreshed.map(|alive| alive.first().copied()) {
                 Ok(Some(true)) => Refresh::Alive,
                 Ok(_) => match registry.lookup(&entry.user_id).await {
@@ -556,11 +502,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     fn take_upkeep(&mut self, done: Upkeep) -> Option<WireError> {
         let mut failed = false;
         match done {
-            Upkeep::Opened {
-                registered,
-                plan,
-                first,
-            } => {
+            Upkeep::Opened { registered, plan, first } => {
                 self.registered = registered;
                 if registered {
                     self.last_registered_ms = self.host.clock.now_ms();
@@ -601,9 +543,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             Upkeep::Settled(settled) => self.handle.with(|state| {
                 for (id, outcome) in settled {
                     failed |= outcome.is_err();
-                    state
-                        .delivery
-                        .settled(&id, outcome.ok().map(|s| (s.row, s.last_seq)));
+                    state.delivery.settled(&id, outcome.ok().map(|s| (s.row, s.last_seq)));
                 }
             }),
             Upkeep::Rows(rows) => self.handle.with(|state| {
@@ -632,13 +572,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.queue.push_back(Outgoing::Ping);
             self.refresh_due = true;
             if now.duration_since(self.last_activity) > config.overlap {
-                let quiet = self
-                    .host
-                    .clock
-                    .now_ms()
-                    .saturating_sub(config.overlap.as_millis() as u64);
-                self.handle
-                    .with(|state| state.delivery.forget_idle(MessageId::at(quiet)));
+                let quiet = self.host.clock.now_ms().saturating_sub(config.overlap.as_millis() as u64);
+                self.handle.with(|state| state.delivery.forget_idle(MessageId::at(quiet)));
             }
         }
         if !self.queue.is_empty() {
@@ -649,17 +584,11 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         {
             (ErrorCode::HeartbeatTimeout, "nothing was heard of this client")
         } else if since(self.unacked_since) >= config.ack_timeout {
-            (
-                ErrorCode::SlowReader,
-                "messages were delivered and not acked in time",
-            )
+            (ErrorCode::SlowReader, "messages were delivered and not acked in time")
         } else if since(self.stuck_since) >= config.write_timeout {
             (ErrorCode::SlowReader, "the socket takes nothing")
         } else if self.expires_at.is_some_and(|at| at <= self.host.clock.now_ms()) {
-            (
-                ErrorCode::TokenExpired,
-                "the token has expired; send auth with a fresh one in time",
-            )
+            (ErrorCode::TokenExpired, "the token has expired; send auth with a fresh one in time")
         } else {
             return None;
         };
@@ -714,8 +643,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     /// Brings to an end what was begun and what waits: a send that was read is stored and answered, a receipt is made
     /// durable, and a row whose messages are all acked goes.
     async fn finish_requests(&mut self) {
-        self.requests
-            .retain(|frame| matches!(frame, ClientFrame::Send(_)));
+        self.requests.retain(|frame| matches!(frame, ClientFrame::Send(_)));
         loop {
             self.start_request();
             self.start_receipts();
@@ -751,10 +679,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         if debts.is_empty() {
             return;
         }
-        let request = DebtsRequest {
-            user: self.entry.user_id.clone(),
-            debts,
-        };
+        let request = DebtsRequest { user: self.entry.user_id.clone(), debts };
         for attempt in 0..5u32 {
             match self.host.app.pay_debts(request.clone()).await {
                 Ok(()) => return,

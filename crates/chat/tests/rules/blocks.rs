@@ -9,11 +9,7 @@ use serde_json::json;
 use crate::harness::{World, conversation, phone, tablet, user};
 
 async fn block(world: &World, who: &str, whom: &str, blocked: bool) {
-    world
-        .node
-        .set_block(user(who), user(whom), blocked)
-        .await
-        .unwrap();
+    world.node.set_block(user(who), user(whom), blocked).await.unwrap();
 }
 
 async fn history(world: &World, of: &str) -> Vec<String> {
@@ -35,29 +31,18 @@ async fn what_is_withheld_appears_nowhere_on_the_blocker_s_side() {
     let bob = world.connected(phone("bob")).await;
     world.send("alice", "bob", "before").await;
     block(&world, "bob", "alice", true).await;
-    assert_eq!(
-        world.send("alice", "bob", "withheld").await,
-        2,
-        "the sender is told sent as ever"
-    );
+    assert_eq!(world.send("alice", "bob", "withheld").await, 2, "the sender is told sent as ever");
     world.quiet().await;
     assert_eq!(bob.bodies(), ["before"], "live");
     assert_eq!(world.row("bob", "alice~bob").await, None, "no row");
     assert_eq!(history(&world, "bob").await, ["before"]);
     let inbox = world.inbox("bob").await;
-    assert_eq!(
-        (inbox[0].last_message_preview.as_str(), inbox[0].last_seq),
-        ("before", 1)
-    );
+    assert_eq!((inbox[0].last_message_preview.as_str(), inbox[0].last_seq), ("before", 1));
     assert_eq!(inbox[0].unread_count, 1);
     let resumed = world.connected(tablet("bob").with_cursor(cursor)).await;
     assert_eq!(resumed.bodies(), ["before"], "nor by a cursor");
     assert_eq!(resumed.caught_up()[0].heads[0].last_seq, 1);
-    assert_eq!(
-        history(&world, "alice").await,
-        ["before", "withheld"],
-        "its sender has it"
-    );
+    assert_eq!(history(&world, "alice").await, ["before", "withheld"], "its sender has it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -70,9 +55,7 @@ async fn a_stranger_who_is_blocked_makes_no_conversation() {
     assert!(bob.messages().is_empty());
     assert!(world.inbox("bob").await.is_empty());
     assert_eq!(world.inbox("alice").await.len(), 1);
-    let later = world
-        .connected(tablet("bob").with_cursor(world.cursor_now()))
-        .await;
+    let later = world.connected(tablet("bob").with_cursor(world.cursor_now())).await;
     assert!(later.messages().is_empty());
     assert!(later.caught_up()[0].heads.is_empty());
 }
@@ -105,10 +88,7 @@ async fn a_withheld_message_has_a_single_tick_for_ever() {
     world.pass(Duration::from_secs(120)).await;
     assert_eq!(alice.sent(), [(1, false)]);
     assert!(alice.ticks().is_empty());
-    assert_eq!(
-        world.status("alice", "alice~bob").await.peer,
-        Boundaries::default()
-    );
+    assert_eq!(world.status("alice", "alice~bob").await.peer, Boundaries::default());
     assert_eq!(world.inbox("alice").await[0].peer_status, Boundaries::default());
 }
 
@@ -119,13 +99,7 @@ async fn a_retry_of_a_withheld_message_is_withheld_too() {
     block(&world, "bob", "alice", true).await;
     world.send("alice", "bob", "withheld").await;
     block(&world, "bob", "alice", false).await;
-    assert!(
-        world
-            .try_send("alice", "bob", "withheld")
-            .await
-            .unwrap()
-            .duplicate
-    );
+    assert!(world.try_send("alice", "bob", "withheld").await.unwrap().duplicate);
     world.quiet().await;
     assert!(bob.messages().is_empty());
     assert_eq!(world.row("bob", "alice~bob").await, None);
@@ -161,20 +135,9 @@ async fn the_blocked_side_sees_no_presence_and_no_typing() {
     alice.say(json!({"type": "watch", "users": ["bob", "nobody"]}));
     alice.say(json!({"type": "typing", "conversation_id": "alice~bob"}));
     world.quiet().await;
-    let answers: Vec<_> = alice
-        .presence()
-        .split_off(before)
-        .iter()
-        .map(|p| (p.online, p.last_seen))
-        .collect();
-    assert_eq!(
-        answers,
-        [(false, None), (false, None)],
-        "as for somebody who was never there"
-    );
-    let typing = bob
-        .frames()
-        .iter()
-        .any(|f| matches!(f, bluetick_protocol::ServerFrame::Typing(_)));
+    let answers: Vec<_> =
+        alice.presence().split_off(before).iter().map(|p| (p.online, p.last_seen)).collect();
+    assert_eq!(answers, [(false, None), (false, None)], "as for somebody who was never there");
+    let typing = bob.frames().iter().any(|f| matches!(f, bluetick_protocol::ServerFrame::Typing(_)));
     assert!(!typing);
 }

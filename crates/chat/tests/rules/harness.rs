@@ -73,11 +73,7 @@ impl Gateways for GatewaysByName {
         if silent {
             std::future::pending::<()>().await;
         }
-        let gateway = self
-            .up
-            .lock()
-            .get(&to.gateway)
-            .map(|process| process.gateway.clone());
+        let gateway = self.up.lock().get(&to.gateway).map(|process| process.gateway.clone());
         match gateway {
             Some(gateway) => gateway.hand_over(to, event).await,
             None => HandOver::Refused,
@@ -91,10 +87,7 @@ struct TokenIsUser;
 #[async_trait]
 impl TokenCheck for TokenIsUser {
     async fn check(&self, token: &str) -> Result<Identity, WireError> {
-        Ok(Identity {
-            user: user(token),
-            expires_at: None,
-        })
+        Ok(Identity { user: user(token), expires_at: None })
     }
 }
 
@@ -132,10 +125,7 @@ impl World {
     }
 
     pub fn under(rules: Rules) -> World {
-        World::with(Setup {
-            rules,
-            ..Setup::default()
-        })
+        World::with(Setup { rules, ..Setup::default() })
     }
 
     pub fn with(setup: Setup) -> World {
@@ -145,14 +135,8 @@ impl World {
         let disturbed = Arc::new(Disturbed::new(memory.clone(), clock.clone(), steps.clone()));
         let store = disturbed.store();
         let gateways = Arc::new(GatewaysByName::default());
-        let node = Node::new(
-            store.clone(),
-            gateways.clone(),
-            clock.clone(),
-            setup.chat,
-            Arc::new(Unlimited),
-        )
-        .with_rules(setup.rules.clone());
+        let node = Node::new(store.clone(), gateways.clone(), clock.clone(), setup.chat, Arc::new(Unlimited))
+            .with_rules(setup.rules.clone());
         World {
             clock,
             memory,
@@ -238,11 +222,7 @@ impl World {
     }
 
     pub async fn send_frame(&self, from: &str, frame: SendFrame) -> Answer<Sent> {
-        let request = SendRequest {
-            user: user(from),
-            session: None,
-            sends: vec![frame],
-        };
+        let request = SendRequest { user: user(from), session: None, sends: vec![frame] };
         self.node.send(request).await.remove(0)
     }
 
@@ -258,11 +238,7 @@ impl World {
 
     /// The same in a task of its own, which can be stopped at a step or aborted.
     pub fn sending(&self, from: &str, to: &str, body: &str) -> JoinHandle<Answer<Sent>> {
-        let request = SendRequest {
-            user: user(from),
-            session: None,
-            sends: vec![message(to, body)],
-        };
+        let request = SendRequest { user: user(from), session: None, sends: vec![message(to, body)] };
         let node = self.node.clone();
         spawn(async move { node.send(request).await.remove(0) })
     }
@@ -276,11 +252,7 @@ impl World {
             gateway: "gone".to_owned(),
             connected_at: self.clock.now_ms(),
         };
-        self.store
-            .sessions
-            .register(&entry, self.session.ttl, 10)
-            .await
-            .unwrap();
+        self.store.sessions.register(&entry, self.session.ttl, 10).await.unwrap();
     }
 
     /// Forgets every entry, as a session store does that was restarted.
@@ -294,11 +266,7 @@ impl World {
     }
 
     pub async fn row(&self, of: &str, id: &str) -> Option<Seq> {
-        self.store
-            .pending
-            .pending_row(&user(of), &conversation(id))
-            .await
-            .unwrap()
+        self.store.pending.pending_row(&user(of), &conversation(id)).await.unwrap()
     }
 
     pub async fn status(&self, of: &str, id: &str) -> StatusAnswer {
@@ -306,19 +274,12 @@ impl World {
     }
 
     pub async fn inbox(&self, of: &str) -> Vec<InboxEntry> {
-        self.node
-            .inbox(user(of), InboxQuery::default())
-            .await
-            .unwrap()
-            .conversations
+        self.node.inbox(user(of), InboxQuery::default()).await.unwrap().conversations
     }
 
     pub async fn unread(&self, of: &str, id: &str) -> u64 {
         let inbox = self.inbox(of).await;
-        inbox
-            .iter()
-            .find(|entry| entry.conversation_id.as_str() == id)
-            .map_or(0, |entry| entry.unread_count)
+        inbox.iter().find(|entry| entry.conversation_id.as_str() == id).map_or(0, |entry| entry.unread_count)
     }
 
     /// The cursor of a device that held everything until now.

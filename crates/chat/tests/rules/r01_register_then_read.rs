@@ -19,15 +19,9 @@ async fn what_arrives_while_rows_are_read(rules: Rules) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_message_that_arrives_while_the_rows_are_read_is_delivered() {
-    assert_eq!(
-        what_arrives_while_rows_are_read(Rules::default()).await,
-        ["between"]
-    );
+    assert_eq!(what_arrives_while_rows_are_read(Rules::default()).await, ["between"]);
     let without = what_arrives_while_rows_are_read(Rules::without([Rule::R1])).await;
-    assert!(
-        without.is_empty(),
-        "read before it registered, a session misses it: {without:?}"
-    );
+    assert!(without.is_empty(), "read before it registered, a session misses it: {without:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -37,11 +31,7 @@ async fn a_message_between_registering_and_reading_is_delivered_once() {
     let bob = world.connect(phone("bob"));
     registered.reached().await;
     world.send("alice", "bob", "between").await;
-    assert_eq!(
-        world.row("bob", "alice~bob").await,
-        None,
-        "the session took it: no row is needed"
-    );
+    assert_eq!(world.row("bob", "alice~bob").await, None, "the session took it: no row is needed");
     registered.open();
     world.quiet().await;
     assert_eq!(bob.seqs(), [1]);
@@ -57,10 +47,7 @@ async fn nothing_is_sent_before_the_plan_is_there() {
     reading.reached().await;
     world.send("alice", "bob", "live").await;
     world.quiet().await;
-    assert!(
-        bob.messages().is_empty(),
-        "the live one would come before the pending one"
-    );
+    assert!(bob.messages().is_empty(), "the live one would come before the pending one");
     reading.open();
     world.quiet().await;
     assert_eq!(bob.bodies(), ["pending", "live"]);

@@ -20,15 +20,9 @@ async fn registers_after_the_first_lookup(rules: Rules) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_registers_after_the_first_lookup_is_found_by_the_second() {
-    assert_eq!(
-        registers_after_the_first_lookup(Rules::default()).await,
-        ["hello"]
-    );
+    assert_eq!(registers_after_the_first_lookup(Rules::default()).await, ["hello"]);
     let without = registers_after_the_first_lookup(Rules::without([Rule::R2])).await;
-    assert!(
-        without.is_empty(),
-        "its row was written after it had looked for rows: {without:?}"
-    );
+    assert!(without.is_empty(), "its row was written after it had looked for rows: {without:?}");
 }
 
 /// The sender found a session that was gone; a new one registers just before the row is written for it.
@@ -62,11 +56,7 @@ async fn a_row_that_rode_along_is_settled_by_the_session_that_took_the_message()
     looked_up.open();
     sending.await.unwrap().unwrap();
     world.quiet().await;
-    assert_eq!(
-        world.row("bob", "alice~bob").await,
-        Some(1),
-        "the row stays until the ack"
-    );
+    assert_eq!(world.row("bob", "alice~bob").await, Some(1), "the row stays until the ack");
     bob.ack("alice~bob", 1);
     world.quiet().await;
     assert_eq!(world.row("bob", "alice~bob").await, None);

@@ -24,16 +24,9 @@ async fn two_workers_arrive_in_the_wrong_order(rules: Rules) -> (Option<Seq>, Ve
 
 #[tokio::test(start_paused = true)]
 async fn the_lower_seq_wins_although_it_comes_later() {
-    assert_eq!(
-        two_workers_arrive_in_the_wrong_order(Rules::default()).await,
-        (Some(1), vec![1, 2])
-    );
+    assert_eq!(two_workers_arrive_in_the_wrong_order(Rules::default()).await, (Some(1), vec![1, 2]));
     let without = two_workers_arrive_in_the_wrong_order(Rules::without([Rule::R3])).await;
-    assert_eq!(
-        without,
-        (Some(2), vec![2]),
-        "get, then put: the first message is lost"
-    );
+    assert_eq!(without, (Some(2), vec![2]), "get, then put: the first message is lost");
 }
 
 #[tokio::test(start_paused = true)]
@@ -42,12 +35,7 @@ async fn a_conversation_has_one_row_however_many_messages_wait() {
     for n in 0..50 {
         world.send("alice", "bob", &format!("m{n}")).await;
     }
-    let rows = world
-        .store
-        .pending
-        .pending_of(&crate::harness::user("bob"))
-        .await
-        .unwrap();
+    let rows = world.store.pending.pending_of(&crate::harness::user("bob")).await.unwrap();
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0].first_undelivered_seq, 1);
 }

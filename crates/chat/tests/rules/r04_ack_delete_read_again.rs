@@ -29,10 +29,7 @@ async fn what_a_sender_left_to_the_row_is_read_after_its_removal() {
     assert_eq!(in_session, ["drained", "relies-on-the-row"]);
     let (in_session, next) = a_sender_finds_the_row_that_is_being_removed(Rules::without([Rule::R4])).await;
     assert_eq!(in_session, ["drained"]);
-    assert!(
-        next.is_empty(),
-        "the row is gone, and nobody has the message: {next:?}"
-    );
+    assert!(next.is_empty(), "the row is gone, and nobody has the message: {next:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -46,11 +43,7 @@ async fn a_row_is_removed_only_when_all_that_was_drained_for_it_is_acked() {
     for seq in [1, 2] {
         bob.ack("alice~bob", seq);
         world.quiet().await;
-        assert_eq!(
-            world.row("bob", "alice~bob").await,
-            Some(1),
-            "after the ack of {seq}"
-        );
+        assert_eq!(world.row("bob", "alice~bob").await, Some(1), "after the ack of {seq}");
     }
     bob.ack("alice~bob", 3);
     world.quiet().await;
@@ -78,11 +71,7 @@ async fn a_row_that_changed_since_it_was_read_is_not_removed() {
     settling.open();
     world.quiet().await;
     assert_eq!(bob.bodies(), ["two", "one"]);
-    assert_eq!(
-        world.row("bob", "alice~bob").await,
-        None,
-        "drained and acked, it is removed"
-    );
+    assert_eq!(world.row("bob", "alice~bob").await, None, "drained and acked, it is removed");
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,11 +14,7 @@ async fn closes_with_unacked_messages(rules: Rules) -> Vec<String> {
     }
     world.quiet().await;
     assert_eq!(bob.seqs(), [1, 2, 3]);
-    assert_eq!(
-        world.row("bob", "alice~bob").await,
-        None,
-        "a live session took them"
-    );
+    assert_eq!(world.row("bob", "alice~bob").await, None, "a live session took them");
     bob.ack("alice~bob", 1);
     world.quiet().await;
     bob.vanish().await;
@@ -27,10 +23,7 @@ async fn closes_with_unacked_messages(rules: Rules) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_not_acked_comes_back_to_a_device_without_a_cursor() {
-    assert_eq!(
-        closes_with_unacked_messages(Rules::default()).await,
-        ["unacked", "unacked-too"]
-    );
+    assert_eq!(closes_with_unacked_messages(Rules::default()).await, ["unacked", "unacked-too"]);
     let without = closes_with_unacked_messages(Rules::without([Rule::R5])).await;
     assert!(without.is_empty(), "they are in no row: {without:?}");
 }
@@ -56,24 +49,12 @@ async fn closes_when_the_row_is_another(expected: bluetick_protocol::Seq, row: O
     for body in ["one", "two", "three", "four"] {
         world.send("alice", "bob", body).await;
     }
-    world
-        .store
-        .pending
-        .settle(&bob_id, &id, 1, Some(2))
-        .await
-        .unwrap();
+    world.store.pending.settle(&bob_id, &id, 1, Some(2)).await.unwrap();
     let bob = world.connected(phone("bob").without_acks()).await;
     assert_eq!(bob.seqs(), [2, 3, 4]);
     bob.ack("alice~bob", 2);
     world.quiet().await;
-    assert!(
-        world
-            .store
-            .pending
-            .settle(&bob_id, &id, expected, row)
-            .await
-            .unwrap()
-    );
+    assert!(world.store.pending.settle(&bob_id, &id, expected, row).await.unwrap());
     bob.vanish().await;
     world.row("bob", "alice~bob").await
 }
@@ -97,11 +78,7 @@ async fn a_closing_session_refuses_hand_overs_before_it_counts_its_debts() {
     bob.start_to_vanish();
     leaving.reached().await;
     world.send("alice", "bob", "too-late").await;
-    assert_eq!(
-        world.row("bob", "alice~bob").await,
-        Some(1),
-        "refused, so its sender took the offline path"
-    );
+    assert_eq!(world.row("bob", "alice~bob").await, Some(1), "refused, so its sender took the offline path");
     leaving.open();
     bob.ended().await;
     assert_eq!(world.connected(phone("bob")).await.bodies(), ["too-late"]);
@@ -122,13 +99,7 @@ async fn messages_that_never_fitted_the_window_are_owed_as_well() {
     bob.vanish().await;
     let owed = world.row("bob", "alice~bob").await;
     assert!(owed.is_some_and(|first| first <= 3), "{owed:?}");
-    assert!(
-        world
-            .connected(phone("bob"))
-            .await
-            .bodies()
-            .ends_with(&["m3", "m4", "m5"].map(String::from))
-    );
+    assert!(world.connected(phone("bob")).await.bodies().ends_with(&["m3", "m4", "m5"].map(String::from)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,10 +112,7 @@ async fn a_session_that_is_there_when_a_debt_is_written_is_woken() {
     phone_session.start_to_vanish();
     paying.reached().await;
     let tablet_session = world.connected(tablet("bob")).await;
-    assert!(
-        tablet_session.messages().is_empty(),
-        "there was no row when it looked"
-    );
+    assert!(tablet_session.messages().is_empty(), "there was no row when it looked");
     paying.open();
     phone_session.ended().await;
     world.quiet().await;

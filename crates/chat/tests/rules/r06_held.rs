@@ -12,9 +12,7 @@ async fn a_device_that_comes_right_back_is_spared_what_it_acked() {
     world.quiet().await;
     bob.vanish().await;
     world.send("alice", "bob", "meanwhile").await;
-    let bob = world
-        .connected(phone("bob").with_cursor(world.cursor_now()))
-        .await;
+    let bob = world.connected(phone("bob").with_cursor(world.cursor_now())).await;
     assert_eq!(bob.bodies(), ["meanwhile"]);
     assert_eq!(bob.caught_up().len(), 1);
 }
@@ -42,9 +40,7 @@ async fn an_older_message_whose_row_comes_after_the_device_left_is_delivered() {
     slow.open();
     world.quiet().await;
     assert_eq!(world.row("bob", "alice~bob").await, Some(1));
-    let bob = world
-        .connected(phone("bob").with_cursor(world.cursor_now()))
-        .await;
+    let bob = world.connected(phone("bob").with_cursor(world.cursor_now())).await;
     assert!(bob.bodies().contains(&"slow".to_owned()), "{:?}", bob.bodies());
 }
 
@@ -57,9 +53,7 @@ async fn an_older_message_that_the_leaving_session_owed_is_delivered() {
     slow.open();
     reading.reached().await;
     bob.vanish().await;
-    let bob = world
-        .connected(phone("bob").with_cursor(world.cursor_now()))
-        .await;
+    let bob = world.connected(phone("bob").with_cursor(world.cursor_now())).await;
     assert!(bob.bodies().contains(&"slow".to_owned()), "{:?}", bob.bodies());
 }
 
@@ -71,9 +65,7 @@ async fn what_another_gateway_lost_in_between_is_delivered() {
     world.send("alice", "bob", "one").await;
     world.quiet().await;
     bob.vanish().await;
-    let bob = world
-        .connected(phone("bob").with_cursor(cursor).at_gateway("g2").without_acks())
-        .await;
+    let bob = world.connected(phone("bob").with_cursor(cursor).at_gateway("g2").without_acks()).await;
     world.send("alice", "bob", "two").await;
     world.quiet().await;
     assert!(bob.bodies().contains(&"two".to_owned()));

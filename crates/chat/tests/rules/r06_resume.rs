@@ -20,18 +20,12 @@ async fn comes_back_after_a_crash(rules: Rules) -> Vec<String> {
     assert_eq!(bob.bodies(), ["from-alice", "from-carol"]);
     world.crash("g1").await;
     assert_eq!(world.row("bob", "alice~bob").await, None, "a crash pays no debts");
-    world
-        .connected(phone("bob").with_cursor(cursor).at_gateway("g2"))
-        .await
-        .bodies()
+    world.connected(phone("bob").with_cursor(cursor).at_gateway("g2")).await.bodies()
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_a_crash_the_cursor_brings_everything_back() {
-    assert_eq!(
-        comes_back_after_a_crash(Rules::default()).await,
-        ["from-alice", "from-carol"]
-    );
+    assert_eq!(comes_back_after_a_crash(Rules::default()).await, ["from-alice", "from-carol"]);
     let without = comes_back_after_a_crash(Rules::without([Rule::R6])).await;
     assert!(without.is_empty(), "they are in no row: {without:?}");
 }
@@ -47,20 +41,13 @@ async fn the_second_device_comes_back(rules: Rules) -> Vec<String> {
     world.pass(Duration::from_secs(3600)).await;
     world.send("alice", "bob", "two").await;
     world.quiet().await;
-    assert_eq!(
-        world.row("bob", "alice~bob").await,
-        None,
-        "delivered, as far as rows say"
-    );
+    assert_eq!(world.row("bob", "alice~bob").await, None, "delivered, as far as rows say");
     world.connected(tablet("bob").with_cursor(cursor)).await.bodies()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_second_device_gets_what_the_first_one_acked() {
-    assert_eq!(
-        the_second_device_comes_back(Rules::default()).await,
-        ["one", "two"]
-    );
+    assert_eq!(the_second_device_comes_back(Rules::default()).await, ["one", "two"]);
     let without = the_second_device_comes_back(Rules::without([Rule::R6])).await;
     assert!(without.is_empty(), "the rows are settled: {without:?}");
 }
@@ -80,23 +67,11 @@ async fn resets_and_catches_up(cursor: impl FnOnce(&World) -> MessageId) {
     let cursor = cursor(&world);
     let bob = world.connected(phone("bob").with_cursor(cursor)).await;
     assert_eq!(bob.resets().len(), 1, "never silence");
-    assert_eq!(
-        bob.bodies(),
-        ["pending"],
-        "pending rows are drained in full all the same"
-    );
+    assert_eq!(bob.bodies(), ["pending"], "pending rows are drained in full all the same");
     assert_eq!(bob.caught_up().len(), 1);
-    assert!(
-        bob.cursor() <= world.cursor_now(),
-        "the cursor is one that the server can serve"
-    );
+    assert!(bob.cursor() <= world.cursor_now(), "the cursor is one that the server can serve");
     let kinds = serde_json::to_value(bob.frames()).unwrap();
-    let kinds: Vec<_> = kinds
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|frame| frame["type"].clone())
-        .collect();
+    let kinds: Vec<_> = kinds.as_array().unwrap().iter().map(|frame| frame["type"].clone()).collect();
     assert_eq!(kinds[..4], ["welcome", "reset", "message", "caught_up"]);
 }
 
@@ -136,9 +111,7 @@ async fn what_is_a_little_older_than_the_cursor_is_read_again() {
         world.quiet().await;
         other_device.vanish().await;
         world.clock.advance(age * 1000);
-        let bob = world
-            .connected(phone("bob").with_cursor(world.cursor_now()))
-            .await;
+        let bob = world.connected(phone("bob").with_cursor(world.cursor_now())).await;
         assert_eq!(bob.bodies(), expected, "{age} s");
         assert_eq!(bob.caught_up().len(), 1);
     }
@@ -150,9 +123,7 @@ async fn a_row_below_the_cursor_is_drained_in_full() {
     world.send("alice", "bob", "old").await;
     world.clock.advance(10 * 24 * 3600 * 1000);
     world.send("alice", "bob", "new").await;
-    let bob = world
-        .connected(phone("bob").with_cursor(world.cursor_now()))
-        .await;
+    let bob = world.connected(phone("bob").with_cursor(world.cursor_now())).await;
     assert_eq!(bob.bodies(), ["old", "new"]);
 }
 
@@ -164,10 +135,7 @@ async fn caught_up_tells_the_heads() {
     world.send("carol", "bob", "three").await;
     let bob = world.connected(phone("bob")).await;
     let heads = bob.caught_up().remove(0).heads;
-    let heads: Vec<_> = heads
-        .iter()
-        .map(|h| (h.conversation_id.as_str(), h.last_seq))
-        .collect();
+    let heads: Vec<_> = heads.iter().map(|h| (h.conversation_id.as_str(), h.last_seq)).collect();
     assert_eq!(heads, [("bob~carol", 1), ("alice~bob", 2)]);
 }
 
@@ -201,8 +169,6 @@ async fn a_session_that_is_told_to_go_is_resumed_elsewhere() {
     world.shut_down("g1");
     world.quiet().await;
     assert_eq!(bob.bye(), Some(ErrorCode::ShuttingDown));
-    let bob = world
-        .connected(phone("bob").with_cursor(cursor).at_gateway("g2"))
-        .await;
+    let bob = world.connected(phone("bob").with_cursor(cursor).at_gateway("g2")).await;
     assert_eq!(bob.bodies(), ["one"]);
 }

@@ -22,11 +22,7 @@ async fn a_message_that_overtook_another_waits_for_it() {
     let slow = committed_by_a_slow_worker(&world, "42").await;
     world.send("alice", "bob", "43").await;
     world.quiet().await;
-    assert_eq!(
-        bob.bodies(),
-        ["41", "42", "43"],
-        "a seq that is not the next one triggers a read"
-    );
+    assert_eq!(bob.bodies(), ["41", "42", "43"], "a seq that is not the next one triggers a read");
     slow.open();
     world.quiet().await;
     assert_eq!(bob.seqs(), [1, 2, 3], "and is not sent twice");
@@ -95,11 +91,7 @@ async fn own_messages_keep_their_place_among_the_others() {
     world.send("alice", "bob", "thanks").await;
     world.quiet().await;
     assert_eq!(on_tablet.bodies(), ["question", "answer", "thanks"]);
-    assert_eq!(
-        on_phone.bodies(),
-        ["question", "thanks"],
-        "who sent it is told sent, and gets no copy"
-    );
+    assert_eq!(on_phone.bodies(), ["question", "thanks"], "who sent it is told sent, and gets no copy");
     assert_eq!(on_phone.sent(), [(2, false)]);
 }
 

@@ -8,23 +8,14 @@ use crate::harness::{Device, World, message, phone, user};
 fn assert_in_order(messages: &[MessageFrame]) {
     for pair in messages.windows(2) {
         let (a, b) = (&pair[0], &pair[1]);
-        assert!(
-            a.message_id < b.message_id,
-            "{}/{} came before {}/{}",
-            a.sender,
-            a.seq,
-            b.sender,
-            b.seq
-        );
+        assert!(a.message_id < b.message_id, "{}/{} came before {}/{}", a.sender, a.seq, b.sender, b.seq);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn three_conversations_come_as_one_stream_with_one_caught_up() {
     let world = World::new();
-    let script = [
-        "carol", "alice", "dave", "alice", "carol", "dave", "dave", "alice",
-    ];
+    let script = ["carol", "alice", "dave", "alice", "carol", "dave", "dave", "alice"];
     for (n, friend) in script.into_iter().enumerate() {
         world.send(friend, "bob", &format!("{n}")).await;
     }
@@ -36,10 +27,7 @@ async fn three_conversations_come_as_one_stream_with_one_caught_up() {
     let messages_and_caught_up =
         |frame: &ServerFrame| matches!(frame, ServerFrame::Message(_) | ServerFrame::CaughtUp(_));
     let last = bob.frames().into_iter().rfind(messages_and_caught_up);
-    assert!(
-        matches!(last, Some(ServerFrame::CaughtUp(_))),
-        "after the last of them"
-    );
+    assert!(matches!(last, Some(ServerFrame::CaughtUp(_))), "after the last of them");
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,9 +40,7 @@ async fn rows_and_resumed_conversations_are_merged_too() {
     live.vanish().await;
     world.send("carol", "bob", "pending").await;
     world.send("alice", "bob", "pending-too").await;
-    let bob = world
-        .connected(Device::new("bob", "tablet").with_cursor(cursor))
-        .await;
+    let bob = world.connected(Device::new("bob", "tablet").with_cursor(cursor)).await;
     assert_eq!(bob.bodies(), ["acked-by-the-phone", "pending", "pending-too"]);
     assert_in_order(&bob.messages());
     assert_eq!(bob.caught_up().len(), 1);
@@ -78,15 +64,8 @@ async fn more_conversations_than_can_be_buffered(order: impl Fn(usize) -> usize)
     assert_eq!(messages.len(), 3 * FRIENDS);
     assert_in_order(&messages);
     assert_eq!(bob.caught_up().len(), 1);
-    let after = bob
-        .frames()
-        .into_iter()
-        .skip_while(|frame| !matches!(frame, ServerFrame::CaughtUp(_)));
-    assert!(
-        after
-            .into_iter()
-            .all(|frame| !matches!(frame, ServerFrame::Message(_)))
-    );
+    let after = bob.frames().into_iter().skip_while(|frame| !matches!(frame, ServerFrame::CaughtUp(_)));
+    assert!(after.into_iter().all(|frame| !matches!(frame, ServerFrame::Message(_))));
     let rows = world.store.pending.pending_of(&user("bob")).await.unwrap();
     assert!(rows.is_empty(), "{} rows are left", rows.len());
 }
@@ -110,9 +89,7 @@ async fn they_keep_it_when_the_order_is_mixed() {
 async fn caught_up_covers_what_was_there_when_the_drain_began() {
     let world = World::new();
     world.send("alice", "bob", "pending").await;
-    let mut reading = world
-        .steps
-        .stop_before(crate::harness::Step::ReadFrom, "alice~bob");
+    let mut reading = world.steps.stop_before(crate::harness::Step::ReadFrom, "alice~bob");
     let bob = world.connect(phone("bob"));
     reading.reached().await;
     world.send("carol", "bob", "live").await;
@@ -155,10 +132,7 @@ async fn a_read_that_fails_is_made_again() {
     world.send("carol", "bob", "two").await;
     world.steps.fail(crate::harness::Step::ReadFrom, "alice~bob");
     let bob = world.connected(phone("bob")).await;
-    assert!(
-        bob.messages().is_empty(),
-        "the second must not overtake the first"
-    );
+    assert!(bob.messages().is_empty(), "the second must not overtake the first");
     world.pass(std::time::Duration::from_secs(1)).await;
     assert_eq!(bob.bodies(), ["one", "two"]);
     assert_eq!(bob.caught_up().len(), 1);

@@ -34,11 +34,7 @@ async fn a_hole_is_closed_and_its_late_writer_takes_a_new_seq() {
     let with = a_hole_is_met_and_its_writer_comes_late(Rules::default()).await;
     assert_eq!(with, ["first", "third", "late"]);
     let without = a_hole_is_met_and_its_writer_comes_late(Rules::without([Rule::R8])).await;
-    assert_eq!(
-        without,
-        ["first", "third"],
-        "what is written behind what was delivered is lost"
-    );
+    assert_eq!(without, ["first", "third"], "what is written behind what was delivered is lost");
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,12 +69,7 @@ async fn a_row_may_point_at_a_hole() {
     world.send("alice", "bob", "one").await;
     let leaked = world.memory.leak_seq(&id);
     world.send("alice", "bob", "three").await;
-    world
-        .store
-        .pending
-        .settle(&user("bob"), &id, 1, Some(leaked))
-        .await
-        .unwrap();
+    world.store.pending.settle(&user("bob"), &id, 1, Some(leaked)).await.unwrap();
     let bob = world.connect(phone("bob"));
     world.pass(Duration::from_secs(1)).await;
     assert_eq!(bob.seqs(), [3]);
@@ -102,15 +93,8 @@ async fn history_past_a_hole_never_changes_behind_its_reader() {
     let again = world.node.history(user("bob"), query).await.unwrap();
     let seqs =
         |messages: &[bluetick_protocol::MessageFrame]| messages.iter().map(|m| m.seq).collect::<Vec<_>>();
-    assert_eq!(
-        (seqs(&page.messages), page.from_seq, page.to_seq),
-        (vec![1, 3], 1, 3)
-    );
-    assert_eq!(
-        seqs(&again.messages),
-        [1, 3, 4],
-        "the late one is after what was seen"
-    );
+    assert_eq!((seqs(&page.messages), page.from_seq, page.to_seq), (vec![1, 3], 1, 3));
+    assert_eq!(seqs(&again.messages), [1, 3, 4], "the late one is after what was seen");
 }
 
 #[tokio::test(start_paused = true)]

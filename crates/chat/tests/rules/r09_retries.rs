@@ -17,11 +17,7 @@ async fn the_first_attempt_dies_after_its_commit(rules: Rules) -> (Option<Seq>, 
     committed.reached().await;
     first.abort();
     world.quiet().await;
-    assert_eq!(
-        world.row("bob", "alice~bob").await,
-        None,
-        "it died before the row"
-    );
+    assert_eq!(world.row("bob", "alice~bob").await, None, "it died before the row");
     let retry = world.try_send("alice", "bob", "hello").await.unwrap();
     assert_eq!((retry.seq, retry.duplicate), (1, true));
     let row = world.row("bob", "alice~bob").await;
@@ -79,11 +75,7 @@ async fn a_retry_hands_over_what_the_first_attempt_handed_to_nobody() {
     assert!(world.try_send("alice", "bob", "hello").await.unwrap().duplicate);
     world.quiet().await;
     assert_eq!(bob.bodies(), ["hello"]);
-    assert_eq!(
-        on_tablet.bodies(),
-        ["hello"],
-        "the sender's other devices are part of the delivery steps"
-    );
+    assert_eq!(on_tablet.bodies(), ["hello"], "the sender's other devices are part of the delivery steps");
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,9 +89,7 @@ async fn the_same_id_of_the_other_member_is_another_message() {
 async fn an_id_is_remembered_for_thirty_days() {
     let world = World::new();
     world.send("alice", "bob", "hello").await;
-    world
-        .clock
-        .advance(Duration::from_secs(29 * 24 * 3600).as_millis() as u64);
+    world.clock.advance(Duration::from_secs(29 * 24 * 3600).as_millis() as u64);
     let retry = world.try_send("alice", "bob", "hello").await.unwrap();
     assert_eq!((retry.seq, retry.duplicate), (1, true));
 }

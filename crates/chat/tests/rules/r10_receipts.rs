@@ -6,19 +6,11 @@ use bluetick_protocol::{Boundaries, ErrorCode, Seq};
 use crate::harness::{Step, World, conversation, message, phone, tablet, user};
 
 fn boundaries(last_delivered_seq: Seq, last_read_seq: Seq) -> Boundaries {
-    Boundaries {
-        last_delivered_seq,
-        last_read_seq,
-    }
+    Boundaries { last_delivered_seq, last_read_seq }
 }
 
 fn receipt(of: &str, seq: Seq) -> ReceiptRequest {
-    ReceiptRequest {
-        user: user(of),
-        session: None,
-        conversation_id: conversation("alice~bob"),
-        seq,
-    }
+    ReceiptRequest { user: user(of), session: None, conversation_id: conversation("alice~bob"), seq }
 }
 
 async fn five_messages() -> World {
@@ -44,11 +36,7 @@ async fn boundaries_never_go_back() {
         ack.into_iter().for_each(|seq| bob.ack("alice~bob", seq));
         read.into_iter().for_each(|seq| bob.read("alice~bob", seq));
         world.quiet().await;
-        assert_eq!(
-            world.status("alice", "alice~bob").await.peer,
-            expected,
-            "after {ack:?} {read:?}"
-        );
+        assert_eq!(world.status("alice", "alice~bob").await.peer, expected, "after {ack:?} {read:?}");
     }
 }
 
@@ -131,15 +119,8 @@ async fn a_reply_tells_the_read_it_implies() {
     world.quiet().await;
     bob.send("alice", "answer");
     world.quiet().await;
-    let of_bob: Vec<_> = alice
-        .ticks()
-        .into_iter()
-        .filter(|t| t.user_id == user("bob"))
-        .collect();
-    assert_eq!(
-        of_bob.last().map(|t| (t.last_delivered_seq, t.last_read_seq)),
-        Some((1, 1))
-    );
+    let of_bob: Vec<_> = alice.ticks().into_iter().filter(|t| t.user_id == user("bob")).collect();
+    assert_eq!(of_bob.last().map(|t| (t.last_delivered_seq, t.last_read_seq)), Some((1, 1)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,16 +7,7 @@ use crate::harness::{Step, World, conversation, phone, user};
 
 async fn read(world: &World, of: &str, seq: Seq) {
     let conversation_id = conversation("alice~bob");
-    world
-        .node
-        .read(ReceiptRequest {
-            user: user(of),
-            session: None,
-            conversation_id,
-            seq,
-        })
-        .await
-        .unwrap();
+    world.node.read(ReceiptRequest { user: user(of), session: None, conversation_id, seq }).await.unwrap();
 }
 
 async fn unread(world: &World) -> u64 {
@@ -87,17 +78,9 @@ async fn delivered_is_not_read() {
 async fn what_is_withheld_or_void_is_not_counted() {
     let world = World::new();
     world.send("alice", "bob", "one").await;
-    world
-        .node
-        .set_block(user("bob"), user("alice"), true)
-        .await
-        .unwrap();
+    world.node.set_block(user("bob"), user("alice"), true).await.unwrap();
     world.send("alice", "bob", "withheld").await;
-    world
-        .node
-        .set_block(user("bob"), user("alice"), false)
-        .await
-        .unwrap();
+    world.node.set_block(user("bob"), user("alice"), false).await.unwrap();
     world.memory.leak_seq(&conversation("alice~bob"));
     assert_eq!(world.send("alice", "bob", "four").await, 4);
     assert_eq!(unread(&world).await, 2);

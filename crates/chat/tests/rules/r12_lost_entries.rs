@@ -51,11 +51,7 @@ async fn what_another_device_took_meanwhile_is_drained_too() {
     world.send("alice", "bob", "taken-by-the-tablet").await;
     world.quiet().await;
     assert_eq!(on_tablet.bodies(), ["taken-by-the-tablet"]);
-    assert_eq!(
-        world.row("bob", "alice~bob").await,
-        None,
-        "there is no row to find"
-    );
+    assert_eq!(world.row("bob", "alice~bob").await, None, "there is no row to find");
     world.pass(HEARTBEAT).await;
     assert_eq!(on_phone.bodies(), ["taken-by-the-tablet"]);
 }
@@ -85,11 +81,7 @@ async fn a_process_that_was_paused_beyond_the_ttl_drains_anew() {
     // The wall clock goes on while the process stands still.
     world.clock.advance(61_000);
     world.send("alice", "bob", "while-paused").await;
-    assert_eq!(
-        world.row("bob", "alice~bob").await,
-        Some(1),
-        "the entry had expired"
-    );
+    assert_eq!(world.row("bob", "alice~bob").await, Some(1), "the entry had expired");
     world.pass(HEARTBEAT).await;
     assert_eq!(bob.bodies(), ["while-paused"]);
     assert_eq!(world.registered("bob").await, ["phone"]);

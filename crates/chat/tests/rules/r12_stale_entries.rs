@@ -35,11 +35,7 @@ async fn a_stale_entry_is_removed_and_the_others_stay() {
     world.quiet().await;
     assert_eq!(world.registered("bob").await, ["phone"]);
     assert_eq!(bob.bodies(), ["hello"]);
-    assert_eq!(
-        world.row("bob", "alice~bob").await,
-        None,
-        "a live session took it"
-    );
+    assert_eq!(world.row("bob", "alice~bob").await, None, "a live session took it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,20 +74,12 @@ async fn a_hand_over_that_is_not_confirmed_in_time_is_a_miss() {
     world.silence("far");
     let began = Instant::now();
     world.send("alice", "bob", "hello").await;
-    assert!(
-        began.elapsed() < Duration::from_secs(5),
-        "the sender waited {:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() < Duration::from_secs(5), "the sender waited {:?}", began.elapsed());
     assert_eq!(world.row("bob", "alice~bob").await, Some(1));
     assert!(world.registered("bob").await.is_empty());
     world.unsilence("far");
     world.pass(Duration::from_secs(21)).await;
-    assert_eq!(
-        bob.bodies(),
-        ["hello"],
-        "the session missed its entry, and drained anew"
-    );
+    assert_eq!(bob.bodies(), ["hello"], "the session missed its entry, and drained anew");
     assert_eq!(world.row("bob", "alice~bob").await, None);
     assert_eq!(world.registered("bob").await, ["phone"]);
 }

@@ -51,11 +51,7 @@ async fn a_stuck_reader_holds_up_neither_senders_nor_the_other_device() {
     for n in 0..600 {
         world.send("alice", "bob", &format!("m{n}")).await;
     }
-    assert!(
-        began.elapsed() < Duration::from_secs(1),
-        "the sends took {:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() < Duration::from_secs(1), "the sends took {:?}", began.elapsed());
     world.quiet().await;
     assert_eq!(on_tablet.messages().len(), 600);
     assert_eq!(alice.messages().len(), 600, "and so do the sender's own devices");
@@ -81,10 +77,7 @@ async fn a_second_connection_of_a_device_replaces_the_first() {
     assert!(first.has_ended());
     world.send("alice", "bob", "hello").await;
     world.quiet().await;
-    assert_eq!(
-        (second.bodies(), other.bodies()),
-        (vec!["hello".to_owned()], vec!["hello".to_owned()])
-    );
+    assert_eq!((second.bodies(), other.bodies()), (vec!["hello".to_owned()], vec!["hello".to_owned()]));
     assert_eq!((second.bye(), other.bye()), (None, None));
 }
 

@@ -39,11 +39,7 @@ async fn acks_open_the_window_by_as_much_as_they_cover() {
     for (ack, last) in [(1, 5), (3, 7), (2, 7), (7, 11), (11, 12)] {
         bob.ack("alice~bob", ack);
         world.quiet().await;
-        assert_eq!(
-            bob.seqs(),
-            (1..=last).collect::<Vec<Seq>>(),
-            "after the ack of {ack}"
-        );
+        assert_eq!(bob.seqs(), (1..=last).collect::<Vec<Seq>>(), "after the ack of {ack}");
     }
 }
 
@@ -124,9 +120,7 @@ async fn a_reader_that_wakes_up_gets_the_rest_in_order() {
     let world = world_with_window(3);
     let bob = world.connected(phone("bob").without_acks()).await;
     for n in 0..20 {
-        world
-            .send(["alice", "carol", "dave"][n % 3], "bob", &format!("m{n}"))
-            .await;
+        world.send(["alice", "carol", "dave"][n % 3], "bob", &format!("m{n}")).await;
     }
     world.quiet().await;
     assert_eq!(bob.messages().len(), 3);

@@ -13,10 +13,7 @@ async fn assert_nothing_shows(world: &World, sessions: &[&Client]) {
     let members: [UserId; 2] = [user("alice"), user("bob")];
     for member in members {
         assert!(world.inbox(member.as_str()).await.is_empty());
-        let status = world
-            .node
-            .status(member, crate::harness::conversation("alice~bob"))
-            .await;
+        let status = world.node.status(member, crate::harness::conversation("alice~bob")).await;
         assert_eq!(status.unwrap_err().code, ErrorCode::NotFound);
     }
     assert_eq!(world.row("bob", "alice~bob").await, None);
@@ -25,10 +22,7 @@ async fn assert_nothing_shows(world: &World, sessions: &[&Client]) {
 #[tokio::test(start_paused = true)]
 async fn nothing_shows_while_the_commit_is_under_way() {
     let world = World::new();
-    let (alice, bob) = (
-        world.connected(phone("alice")).await,
-        world.connected(phone("bob")).await,
-    );
+    let (alice, bob) = (world.connected(phone("alice")).await, world.connected(phone("bob")).await);
     let on_tablet = world.connected(tablet("alice")).await;
     let mut committing = world.steps.stop_before(Step::CommitSends, "hello");
     alice.send("bob", "hello");
@@ -37,19 +31,13 @@ async fn nothing_shows_while_the_commit_is_under_way() {
     committing.open();
     world.quiet().await;
     assert_eq!(alice.sent(), [(1, false)]);
-    assert_eq!(
-        (bob.bodies(), on_tablet.bodies()),
-        (vec!["hello".to_owned()], vec!["hello".to_owned()])
-    );
+    assert_eq!((bob.bodies(), on_tablet.bodies()), (vec!["hello".to_owned()], vec!["hello".to_owned()]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_shows_of_a_commit_that_failed() {
     let world = World::new();
-    let (alice, bob) = (
-        world.connected(phone("alice")).await,
-        world.connected(phone("bob")).await,
-    );
+    let (alice, bob) = (world.connected(phone("alice")).await, world.connected(phone("bob")).await);
     world.steps.fail(Step::CommitSends, "hello");
     alice.send("bob", "hello");
     assert_nothing_shows(&world, &[&alice, &bob]).await;
@@ -84,10 +72,7 @@ async fn a_row_that_cannot_be_written_is_an_error_and_not_sent() {
     world.steps.fail(Step::Note, "bob");
     alice.send("bob", "hello");
     world.quiet().await;
-    assert_eq!(
-        (alice.sent().len(), alice.errors()),
-        (0, vec![ErrorCode::Unavailable])
-    );
+    assert_eq!((alice.sent().len(), alice.errors()), (0, vec![ErrorCode::Unavailable]));
     alice.send("bob", "hello");
     world.quiet().await;
     assert_eq!(alice.sent(), [(1, true)]);

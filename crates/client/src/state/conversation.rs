@@ -41,10 +41,7 @@ struct Session {
 
 impl Conversation {
     pub(super) fn restore(kept: SavedConversation) -> Self {
-        Conversation {
-            kept,
-            session: Session::default(),
-        }
+        Conversation { kept, session: Session::default() }
     }
 
     pub(super) fn disconnected(&mut self) {
@@ -140,10 +137,7 @@ impl Conversation {
 
     /// The newest own message, if its tick may have changed while nobody was listening.
     pub(super) fn unfinished_tick(&self) -> Option<MessageId> {
-        self.kept
-            .last_own
-            .filter(|(seq, _)| self.tick_of(*seq) != Tick::Blue)
-            .map(|(_, id)| id)
+        self.kept.last_own.filter(|(seq, _)| self.tick_of(*seq) != Tick::Blue).map(|(_, id)| id)
     }
 
     // ---- gaps ----
@@ -158,11 +152,7 @@ impl Conversation {
     /// The next held message that no longer waits for anything.
     pub(super) fn next_held(&mut self) -> Option<MessageFrame> {
         let first = self.session.held.first_entry()?;
-        let ready = self
-            .kept
-            .seen
-            .as_ref()
-            .is_none_or(|seen| !seen.lacks_before(*first.key()));
+        let ready = self.kept.seen.as_ref().is_none_or(|seen| !seen.lacks_before(*first.key()));
         ready.then(|| first.remove())
     }
 
@@ -174,10 +164,7 @@ impl Conversation {
 
     pub(super) fn missing(&self) -> Missing {
         let after = self.settled();
-        Missing {
-            after,
-            upto: self.session.repairing.unwrap_or(after),
-        }
+        Missing { after, upto: self.session.repairing.unwrap_or(after) }
     }
 
     pub(super) fn is_repaired(&self) -> bool {
@@ -203,9 +190,6 @@ fn merge(ours: &mut Boundaries, theirs: &Boundaries) -> bool {
     // Read implies delivered, whatever order the two numbers come in.
     let delivered = ours.last_delivered_seq.max(theirs.last_delivered_seq).max(read);
     let grew = read > ours.last_read_seq || delivered > ours.last_delivered_seq;
-    *ours = Boundaries {
-        last_delivered_seq: delivered,
-        last_read_seq: read,
-    };
+    *ours = Boundaries { last_delivered_seq: delivered, last_read_seq: read };
     grew
 }

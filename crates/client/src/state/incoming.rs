@@ -51,10 +51,7 @@ impl ClientState {
         self.user = Some(welcome.user_id.clone());
         self.link = Link::Up { caught_up: false };
         self.max_body_bytes = welcome.max_body_bytes;
-        let event = Event::Connected {
-            user_id: welcome.user_id,
-            server_time: welcome.server_time,
-        };
+        let event = Event::Connected { user_id: welcome.user_id, server_time: welcome.server_time };
         self.events.push_back(event);
         for asked in self.asked.values() {
             if let Asked::ByApplication(frame) = asked {
@@ -74,15 +71,10 @@ impl ClientState {
         self.resetting = true;
         let error = WireError::new(ErrorCode::Unauthorized, "this device now belongs to another user");
         for send in self.outbox.drain() {
-            let event = Event::SendFailed {
-                client_msg_id: send.client_msg_id,
-                error: error.clone(),
-            };
+            let event = Event::SendFailed { client_msg_id: send.client_msg_id, error: error.clone() };
             self.events.push_back(event);
         }
-        self.events.push_back(Event::Reset {
-            reason: error.message,
-        });
+        self.events.push_back(Event::Reset { reason: error.message });
     }
 
     // ---- messages ----
@@ -105,9 +97,7 @@ impl ClientState {
     /// Takes a message that nothing is missing before.
     pub(super) fn take(&mut self, message: MessageFrame, source: Source) {
         let own = self.user.as_ref() == Some(&message.sender);
-        let fresh = self
-            .conversation(&message.conversation_id)
-            .take(&message, own, source);
+        let fresh = self.conversation(&message.conversation_id).take(&message, own, source);
         if !own {
             self.owing.insert(message.conversation_id.clone());
         }
@@ -119,9 +109,7 @@ impl ClientState {
 
     fn on_sent(&mut self, sent: Sent) {
         let conversation = self.conversation(&sent.conversation_id);
-        conversation
-            .seen_since(sent.seq.saturating_sub(1))
-            .insert(sent.seq);
+        conversation.seen_since(sent.seq.saturating_sub(1)).insert(sent.seq);
         conversation.note_own(sent.seq, sent.message_id);
         self.release_held(&sent.conversation_id);
         if self.outbox.remove(&sent.client_msg_id).is_some() {
@@ -160,19 +148,14 @@ impl ClientState {
         for (_, conversation_id) in unfinished.into_iter().take(TICKS_ASKED_MAX) {
             let number = self.next_ref();
             self.asked.insert(number, Asked::Ticks);
-            let query = InConversation {
-                reference: Some(Ref::Number(number)),
-                conversation_id,
-            };
+            let query = InConversation { reference: Some(Ref::Number(number)), conversation_id };
             self.frames.push_back(ClientFrame::Status(query));
         }
     }
 
     fn on_ticks(&mut self, ticks: Ticks) {
-        let boundaries = Boundaries {
-            last_delivered_seq: ticks.last_delivered_seq,
-            last_read_seq: ticks.last_read_seq,
-        };
+        let boundaries =
+            Boundaries { last_delivered_seq: ticks.last_delivered_seq, last_read_seq: ticks.last_read_seq };
         if self.user.as_ref() == Some(&ticks.user_id) {
             self.merge_own(&ticks.conversation_id, &boundaries);
         } else {
@@ -261,10 +244,7 @@ impl ClientState {
                     Verdict::NotOurs => {}
                     Verdict::RetryAfterMs(ms) => self.retry_later(ms),
                     Verdict::Failed => {
-                        let event = Event::SendFailed {
-                            client_msg_id: id,
-                            error: error.error,
-                        };
+                        let event = Event::SendFailed { client_msg_id: id, error: error.error };
                         self.events.push_back(event);
                     }
                 }

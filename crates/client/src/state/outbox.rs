@@ -44,10 +44,7 @@ pub(super) struct Outbox {
 impl Outbox {
     pub(super) fn restore(sends: Vec<Send>) -> Self {
         let entries = sends.into_iter().map(Entry::new).collect();
-        Outbox {
-            entries,
-            in_flight: 0,
-        }
+        Outbox { entries, in_flight: 0 }
     }
 
     pub(super) fn sends(&self) -> impl Iterator<Item = &Send> {
@@ -75,10 +72,7 @@ impl Outbox {
         if self.in_flight >= IN_FLIGHT_MAX {
             return None;
         }
-        let entry = self
-            .entries
-            .iter_mut()
-            .find(|entry| entry.progress != Progress::InFlight)?;
+        let entry = self.entries.iter_mut().find(|entry| entry.progress != Progress::InFlight)?;
         if entry.progress == Progress::Held {
             return None;
         }
@@ -109,24 +103,15 @@ impl Outbox {
         }
         entry.progress = Progress::Held;
         entry.refusals = entry.refusals.saturating_add(1);
-        let own = RETRY_BASE_MS
-            .saturating_mul(1 << (entry.refusals - 1).min(16))
-            .min(RETRY_CAP_MS);
+        let own = RETRY_BASE_MS.saturating_mul(1 << (entry.refusals - 1).min(16)).min(RETRY_CAP_MS);
         Verdict::RetryAfterMs(error.retry_after_ms.unwrap_or(own))
     }
 
     /// The longest message that is on its way: the one to blame when the server found a frame too large.
     pub(super) fn longest_in_flight(&self) -> Option<ClientMsgId> {
-        let in_flight = self
-            .entries
-            .iter()
-            .filter(|entry| entry.progress == Progress::InFlight);
+        let in_flight = self.entries.iter().filter(|entry| entry.progress == Progress::InFlight);
         let longest = in_flight.max_by_key(|entry| {
-            let attachment = entry
-                .send
-                .attachment
-                .as_ref()
-                .map_or(0, |json| json.as_str().len());
+            let attachment = entry.send.attachment.as_ref().map_or(0, |json| json.as_str().len());
             entry.send.body.len() + attachment
         })?;
         Some(longest.send.client_msg_id.clone())
@@ -150,24 +135,16 @@ impl Outbox {
 
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Send> {
         self.in_flight = 0;
-        std::mem::take(&mut self.entries)
-            .into_iter()
-            .map(|entry| entry.send)
+        std::mem::take(&mut self.entries).into_iter().map(|entry| entry.send)
     }
 
     fn position(&self, id: &ClientMsgId) -> Option<usize> {
-        self.entries
-            .iter()
-            .position(|entry| entry.send.client_msg_id == *id)
+        self.entries.iter().position(|entry| entry.send.client_msg_id == *id)
     }
 }
 
 impl Entry {
     fn new(send: Send) -> Self {
-        Entry {
-            send,
-            progress: Progress::Waiting,
-            refusals: 0,
-        }
+        Entry { send, progress: Progress::Waiting, refusals: 0 }
     }
 }

@@ -109,9 +109,7 @@ impl ClientState {
         let upto = self.conversation(id).missing().upto;
         for message in page.messages {
             if message.conversation_id == *id {
-                self.conversation(id)
-                    .seen_since(0)
-                    .settle(message.seq.saturating_sub(1));
+                self.conversation(id).seen_since(0).settle(message.seq.saturating_sub(1));
                 self.take(message, Source::Repair);
             }
         }

@@ -59,10 +59,7 @@ fn caught_up(cursor: u64, heads: &[(&str, Seq)]) -> ServerFrame {
         conversation_id: ConversationId::new(conversation).unwrap(),
         last_seq,
     };
-    ServerFrame::CaughtUp(CaughtUp {
-        cursor: MessageId(cursor),
-        heads: heads.iter().map(head).collect(),
-    })
+    ServerFrame::CaughtUp(CaughtUp { cursor: MessageId(cursor), heads: heads.iter().map(head).collect() })
 }
 
 fn sent(id: &ClientMsgId, seq: Seq) -> ServerFrame {
@@ -78,15 +75,8 @@ fn sent(id: &ClientMsgId, seq: Seq) -> ServerFrame {
 }
 
 fn refusal(reference: Ref, code: ErrorCode, retry_after_ms: Option<u64>) -> ServerFrame {
-    let error = WireError {
-        code,
-        message: "no".into(),
-        retry_after_ms,
-    };
-    ServerFrame::Error(ErrorFrame {
-        reference: Some(reference),
-        error,
-    })
+    let error = WireError { code, message: "no".into(), retry_after_ms };
+    ServerFrame::Error(ErrorFrame { reference: Some(reference), error })
 }
 
 fn history(reference: Ref, messages: Vec<MessageFrame>, to_seq: Seq, next: Option<Seq>) -> ServerFrame {
@@ -120,50 +110,24 @@ fn events(state: &mut ClientState) -> Vec<Event> {
 
 fn told(state: &mut ClientState) -> Vec<Seq> {
     let told = events(state).into_iter();
-    told.filter_map(|event| {
-        if let Event::Message(m) = event {
-            Some(m.seq)
-        } else {
-            None
-        }
-    })
-    .collect()
+    told.filter_map(|event| if let Event::Message(m) = event { Some(m.seq) } else { None }).collect()
 }
 
 fn sends(written: &[ClientFrame]) -> Vec<ClientMsgId> {
     let ids = written.iter();
-    ids.filter_map(|f| {
-        if let ClientFrame::Send(send) = f {
-            Some(send.client_msg_id.clone())
-        } else {
-            None
-        }
-    })
-    .collect()
+    ids.filter_map(|f| if let ClientFrame::Send(send) = f { Some(send.client_msg_id.clone()) } else { None })
+        .collect()
 }
 
 fn acks(written: &[ClientFrame]) -> Vec<Seq> {
-    written
-        .iter()
-        .filter_map(|f| {
-            if let ClientFrame::Ack(ack) = f {
-                Some(ack.seq)
-            } else {
-                None
-            }
-        })
-        .collect()
+    written.iter().filter_map(|f| if let ClientFrame::Ack(ack) = f { Some(ack.seq) } else { None }).collect()
 }
 
 fn reads(written: &[ClientFrame]) -> Vec<(Seq, Ref)> {
     let reads = written.iter();
     reads
         .filter_map(|f| {
-            if let ClientFrame::Read(r) = f {
-                Some((r.seq, r.reference.clone().unwrap()))
-            } else {
-                None
-            }
+            if let ClientFrame::Read(r) = f { Some((r.seq, r.reference.clone().unwrap())) } else { None }
         })
         .collect()
 }
@@ -171,13 +135,7 @@ fn reads(written: &[ClientFrame]) -> Vec<(Seq, Ref)> {
 fn queries(written: &[ClientFrame]) -> Vec<HistoryQuery> {
     written
         .iter()
-        .filter_map(|f| {
-            if let ClientFrame::History(q) = f {
-                Some(q.clone())
-            } else {
-                None
-            }
-        })
+        .filter_map(|f| if let ClientFrame::History(q) = f { Some(q.clone()) } else { None })
         .collect()
 }
 

@@ -85,9 +85,9 @@ impl Jwks {
                 "the server has not got the issuer's keys yet; try again",
             )
             .retry_after(self.refetch_pause.as_millis() as u64)),
-            (true, false) => Err(refused(
-                "the token is signed by a key or algorithm that the issuer does not list",
-            )),
+            (true, false) => {
+                Err(refused("the token is signed by a key or algorithm that the issuer does not list"))
+            }
         }
     }
 
@@ -129,25 +129,18 @@ impl Jwks {
         let failed = |e: reqwest::Error| AuthError::KeySet(e.without_url().to_string());
         let mut answer = self.client.get(&self.url).send().await.map_err(failed)?;
         if answer.status() != reqwest::StatusCode::OK {
-            return Err(AuthError::KeySet(format!(
-                "the issuer answered {}",
-                answer.status()
-            )));
+            return Err(AuthError::KeySet(format!("the issuer answered {}", answer.status())));
         }
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(failed)? {
             if body.len() + chunk.len() > SET_MAX_BYTES {
-                return Err(AuthError::KeySet(format!(
-                    "it is longer than {SET_MAX_BYTES} bytes"
-                )));
+                return Err(AuthError::KeySet(format!("it is longer than {SET_MAX_BYTES} bytes")));
             }
             body.extend_from_slice(&chunk);
         }
         let keys = parse(&body)?;
         if keys.is_empty() {
-            return Err(AuthError::KeySet(
-                "it lists no RSA, P-256 or Ed25519 key for signatures".into(),
-            ));
+            return Err(AuthError::KeySet("it lists no RSA, P-256 or Ed25519 key for signatures".into()));
         }
         Ok(keys)
     }
@@ -157,10 +150,7 @@ impl Jwks {
 fn parse(body: &[u8]) -> Result<Vec<Key>, AuthError> {
     let set: KeySet = serde_json::from_slice(body)
         .map_err(|_| AuthError::KeySet("the answer is not a JSON key set".into()))?;
-    let usable = set
-        .keys
-        .into_iter()
-        .filter_map(|value| usable(&serde_json::from_value(value).ok()?));
+    let usable = set.keys.into_iter().filter_map(|value| usable(&serde_json::from_value(value).ok()?));
     Ok(usable.take(SET_MAX_KEYS).collect())
 }
 
@@ -175,30 +165,17 @@ fn usable(jwk: &Jwk) -> Option<Key> {
         AlgorithmParameters::OctetKeyPair(p) if p.curve == EllipticCurve::Ed25519 => Algorithm::EdDSA,
         _ => return None,
     };
-    if jwk
-        .common
-        .key_algorithm
-        .is_some_and(|named| named.to_string() != format!("{algorithm:?}"))
-    {
+    if jwk.common.key_algorithm.is_some_and(|named| named.to_string() != format!("{algorithm:?}")) {
         return None;
     }
     let decoding = DecodingKey::from_jwk(jwk).ok()?;
-    Some(Key {
-        id: jwk.common.key_id.clone(),
-        algorithm,
-        decoding,
-    })
+    Some(Key { id: jwk.common.key_id.clone(), algorithm, decoding })
 }
 
 async fn keep_fresh(set: Weak<Jwks>, refresh: Duration) {
     loop {
         let empty = set.upgrade().is_none_or(|set| set.keys.load().is_empty());
-        tokio::time::sleep(if empty {
-            REFETCH_PAUSE.min(refresh)
-        } else {
-            refresh
-        })
-        .await;
+        tokio::time::sleep(if empty { REFETCH_PAUSE.min(refresh) } else { refresh }).await;
         let Some(set) = set.upgrade() else { return };
         set.fetch_now().await;
     }

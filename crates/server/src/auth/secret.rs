@@ -21,18 +21,11 @@ pub fn keys_match(given: &str, expected: &str) -> bool {
 /// Reads a secret that somebody else put there.
 pub fn read_secret(path: &Path) -> Result<String, AuthError> {
     let shown = || path.display().to_string();
-    let text = fs::read_to_string(path).map_err(|source| AuthError::Unreadable {
-        path: shown(),
-        source,
-    })?;
+    let text = fs::read_to_string(path).map_err(|source| AuthError::Unreadable { path: shown(), source })?;
     let secret = text.trim();
     if secret.len() < HS256_MIN_BYTES {
         let remedy = "remove it to have a new one made, or put a longer one there";
-        return Err(AuthError::TooShort {
-            path: shown(),
-            length: secret.len(),
-            remedy,
-        });
+        return Err(AuthError::TooShort { path: shown(), length: secret.len(), remedy });
     }
     if let Ok(metadata) = fs::metadata(path)
         && metadata.permissions().mode() & 0o077 != 0
@@ -49,39 +42,24 @@ pub fn load_or_create_secret(path: &Path) -> Result<String, AuthError> {
         Ok(_) => return read_secret(path),
         Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(source) => {
-            return Err(AuthError::Unreadable {
-                path: path.display().to_string(),
-                source,
-            });
+            return Err(AuthError::Unreadable { path: path.display().to_string(), source });
         }
     }
-    create(path).map_err(|source| AuthError::NotWritable {
-        path: path.display().to_string(),
-        source,
-    })?;
+    create(path).map_err(|source| AuthError::NotWritable { path: path.display().to_string(), source })?;
     read_secret(path)
 }
 
 /// The file appears under its name complete or not at all: it is written aside, and linked, which fails if another
 /// was faster.
 fn create(path: &Path) -> std::io::Result<()> {
-    let dir = path
-        .parent()
-        .filter(|dir| !dir.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let mut random = [0u8; 36];
-    SysRng
-        .try_fill_bytes(&mut random)
-        .map_err(std::io::Error::other)?;
+    SysRng.try_fill_bytes(&mut random).map_err(std::io::Error::other)?;
     let (secret, unique) = random.split_at(32);
     let aside = dir.join(format!(".secret-{}", hex(unique)));
     let written = (|| {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&aside)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside)?;
         writeln!(file, "{}", hex(secret))?;
         file.sync_all()?;
         match fs::hard_link(&aside, path) {
@@ -106,19 +84,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data").join("jwt.secret");
         let secrets: Vec<String> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..8)
-                .map(|_| scope.spawn(|| load_or_create_secret(&path).unwrap()))
-                .collect();
+            let threads: Vec<_> =
+                (0..8).map(|_| scope.spawn(|| load_or_create_secret(&path).unwrap())).collect();
             threads.into_iter().map(|t| t.join().unwrap()).collect()
         });
         assert_eq!(secrets[0].len(), 64);
         assert!(secrets.iter().all(|s| *s == secrets[0]));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(
-            fs::read_dir(path.parent().unwrap()).unwrap().count(),
-            1,
-            "nothing is left aside"
-        );
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left aside");
     }
 
     #[test]
@@ -127,10 +100,7 @@ mod tests {
         let path = dir.path().join("short");
         fs::write(&path, "too short\n").unwrap();
         let error = load_or_create_secret(&path).unwrap_err().to_string();
-        assert!(
-            error.contains("9 bytes") && !error.contains("too short"),
-            "{error}"
-        );
+        assert!(error.contains("9 bytes") && !error.contains("too short"), "{error}");
         assert!(read_secret(&dir.path().join("absent")).is_err());
         assert!(load_or_create_secret(&path.join("below-a-file")).is_err());
     }

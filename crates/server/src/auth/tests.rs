@@ -20,13 +20,7 @@ fn now() -> u64 {
 }
 
 fn check_with(keys: Keys) -> JwtCheck {
-    JwtCheck {
-        keys,
-        audience: None,
-        issuer: None,
-        leeway_secs: 0,
-        clock: Arc::new(SystemClock),
-    }
+    JwtCheck { keys, audience: None, issuer: None, leeway_secs: 0, clock: Arc::new(SystemClock) }
 }
 
 fn by_secret() -> JwtCheck {
@@ -34,30 +28,18 @@ fn by_secret() -> JwtCheck {
 }
 
 fn sign(algorithm: Algorithm, id: Option<&str>, key: &EncodingKey, claims: Value) -> String {
-    let header = Header {
-        kid: id.map(str::to_owned),
-        ..Header::new(algorithm)
-    };
+    let header = Header { kid: id.map(str::to_owned), ..Header::new(algorithm) };
     jsonwebtoken::encode(&header, &claims, key).unwrap()
 }
 
 fn hs256(claims: Value) -> String {
-    sign(
-        Algorithm::HS256,
-        None,
-        &EncodingKey::from_secret(SECRET.as_bytes()),
-        claims,
-    )
+    sign(Algorithm::HS256, None, &EncodingKey::from_secret(SECRET.as_bytes()), claims)
 }
 
 /// The code and the message of a refusal, which never shows the token.
 async fn refusal(check: &JwtCheck, token: &str) -> (ErrorCode, String) {
     let error = check.check(token).await.expect_err("the token passed");
-    assert!(
-        token.len() < 8 || !error.message.contains(token),
-        "{}",
-        error.message
-    );
+    assert!(token.len() < 8 || !error.message.contains(token), "{}", error.message);
     (error.code, error.message)
 }
 
@@ -71,10 +53,8 @@ async fn a_minted_token_names_its_user_and_its_end() {
     assert!((58..=60).contains(&left), "{left}");
     let endless = by_secret().check(&hs256(json!({"sub": "alice"}))).await.unwrap();
     assert_eq!(endless.expires_at, None);
-    let fraction = by_secret()
-        .check(&hs256(json!({"sub": "alice", "exp": now() as f64 + 9.5})))
-        .await
-        .unwrap();
+    let fraction =
+        by_secret().check(&hs256(json!({"sub": "alice", "exp": now() as f64 + 9.5}))).await.unwrap();
     assert!(fraction.expires_at.is_some());
 }
 
@@ -97,44 +77,21 @@ async fn bad_tokens_are_refused_with_the_reason() {
         (none.into(), "not a JWT"),
         (tampered, "signature"),
         (sign(Algorithm::HS256, None, &other, claims.clone()), "signature"),
-        (
-            sign(
-                Algorithm::HS512,
-                None,
-                &EncodingKey::from_secret(SECRET.as_bytes()),
-                claims,
-            ),
-            "HS512",
-        ),
+        (sign(Algorithm::HS512, None, &EncodingKey::from_secret(SECRET.as_bytes()), claims), "HS512"),
         (hs256(json!({"exp": now() + 60})), "no \"sub\""),
         (hs256(json!({"sub": "", "exp": now() + 60})), "no user id"),
-        (
-            hs256(json!({"sub": "alice smith", "exp": now() + 60})),
-            "no user id",
-        ),
-        (
-            hs256(json!({"sub": "a".repeat(65), "exp": now() + 60})),
-            "no user id",
-        ),
+        (hs256(json!({"sub": "alice smith", "exp": now() + 60})), "no user id"),
+        (hs256(json!({"sub": "a".repeat(65), "exp": now() + 60})), "no user id"),
         (hs256(json!({"sub": 7, "exp": now() + 60})), "cannot be read"),
         (hs256(json!({"sub": "alice", "exp": "soon"})), "cannot be read"),
-        (
-            hs256(json!({"sub": "alice", "nbf": now() + 3600})),
-            "not valid yet",
-        ),
-        (
-            hs256(json!({"sub": "alice", "fill": "x".repeat(9000)})),
-            "longer than 8192",
-        ),
+        (hs256(json!({"sub": "alice", "nbf": now() + 3600})), "not valid yet"),
+        (hs256(json!({"sub": "alice", "fill": "x".repeat(9000)})), "longer than 8192"),
     ] {
         let (code, message) = refusal(&check, &token).await;
         assert_eq!(code, ErrorCode::Unauthorized, "{message}");
         assert!(message.contains(part), "{message} should say {part}");
     }
-    let critical = Header {
-        crit: Some(vec!["b64".into()]),
-        ..Header::new(Algorithm::HS256)
-    };
+    let critical = Header { crit: Some(vec!["b64".into()]), ..Header::new(Algorithm::HS256) };
     let key = EncodingKey::from_secret(SECRET.as_bytes());
     let critical = jsonwebtoken::encode(&critical, &json!({"sub": "alice"}), &key).unwrap();
     assert!(refusal(&check, &critical).await.1.contains("extensions"));
@@ -146,40 +103,17 @@ async fn an_expired_token_is_told_as_such() {
         let (code, _) = refusal(&by_secret(), &hs256(json!({"sub": "alice", "exp": exp}))).await;
         assert_eq!(code, ErrorCode::TokenExpired);
     }
-    let lenient = JwtCheck {
-        leeway_secs: 60,
-        ..by_secret()
-    };
-    let identity = lenient
-        .check(&hs256(json!({"sub": "alice", "exp": now() - 30})))
-        .await
-        .unwrap();
-    assert!(
-        identity.expires_at.unwrap() > now() * 1000,
-        "a session that may begin may also go on"
-    );
+    let lenient = JwtCheck { leeway_secs: 60, ..by_secret() };
+    let identity = lenient.check(&hs256(json!({"sub": "alice", "exp": now() - 30}))).await.unwrap();
+    assert!(identity.expires_at.unwrap() > now() * 1000, "a session that may begin may also go on");
 }
 
 #[tokio::test]
 async fn audience_and_issuer_are_demanded_if_configured() {
-    let check = JwtCheck {
-        audience: Some("chat".into()),
-        issuer: Some("https://id".into()),
-        ..by_secret()
-    };
+    let check = JwtCheck { audience: Some("chat".into()), issuer: Some("https://id".into()), ..by_secret() };
     let claims = |aud: Value, iss: Value| hs256(json!({"sub": "alice", "aud": aud, "iss": iss}));
-    assert!(
-        check
-            .check(&claims(json!("chat"), json!("https://id")))
-            .await
-            .is_ok()
-    );
-    assert!(
-        check
-            .check(&claims(json!(["mail", "chat"]), json!("https://id")))
-            .await
-            .is_ok()
-    );
+    assert!(check.check(&claims(json!("chat"), json!("https://id"))).await.is_ok());
+    assert!(check.check(&claims(json!(["mail", "chat"]), json!("https://id"))).await.is_ok());
     for (token, part) in [
         (claims(json!("mail"), json!("https://id")), "audience"),
         (claims(json!("chat"), json!("https://else")), "issuer"),
@@ -191,19 +125,9 @@ async fn audience_and_issuer_are_demanded_if_configured() {
         assert!(message.contains(part), "{message} should say {part}");
     }
     let alice = UserId::new("alice").unwrap();
-    let minted = mint_for(
-        SECRET,
-        &alice,
-        Duration::from_secs(9),
-        Some("chat"),
-        Some("https://id"),
-    )
-    .unwrap();
+    let minted = mint_for(SECRET, &alice, Duration::from_secs(9), Some("chat"), Some("https://id")).unwrap();
     assert!(check.check(&minted).await.is_ok());
-    assert!(
-        by_secret().check(&minted).await.is_ok(),
-        "an audience nobody asked for is no obstacle"
-    );
+    assert!(by_secret().check(&minted).await.is_ok(), "an audience nobody asked for is no obstacle");
 }
 
 struct Pair {
@@ -215,21 +139,13 @@ struct Pair {
 fn ed25519() -> Pair {
     let made = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let encoding = EncodingKey::from_ed_pem(made.serialize_pem().as_bytes()).unwrap();
-    Pair {
-        public_pem: made.public_key_pem(),
-        encoding,
-        raw: made.public_key_raw().to_vec(),
-    }
+    Pair { public_pem: made.public_key_pem(), encoding, raw: made.public_key_raw().to_vec() }
 }
 
 fn p256() -> Pair {
     let made = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
     let encoding = EncodingKey::from_ec_pem(made.serialize_pem().as_bytes()).unwrap();
-    Pair {
-        public_pem: made.public_key_pem(),
-        encoding,
-        raw: made.public_key_raw().to_vec(),
-    }
+    Pair { public_pem: made.public_key_pem(), encoding, raw: made.public_key_raw().to_vec() }
 }
 
 fn rsa() -> Pair {
@@ -249,11 +165,7 @@ async fn a_public_key_checks_its_own_algorithm_only() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("issuer.pem");
     let claims = json!({"sub": "alice", "exp": now() + 60});
-    let pairs = [
-        (Algorithm::EdDSA, ed25519()),
-        (Algorithm::ES256, p256()),
-        (Algorithm::RS256, rsa()),
-    ];
+    let pairs = [(Algorithm::EdDSA, ed25519()), (Algorithm::ES256, p256()), (Algorithm::RS256, rsa())];
     for (algorithm, pair) in &pairs {
         fs::write(&path, &pair.public_pem).unwrap();
         let key = public_key(&path).unwrap();
@@ -262,17 +174,8 @@ async fn a_public_key_checks_its_own_algorithm_only() {
         let token = sign(*algorithm, Some("any"), &pair.encoding, claims.clone());
         assert_eq!(check.check(&token).await.unwrap().user.as_str(), "alice");
         // Key confusion: the public key is no secret, so it must not pass as an HMAC key.
-        for bytes in [
-            pair.public_pem.as_bytes(),
-            pair.public_pem.trim().as_bytes(),
-            pair.raw.as_slice(),
-        ] {
-            let forged = sign(
-                Algorithm::HS256,
-                None,
-                &EncodingKey::from_secret(bytes),
-                claims.clone(),
-            );
+        for bytes in [pair.public_pem.as_bytes(), pair.public_pem.trim().as_bytes(), pair.raw.as_slice()] {
+            let forged = sign(Algorithm::HS256, None, &EncodingKey::from_secret(bytes), claims.clone());
             let (code, message) = refusal(&check, &forged).await;
             assert_eq!(code, ErrorCode::Unauthorized);
             assert!(message.contains("HS256"), "{message}");
@@ -287,14 +190,8 @@ async fn a_public_key_checks_its_own_algorithm_only() {
     assert!(matches!(public_key(&path), Err(AuthError::NotAKey { .. })));
     let p384 = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap();
     fs::write(&path, p384.public_key_pem()).unwrap();
-    assert!(
-        matches!(public_key(&path), Err(AuthError::NotAKey { .. })),
-        "a key that can check nothing"
-    );
-    assert!(matches!(
-        public_key(&dir.path().join("absent")),
-        Err(AuthError::Unreadable { .. })
-    ));
+    assert!(matches!(public_key(&path), Err(AuthError::NotAKey { .. })), "a key that can check nothing");
+    assert!(matches!(public_key(&dir.path().join("absent")), Err(AuthError::Unreadable { .. })));
 }
 
 /// An issuer on a real socket, whose key set the test changes.
@@ -308,11 +205,7 @@ impl Issuer {
     async fn start(body: String) -> Issuer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/jwks.json", listener.local_addr().unwrap());
-        let issuer = Issuer {
-            url,
-            answer: Arc::new(Mutex::new((200, body))),
-            asked: Arc::default(),
-        };
+        let issuer = Issuer { url, answer: Arc::new(Mutex::new((200, body))), asked: Arc::default() };
         let (answer, asked) = (issuer.answer.clone(), issuer.asked.clone());
         tokio::spawn(async move {
             loop {
@@ -343,10 +236,7 @@ impl Issuer {
 fn base64url(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let sextets = |chunk: &[u8]| {
-        let n = chunk
-            .iter()
-            .enumerate()
-            .fold(0u32, |n, (i, b)| n | u32::from(*b) << (16 - 8 * i));
+        let n = chunk.iter().enumerate().fold(0u32, |n, (i, b)| n | u32::from(*b) << (16 - 8 * i));
         (0..=chunk.len())
             .map(move |i| char::from(ALPHABET[(n >> (18 - 6 * i)) as usize & 63]))
             .collect::<String>()
@@ -367,9 +257,7 @@ fn set(keys: &[(&str, &Pair)]) -> String {
 }
 
 async fn by_set(issuer: &Issuer, pause: Duration) -> JwtCheck {
-    let set = Jwks::start_pausing(&issuer.url, Duration::from_secs(3600), pause)
-        .await
-        .unwrap();
+    let set = Jwks::start_pausing(&issuer.url, Duration::from_secs(3600), pause).await.unwrap();
     check_with(Keys::Set(set))
 }
 
@@ -384,20 +272,12 @@ async fn a_key_set_follows_the_issuers_rotation() {
     let pause = Duration::from_millis(300);
     let check = by_set(&issuer, pause).await;
     assert!(check.check(&by_first).await.is_ok());
-    assert!(
-        check.check(&unnamed).await.is_ok(),
-        "without a key id, any key that fits may have signed"
-    );
+    assert!(check.check(&unnamed).await.is_ok(), "without a key id, any key that fits may have signed");
     assert_eq!(issuer.asked(), 1);
 
     // Within the pause nobody asks again, however many unknown keys are named.
     for n in 0..20 {
-        let unknown = sign(
-            Algorithm::EdDSA,
-            Some(&format!("k{n}")),
-            &first.encoding,
-            claims.clone(),
-        );
+        let unknown = sign(Algorithm::EdDSA, Some(&format!("k{n}")), &first.encoding, claims.clone());
         assert_eq!(refusal(&check, &unknown).await.0, ErrorCode::Unauthorized);
     }
     assert_eq!(refusal(&check, &by_second).await.0, ErrorCode::Unauthorized);
@@ -429,13 +309,9 @@ async fn a_set_that_cannot_be_had_leaves_the_old_keys() {
     let issuer = Issuer::start(set(&[("one", &pair)])).await;
     let check = by_set(&issuer, Duration::ZERO).await;
     let long = "x".repeat(300 * 1024);
-    for (status, body) in [
-        (500, ""),
-        (404, "{}"),
-        (200, "not json"),
-        (200, r#"{"keys":[]}"#),
-        (200, long.as_str()),
-    ] {
+    for (status, body) in
+        [(500, ""), (404, "{}"), (200, "not json"), (200, r#"{"keys":[]}"#), (200, long.as_str())]
+    {
         issuer.answers(status, body);
         let before = issuer.asked();
         assert_eq!(refusal(&check, &unknown).await.0, ErrorCode::Unauthorized);
@@ -464,12 +340,8 @@ async fn an_issuer_may_come_up_later_and_lists_only_public_keys_for_signatures()
     ]});
     issuer.answers(200, odd.to_string());
     assert!(check.check(&token).await.is_ok());
-    let hmac = sign(
-        Algorithm::HS256,
-        Some("hmac"),
-        &EncodingKey::from_secret(SECRET.as_bytes()),
-        claims.clone(),
-    );
+    let hmac =
+        sign(Algorithm::HS256, Some("hmac"), &EncodingKey::from_secret(SECRET.as_bytes()), claims.clone());
     assert_eq!(refusal(&check, &hmac).await.0, ErrorCode::Unauthorized);
     for id in ["enc", "wrong"] {
         let token = sign(Algorithm::EdDSA, Some(id), &pair.encoding, claims.clone());

@@ -34,18 +34,14 @@ pub async fn run(args: BackupArgs) -> Outcome {
         ))
     })?;
     file.keep()?;
-    Ok(output::print(&format!(
-        "{rows} rows, {bytes} bytes in {}\n",
-        args.file.display()
-    ))?)
+    Ok(output::print(&format!("{rows} rows, {bytes} bytes in {}\n", args.file.display()))?)
 }
 
 /// A backup ends with a zero byte and the number of its rows. The transport tells an answer cut short already; a
 /// proxy between may not.
 fn rows_at_end(file: &mut File) -> Result<u64, String> {
     let mut end = [0; 9];
-    file.seek(SeekFrom::End(-9))
-        .map_err(|_| "it is too short".to_owned())?;
+    file.seek(SeekFrom::End(-9)).map_err(|_| "it is too short".to_owned())?;
     file.read_exact(&mut end).map_err(|e| e.to_string())?;
     match end {
         [0, rows @ ..] => Ok(u64::from_le_bytes(rows)),

@@ -88,11 +88,7 @@ pub async fn run(args: DoctorArgs) -> Outcome {
         Err(other) => return Err(other),
     }
     output::print(&findings.render())?;
-    if findings.failed() {
-        Err(Failure::Told)
-    } else {
-        Ok(())
-    }
+    if findings.failed() { Err(Failure::Told) } else { Ok(()) }
 }
 
 async fn examine(place: &Place, findings: &mut Findings) {
@@ -107,10 +103,7 @@ async fn examine(place: &Place, findings: &mut Findings) {
 
 fn check_own_clock(findings: &mut Findings) {
     if SystemClock.now_ms() < MessageId::EPOCH_MS {
-        findings.fail(
-            "clock",
-            "this machine's clock is before 2024; set it, message ids are made from it",
-        );
+        findings.fail("clock", "this machine's clock is before 2024; set it, message ids are made from it");
     }
 }
 
@@ -118,17 +111,13 @@ fn check_directory(data: &Path, findings: &mut Findings) {
     let shown = data.display();
     match fs::metadata(data) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            return findings.warn(
-                "data directory",
-                format!("there is no {shown} yet; `bluetick serve` makes it"),
-            );
+            return findings
+                .warn("data directory", format!("there is no {shown} yet; `bluetick serve` makes it"));
         }
         Err(e) => return findings.fail("data directory", format!("cannot look at {shown}: {e}")),
         Ok(found) if !found.is_dir() => {
-            return findings.fail(
-                "data directory",
-                format!("{shown} is not a directory; choose another with --data"),
-            );
+            return findings
+                .fail("data directory", format!("{shown} is not a directory; choose another with --data"));
         }
         Ok(_) => {}
     }
@@ -150,31 +139,21 @@ fn check_directory(data: &Path, findings: &mut Findings) {
 /// Keys that others on the machine can read are not secret.
 fn check_keys(config: &Config, findings: &mut Findings) {
     let made = [Some(config.jwt_secret_path()), Some(config.admin_key_path())];
-    let given = [
-        config.auth.hs256_secret_file.clone(),
-        config.admin.key_file.clone(),
-        config.tls.key_file.clone(),
-    ];
-    for (path, must_exist) in made
-        .into_iter()
-        .flatten()
-        .map(|p| (p, false))
-        .chain(given.into_iter().flatten().map(|p| (p, true)))
+    let given =
+        [config.auth.hs256_secret_file.clone(), config.admin.key_file.clone(), config.tls.key_file.clone()];
+    for (path, must_exist) in
+        made.into_iter().flatten().map(|p| (p, false)).chain(given.into_iter().flatten().map(|p| (p, true)))
     {
         let shown = path.display();
         match fs::metadata(&path) {
             Ok(found) if is_open_to_others(&found) => {
-                findings.fail(
-                    "keys",
-                    format!("{shown} can be read by others; chmod 600 {shown}"),
-                );
+                findings.fail("keys", format!("{shown} can be read by others; chmod 600 {shown}"));
             }
             Ok(_) => match fs::File::open(&path) {
                 Ok(_) => findings.ok("keys", format!("{shown} is readable by its owner only")),
-                Err(e) => findings.fail(
-                    "keys",
-                    format!("cannot read {shown}: {e}; run as the user that owns it"),
-                ),
+                Err(e) => {
+                    findings.fail("keys", format!("cannot read {shown}: {e}; run as the user that owns it"))
+                }
             },
             Err(e) if must_exist => findings.fail("keys", format!("the configuration names {shown}: {e}")),
             Err(_) => {}
@@ -209,10 +188,9 @@ fn check_tls(config: &Config, findings: &mut Findings) {
         return;
     };
     match load_certificate(cert, key) {
-        Ok(count) => findings.ok(
-            "tls",
-            format!("{} holds {count} certificates, and the key fits", cert.display()),
-        ),
+        Ok(count) => {
+            findings.ok("tls", format!("{} holds {count} certificates, and the key fits", cert.display()))
+        }
         Err(why) => findings.fail("tls", why),
     }
 }
@@ -246,10 +224,7 @@ async fn check_server(place: &Place, findings: &mut Findings) -> bool {
     match remote.page("/healthz").await {
         Ok((StatusCode::OK, _)) => findings.ok("server", format!("answers at {}", place.url)),
         Ok((status, _)) => {
-            findings.fail(
-                "server",
-                format!("{} answers {status} to /healthz; is it bluetick?", place.url),
-            );
+            findings.fail("server", format!("{} answers {status} to /healthz; is it bluetick?", place.url));
             return true;
         }
         Err(unanswered) => {
@@ -257,11 +232,7 @@ async fn check_server(place: &Place, findings: &mut Findings) -> bool {
                 return false;
             };
             // A server that was named must be there; one that was only guessed need not.
-            findings.add(
-                if place.url_given { Grade::Fail } else { Grade::Warn },
-                "server",
-                why,
-            );
+            findings.add(if place.url_given { Grade::Fail } else { Grade::Warn }, "server", why);
             return false;
         }
     }
@@ -269,10 +240,7 @@ async fn check_server(place: &Place, findings: &mut Findings) -> bool {
         Ok((StatusCode::OK, _)) => findings.ok("ready", "takes messages"),
         Ok((status, text)) => {
             let text: String = text.chars().filter(|c| !c.is_control()).take(200).collect();
-            findings.fail(
-                "ready",
-                format!("the server does not take messages ({status}): {text}"),
-            );
+            findings.fail("ready", format!("the server does not take messages ({status}): {text}"));
         }
         Err(unanswered) => {
             if let Failure::Failed(why) = unanswered.into() {
@@ -288,10 +256,8 @@ async fn check_server(place: &Place, findings: &mut Findings) -> bool {
 async fn check_info(remote: &Remote, place: &Place, findings: &mut Findings) {
     if place.admin_key.is_none() {
         let dir = place.config.server.data_dir.display();
-        return findings.warn(
-            "admin",
-            format!("no admin key in {dir}; give --data or --admin-key to see more"),
-        );
+        return findings
+            .warn("admin", format!("no admin key in {dir}; give --data or --admin-key to see more"));
     }
     let before = SystemClock.now_ms();
     let answer = match remote.get("info").await {
@@ -306,19 +272,11 @@ async fn check_info(remote: &Remote, place: &Place, findings: &mut Findings) {
     };
     let after = SystemClock.now_ms();
     let Ok(info) = serde_json::from_slice::<Value>(&answer) else {
-        return findings.fail(
-            "admin",
-            format!("{} answers what is not JSON; is it bluetick?", place.url),
-        );
+        return findings.fail("admin", format!("{} answers what is not JSON; is it bluetick?", place.url));
     };
-    let (version, sessions) = (
-        info["version"].as_str().unwrap_or("?"),
-        info["sessions"].as_u64().unwrap_or_default(),
-    );
-    findings.ok(
-        "version",
-        format!("server {version}, this command {}", env!("CARGO_PKG_VERSION")),
-    );
+    let (version, sessions) =
+        (info["version"].as_str().unwrap_or("?"), info["sessions"].as_u64().unwrap_or_default());
+    findings.ok("version", format!("server {version}, this command {}", env!("CARGO_PKG_VERSION")));
     findings.ok("sessions", format!("{sessions} open"));
     if let Some(theirs) = info["server_time"].as_u64() {
         let off = before.saturating_sub(theirs).max(theirs.saturating_sub(after));
@@ -351,10 +309,7 @@ async fn check_store(place: &Place, findings: &mut Findings) {
     let health = store.maintenance.health().await;
     report_space(health.free_bytes, &place.config, findings);
     match store.maintenance.close().await {
-        Ok(()) => findings.ok(
-            "store",
-            "its format is known, it opens and closes well, nobody else holds it",
-        ),
+        Ok(()) => findings.ok("store", "its format is known, it opens and closes well, nobody else holds it"),
         Err(e) => findings.fail("store", format!("it opens, but does not close: {e}")),
     }
 }
@@ -374,11 +329,7 @@ fn report_space(free: Option<u64>, config: &Config, findings: &mut Findings) {
         ),
         Some(free) if free < floor.saturating_mul(4) => findings.warn(
             "free space",
-            format!(
-                "{} MiB; below {} MiB messages will be refused; make room",
-                mib(free),
-                mib(floor)
-            ),
+            format!("{} MiB; below {} MiB messages will be refused; make room", mib(free), mib(floor)),
         ),
         Some(free) => findings.ok("free space", format!("{} MiB", mib(free))),
     }

@@ -30,7 +30,5 @@ pub async fn run(args: EraseArgs) -> Outcome {
         .map_err(|e| Failure::Failed(format!("the server's answer is not a report: {e}")))?;
     let count = |what: &str| erased[what].as_u64().unwrap_or_default();
     let (messages, conversations) = (count("messages"), count("conversations"));
-    Ok(output::print(&format!(
-        "erased {user}: messages {messages}, conversations {conversations}\n"
-    ))?)
+    Ok(output::print(&format!("erased {user}: messages {messages}, conversations {conversations}\n"))?)
 }

@@ -20,11 +20,7 @@ pub struct ExportArgs {
 }
 
 pub async fn run(args: ExportArgs) -> Outcome {
-    let answer = args
-        .target
-        .remote()?
-        .get(&format!("users/{}/export", args.user))
-        .await?;
+    let answer = args.target.remote()?.get(&format!("users/{}/export", args.user)).await?;
     let text = std::str::from_utf8(&answer)
         .map_err(|_| Failure::Failed("the server's answer is not text; is it a bluetick server?".into()))?;
     let text = format!("{}\n", text.trim_end());

@@ -49,11 +49,7 @@ enum Rows {
 pub async fn run(args: InspectArgs) -> Outcome {
     let place = args.target.resolve()?;
     let rows = find(&place, args.kind, &args.user).await?;
-    let text = if args.json {
-        rows.to_json()
-    } else {
-        rows.to_table()
-    };
+    let text = if args.json { rows.to_json() } else { rows.to_table() };
     Ok(output::print(&text)?)
 }
 
@@ -77,9 +73,7 @@ async fn find(place: &Place, kind: Kind, user: &UserId) -> Outcome<Rows> {
     match read_store(place, kind, user).await {
         Ok(Some(rows)) => Ok(rows),
         Ok(None) => Err(Failure::Failed(why_not)),
-        Err(e) => Err(Failure::Failed(format!(
-            "{why_not}; and the store cannot be read: {e}"
-        ))),
+        Err(e) => Err(Failure::Failed(format!("{why_not}; and the store cannot be read: {e}"))),
     }
 }
 
@@ -127,12 +121,7 @@ impl Rows {
     fn columns(&self) -> &'static [&'static str] {
         match self {
             Rows::Pending(_) => &["receiver_id", "conversation_id", "first_undelivered_seq"],
-            Rows::Status(_) => &[
-                "user_id",
-                "conversation_id",
-                "last_delivered_seq",
-                "last_read_seq",
-            ],
+            Rows::Status(_) => &["user_id", "conversation_id", "last_delivered_seq", "last_read_seq"],
             Rows::Conversations(_) => &[
                 "user_id",
                 "conversation_id",
@@ -164,12 +153,7 @@ impl Rows {
         };
         let rows: Vec<Vec<Value>> = rows
             .iter()
-            .map(|row| {
-                columns
-                    .iter()
-                    .map(|&column| row.get(column).cloned().unwrap_or_default())
-                    .collect()
-            })
+            .map(|row| columns.iter().map(|&column| row.get(column).cloned().unwrap_or_default()).collect())
             .collect();
         table::render(columns, &rows)
     }
@@ -184,10 +168,7 @@ mod tests {
     #[test]
     fn every_column_of_every_row_is_shown() {
         let samples = [
-            (
-                Kind::Pending,
-                r#"[{"receiver_id":"b","conversation_id":"a~b","first_undelivered_seq":3}]"#,
-            ),
+            (Kind::Pending, r#"[{"receiver_id":"b","conversation_id":"a~b","first_undelivered_seq":3}]"#),
             (
                 Kind::Status,
                 r#"[{"user_id":"b","conversation_id":"a~b","last_delivered_seq":3,"last_read_seq":0}]"#,
@@ -205,12 +186,7 @@ mod tests {
         for (kind, json) in samples {
             let rows = Rows::parse(kind, json.as_bytes()).unwrap();
             let printed: Value = serde_json::from_str(&rows.to_json()).unwrap();
-            let keys: BTreeSet<&str> = printed[0]
-                .as_object()
-                .unwrap()
-                .keys()
-                .map(String::as_str)
-                .collect();
+            let keys: BTreeSet<&str> = printed[0].as_object().unwrap().keys().map(String::as_str).collect();
             assert_eq!(keys, rows.columns().iter().copied().collect(), "{kind:?}");
             assert_eq!(rows.to_table().lines().count(), 2);
         }

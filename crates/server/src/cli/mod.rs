@@ -96,10 +96,7 @@ pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl Cli {
     pub async fn run(self) -> ExitCode {
-        let outcome = match self
-            .command
-            .unwrap_or_else(|| Command::Serve(serve::ServeArgs::default()))
-        {
+        let outcome = match self.command.unwrap_or_else(|| Command::Serve(serve::ServeArgs::default())) {
             Command::Serve(args) => Box::pin(serve::run(args)).await,
             Command::Token(args) => token::run(args),
             Command::Chat(args) => Box::pin(start_chat(args)).await,
@@ -129,21 +126,14 @@ impl Cli {
 
 async fn start_chat(args: ChatArgs) -> Outcome {
     if args.me == args.to {
-        return Err(Failure::Usage(
-            "one cannot write to oneself: give two different users".into(),
-        ));
+        return Err(Failure::Usage("one cannot write to oneself: give two different users".into()));
     }
     let place = args.target.resolve()?;
     let token = match args.token {
         Some(token) => token,
         None => token::mint_for_chat(&place, &args.me)?,
     };
-    let options = chat::ChatOptions {
-        me: args.me,
-        to: args.to,
-        url: place.websocket_url(),
-        token,
-    };
+    let options = chat::ChatOptions { me: args.me, to: args.to, url: place.websocket_url(), token };
     Ok(chat::run(options).await?)
 }
 

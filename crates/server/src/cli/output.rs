@@ -41,15 +41,9 @@ impl WholeFile {
         options.read(true).write(true).create(true).truncate(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options
-            .open(&unfinished)
-            .map_err(|e| format!("cannot write {}: {e}", unfinished.display()))?;
-        Ok(WholeFile {
-            file,
-            unfinished,
-            name: name.to_owned(),
-            kept: false,
-        })
+        let file =
+            options.open(&unfinished).map_err(|e| format!("cannot write {}: {e}", unfinished.display()))?;
+        Ok(WholeFile { file, unfinished, name: name.to_owned(), kept: false })
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
@@ -67,14 +61,8 @@ impl WholeFile {
         std::fs::rename(&self.unfinished, &self.name).map_err(|e| self.failed(&e))?;
         self.kept = true;
         // The name is durable only when its directory is.
-        let directory = self
-            .name
-            .parent()
-            .filter(|d| !d.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        File::open(directory)
-            .and_then(|d| d.sync_all())
-            .map_err(|e| self.failed(&e))
+        let directory = self.name.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(directory).and_then(|d| d.sync_all()).map_err(|e| self.failed(&e))
     }
 
     fn failed(&self, e: &io::Error) -> String {

@@ -46,11 +46,7 @@ impl Remote {
             .no_proxy()
             .build()
             .map_err(|e| format!("cannot make an HTTP client: {}", innermost(&e)))?;
-        Ok(Remote {
-            http,
-            url: url.to_owned(),
-            key: key.map(str::to_owned),
-        })
+        Ok(Remote { http, url: url.to_owned(), key: key.map(str::to_owned) })
     }
 
     pub fn url(&self) -> &str {
@@ -83,11 +79,7 @@ impl Remote {
 
     /// What an answer that broke off says.
     pub fn broken(&self, e: &reqwest::Error) -> Unanswered {
-        Unanswered::Unreachable(format!(
-            "the answer of {} broke off: {}; try again",
-            self.url,
-            innermost(e)
-        ))
+        Unanswered::Unreachable(format!("the answer of {} broke off: {}; try again", self.url, innermost(e)))
     }
 
     async fn request(&self, method: Method, path: &str) -> Result<Response, Unanswered> {
@@ -119,10 +111,7 @@ impl Remote {
         }
         let why = match serde_json::from_slice::<ErrorBody>(&body) {
             Ok(body) => body.error.message,
-            Err(_) => format!(
-                "{} answered {status}; is it a bluetick server of this version?",
-                self.url
-            ),
+            Err(_) => format!("{} answered {status}; is it a bluetick server of this version?", self.url),
         };
         Err(Unanswered::Refused(why))
     }

@@ -16,11 +16,7 @@ pub struct RepairArgs {
 }
 
 pub async fn run(args: RepairArgs) -> Outcome {
-    let answer = args
-        .target
-        .remote()?
-        .post(&format!("users/{}/repair", args.user))
-        .await?;
+    let answer = args.target.remote()?.post(&format!("users/{}/repair", args.user)).await?;
     let report: Value = serde_json::from_slice(&answer)
         .map_err(|e| Failure::Failed(format!("the server's answer is not a report: {e}")))?;
     Ok(output::print(&render(&report))?)
@@ -28,19 +24,11 @@ pub async fn run(args: RepairArgs) -> Outcome {
 
 /// Only what was wrong is worth a line.
 fn render(report: &Value) -> String {
-    let all = report["conversations"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
+    let all = report["conversations"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mended: Vec<Vec<Value>> = all
         .iter()
         .filter(|row| row["before"] != row["after"])
-        .map(|row| {
-            ["conversation_id", "before", "after"]
-                .iter()
-                .map(|&column| row[column].clone())
-                .collect()
-        })
+        .map(|row| ["conversation_id", "before", "after"].iter().map(|&column| row[column].clone()).collect())
         .collect();
     let summary = format!("conversations counted: {}, mended: {}\n", all.len(), mended.len());
     if mended.is_empty() {

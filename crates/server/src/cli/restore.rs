@@ -23,9 +23,7 @@ pub fn run(args: RestoreArgs) -> Outcome {
     let (name, dir) = (args.file.display(), args.data.display());
     let file = File::open(&args.file).map_err(|e| Failure::Failed(format!("cannot read {name}: {e}")))?;
     if STORE_ENTRIES.iter().any(|entry| args.data.join(entry).exists()) {
-        return Err(Failure::Failed(format!(
-            "{dir} already holds a store; restore into a new directory"
-        )));
+        return Err(Failure::Failed(format!("{dir} already holds a store; restore into a new directory")));
     }
     let beside = Beside::make(&args.data).map_err(|e| Failure::Failed(format!("cannot make {dir}: {e}")))?;
     let mut backup = BufReader::with_capacity(1 << 20, file);
@@ -34,9 +32,7 @@ pub fn run(args: RestoreArgs) -> Outcome {
     beside
         .move_into(&args.data)
         .map_err(|e| Failure::Failed(format!("cannot move the restored store into {dir}: {e}")))?;
-    Ok(output::print(&format!(
-        "{rows} rows restored; start with `bluetick serve --data {dir}`\n"
-    ))?)
+    Ok(output::print(&format!("{rows} rows restored; start with `bluetick serve --data {dir}`\n"))?)
 }
 
 /// What a store is made of, the part without which it is none last.
@@ -50,9 +46,7 @@ struct Beside {
 
 impl Beside {
     fn make(data: &Path) -> io::Result<Beside> {
-        let name = data
-            .file_name()
-            .ok_or_else(|| io::Error::other("it does not name a directory"))?;
+        let name = data.file_name().ok_or_else(|| io::Error::other("it does not name a directory"))?;
         let mut unfinished = name.to_owned();
         unfinished.push(format!(".{}.unfinished", std::process::id()));
         let path = data.with_file_name(unfinished);
@@ -68,18 +62,12 @@ impl Beside {
             fs::rename(&self.path, data)?;
         } else {
             // Keys that were made before stay: clients hold tokens signed with them.
-            for entry in STORE_ENTRIES
-                .iter()
-                .filter(|entry| self.path.join(entry).exists())
-            {
+            for entry in STORE_ENTRIES.iter().filter(|entry| self.path.join(entry).exists()) {
                 fs::rename(self.path.join(entry), data.join(entry))?;
             }
             File::open(data)?.sync_all()?;
         }
-        let parent = data
-            .parent()
-            .filter(|dir| !dir.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
+        let parent = data.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(parent)?.sync_all()
     }
 }

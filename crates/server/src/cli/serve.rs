@@ -30,10 +30,7 @@ pub async fn run(args: ServeArgs) -> Outcome {
     if args.print_config {
         return Ok(output::print(config::DEFAULTS)?);
     }
-    let overrides = Overrides {
-        data: args.data,
-        listen: args.listen,
-    };
+    let overrides = Overrides { data: args.data, listen: args.listen };
     let failed = |e: &dyn std::fmt::Display| Failure::Failed(e.to_string());
     let config = Config::load(args.config.as_deref(), overrides).map_err(|e| failed(&e))?;
     serve::init_logging(&config.log).map_err(|e| failed(&e))?;

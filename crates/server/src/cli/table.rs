@@ -6,19 +6,12 @@ use serde_json::Value;
 pub fn render(columns: &[&str], rows: &[Vec<Value>]) -> String {
     let cells: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(cell).collect()).collect();
     let width = |at: usize| {
-        let longest = cells
-            .iter()
-            .filter_map(|row| row.get(at))
-            .map(|text| text.chars().count())
-            .max();
+        let longest = cells.iter().filter_map(|row| row.get(at)).map(|text| text.chars().count()).max();
         longest.unwrap_or(0).max(columns[at].len())
     };
     let layout: Vec<(usize, bool)> = (0..columns.len())
         .map(|at| {
-            (
-                width(at),
-                !rows.is_empty() && rows.iter().all(|r| r.get(at).is_some_and(Value::is_number)),
-            )
+            (width(at), !rows.is_empty() && rows.iter().all(|r| r.get(at).is_some_and(Value::is_number)))
         })
         .collect();
     let names: Vec<String> = columns.iter().map(|&name| name.to_owned()).collect();
@@ -27,11 +20,7 @@ pub fn render(columns: &[&str], rows: &[Vec<Value>]) -> String {
         let mut line = String::new();
         for (text, &(width, is_number)) in row.iter().zip(&layout) {
             let pad = " ".repeat(width.saturating_sub(text.chars().count()));
-            let (before, after) = if is_number {
-                (pad.as_str(), "")
-            } else {
-                ("", pad.as_str())
-            };
+            let (before, after) = if is_number { (pad.as_str(), "") } else { ("", pad.as_str()) };
             line.push_str(&format!("{before}{text}{after}  "));
         }
         table.push_str(line.trim_end());
@@ -48,9 +37,7 @@ pub fn cell(value: &Value) -> String {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -37,10 +37,7 @@ pub struct Place {
 
 impl Target {
     pub fn resolve(&self) -> Outcome<Place> {
-        let overrides = Overrides {
-            data: self.data.clone(),
-            listen: None,
-        };
+        let overrides = Overrides { data: self.data.clone(), listen: None };
         let config =
             Config::load(self.config.as_deref(), overrides).map_err(|e| Failure::Failed(e.to_string()))?;
         let url = match &self.server {
@@ -49,12 +46,7 @@ impl Target {
                 .unwrap_or_else(|| own_url(config.server.listen, config.tls.cert_file.is_some())),
         };
         let admin_key = self.admin_key.clone().or_else(|| admin_key(&config));
-        Ok(Place {
-            config,
-            url,
-            url_given: self.server.is_some(),
-            admin_key,
-        })
+        Ok(Place { config, url, url_given: self.server.is_some(), admin_key })
     }
 
     /// The server's admin interface, for commands that can do without a data directory but not without a server.
@@ -92,11 +84,7 @@ fn admin_key(config: &Config) -> Option<String> {
     if let Some(key) = &config.admin.key {
         return Some(key.expose().to_owned());
     }
-    let path = config
-        .admin
-        .key_file
-        .clone()
-        .unwrap_or_else(|| config.admin_key_path());
+    let path = config.admin.key_file.clone().unwrap_or_else(|| config.admin_key_path());
     let text = std::fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned()).filter(|key| !key.is_empty())
 }
@@ -109,10 +97,7 @@ pub fn address_file(config: &Config) -> PathBuf {
 fn written_url(config: &Config) -> Option<String> {
     let text = std::fs::read_to_string(address_file(config)).ok()?;
     let url = normal_url(text.trim()).ok()?;
-    Some(
-        url.replace("://0.0.0.0:", "://127.0.0.1:")
-            .replace("://[::]:", "://[::1]:"),
-    )
+    Some(url.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:"))
 }
 
 /// Where a server with this configuration is reached from the same machine.
@@ -122,11 +107,7 @@ fn own_url(listen: SocketAddr, tls: bool) -> String {
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
         ip => ip,
     };
-    format!(
-        "{}://{}",
-        if tls { "https" } else { "http" },
-        SocketAddr::new(ip, listen.port())
-    )
+    format!("{}://{}", if tls { "https" } else { "http" }, SocketAddr::new(ip, listen.port()))
 }
 
 /// Takes an address as people write it: with http, ws or no scheme, with or without a slash at the end.
@@ -137,16 +118,12 @@ fn normal_url(given: &str) -> Result<String, String> {
         Some(("https" | "wss", rest)) => format!("https://{rest}"),
         None => format!("http://{bare}"),
         Some((other, _)) => {
-            return Err(format!(
-                "{other}:// is not how a server is reached; give http:// or https://"
-            ));
+            return Err(format!("{other}:// is not how a server is reached; give http:// or https://"));
         }
     };
     match reqwest::Url::parse(&url) {
         Ok(parsed) if parsed.has_host() => Ok(url),
-        _ => Err(format!(
-            "{given:?} is not an address; it looks like http://127.0.0.1:8080"
-        )),
+        _ => Err(format!("{given:?} is not an address; it looks like http://127.0.0.1:8080")),
     }
 }
 
@@ -156,11 +133,7 @@ mod tests {
 
     #[test]
     fn an_address_may_be_written_in_many_ways() {
-        for given in [
-            "127.0.0.1:8080",
-            "http://127.0.0.1:8080/",
-            "ws://127.0.0.1:8080/v1/ws",
-        ] {
+        for given in ["127.0.0.1:8080", "http://127.0.0.1:8080/", "ws://127.0.0.1:8080/v1/ws"] {
             assert_eq!(normal_url(given).unwrap(), "http://127.0.0.1:8080", "{given}");
         }
         assert_eq!(normal_url("wss://chat.example").unwrap(), "https://chat.example");
@@ -170,10 +143,7 @@ mod tests {
 
     #[test]
     fn a_server_on_every_address_is_reached_on_loopback() {
-        assert_eq!(
-            own_url("0.0.0.0:9000".parse().unwrap(), false),
-            "http://127.0.0.1:9000"
-        );
+        assert_eq!(own_url("0.0.0.0:9000".parse().unwrap(), false), "http://127.0.0.1:9000");
         assert_eq!(own_url("[::]:9000".parse().unwrap(), true), "https://[::1]:9000");
     }
 }

@@ -32,10 +32,7 @@ pub struct TokenArgs {
 }
 
 pub fn run(args: TokenArgs) -> Outcome {
-    let overrides = Overrides {
-        data: args.data,
-        listen: None,
-    };
+    let overrides = Overrides { data: args.data, listen: None };
     let config =
         Config::load(args.config.as_deref(), overrides).map_err(|e| Failure::Failed(e.to_string()))?;
     let token = mint(&config, &args.user, HOUR * args.ttl_hours)?;

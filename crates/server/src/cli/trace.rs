@@ -33,9 +33,9 @@ pub async fn run(args: TraceArgs) -> Outcome {
 
 fn path_of(message: &[String]) -> Result<String, String> {
     match message {
-        [id] if id.contains('~') => Err(format!(
-            "which message of {id}? give its seq after the conversation"
-        )),
+        [id] if id.contains('~') => {
+            Err(format!("which message of {id}? give its seq after the conversation"))
+        }
         [id] => {
             let id: MessageId = id.parse().map_err(|e| format!("{e}"))?;
             Ok(format!("trace/{id}"))
@@ -88,17 +88,13 @@ impl Report {
             self.tick
         );
         match self.first_undelivered_seq {
-            Some(first) => text.push_str(&format!(
-                "pending  a row from seq {first} on waits for {}\n",
-                self.receiver
-            )),
+            Some(first) => {
+                text.push_str(&format!("pending  a row from seq {first} on waits for {}\n", self.receiver))
+            }
             None => text.push_str("pending  no row waits for it\n"),
         }
         if self.withheld {
-            text.push_str(&format!(
-                "withheld {} blocked {} when it came\n",
-                self.receiver, self.sender
-            ));
+            text.push_str(&format!("withheld {} blocked {} when it came\n", self.receiver, self.sender));
         }
         if self.void {
             text.push_str("void     it holds its place and nothing else\n");
@@ -112,14 +108,7 @@ impl Report {
         let rows: Vec<Vec<Value>> = self
             .events
             .iter()
-            .map(|e| {
-                vec![
-                    utc(e.at).into(),
-                    e.step.as_str().into(),
-                    e.seq.into(),
-                    e.who.as_str().into(),
-                ]
-            })
+            .map(|e| vec![utc(e.at).into(), e.step.as_str().into(), e.seq.into(), e.who.as_str().into()])
             .collect();
         text.push('\n');
         text.push_str(&table::render(&["at", "step", "seq", "who"], &rows));
@@ -136,11 +125,7 @@ fn utc(ms: u64) -> String {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 {
-        from_march + 3
-    } else {
-        from_march - 9
-    };
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     let (hour, minute) = (in_day / 3_600_000, in_day / 60_000 % 60);
     let (second, milli) = (in_day / 1_000 % 60, in_day % 1_000);
@@ -159,13 +144,7 @@ mod tests {
     fn a_message_is_named_by_id_or_by_place() {
         assert_eq!(path(&["123456789"]).unwrap(), "trace/123456789");
         assert_eq!(path(&["alice~bob", "7"]).unwrap(), "trace/alice~bob/7");
-        for wrong in [
-            &["alice~bob"][..],
-            &["alice~bob", "0"],
-            &["bob~alice", "1"],
-            &["x"],
-            &["-1"],
-        ] {
+        for wrong in [&["alice~bob"][..], &["alice~bob", "0"], &["bob~alice", "1"], &["x"], &["-1"]] {
             assert!(path(wrong).is_err(), "{wrong:?}");
         }
     }

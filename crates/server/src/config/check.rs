@@ -30,9 +30,7 @@ impl Config {
         if let Some(secret) = &self.auth.hs256_secret
             && secret.expose().len() < HS256_MIN_BYTES
         {
-            return wrong(format!(
-                "auth.hs256_secret must be at least {HS256_MIN_BYTES} bytes long"
-            ));
+            return wrong(format!("auth.hs256_secret must be at least {HS256_MIN_BYTES} bytes long"));
         }
         if let Some(url) = &self.auth.jwks_url {
             check_jwks_url(url)?;
@@ -116,10 +114,7 @@ impl Config {
             ("sessions.write_timeout_secs", sessions.write_timeout_secs),
             ("sessions.hand_over_deadline_ms", sessions.hand_over_deadline_ms),
             ("sessions.resume_max_age_days", sessions.resume_max_age_days),
-            (
-                "sessions.resume_max_conversations",
-                sessions.resume_max_conversations as u64,
-            ),
+            ("sessions.resume_max_conversations", sessions.resume_max_conversations as u64),
             ("store.checkpoint_bytes", self.store.checkpoint_bytes),
             ("store.idempotency_days", self.store.idempotency_days),
             ("auth.jwks_refresh_secs", self.auth.jwks_refresh_secs),
@@ -129,40 +124,20 @@ impl Config {
             }
         }
         for (key, value, most) in [
-            (
-                "sessions.resume_max_age_days",
-                sessions.resume_max_age_days,
-                36_500,
-            ),
+            ("sessions.resume_max_age_days", sessions.resume_max_age_days, 36_500),
             ("store.idempotency_days", self.store.idempotency_days, 36_500),
             ("sessions.heartbeat_secs", sessions.heartbeat_secs, 86_400),
             ("sessions.ttl_secs", sessions.ttl_secs, 604_800),
             ("sessions.ack_timeout_secs", sessions.ack_timeout_secs, 86_400),
             ("sessions.write_timeout_secs", sessions.write_timeout_secs, 86_400),
-            (
-                "sessions.reconnect_spread_secs",
-                sessions.reconnect_spread_secs,
-                86_400,
-            ),
-            (
-                "sessions.hand_over_deadline_ms",
-                sessions.hand_over_deadline_ms,
-                60_000,
-            ),
-            (
-                "limits.sends_per_second",
-                limits.sends_per_second.into(),
-                1_000_000,
-            ),
+            ("sessions.reconnect_spread_secs", sessions.reconnect_spread_secs, 86_400),
+            ("sessions.hand_over_deadline_ms", sessions.hand_over_deadline_ms, 60_000),
+            ("limits.sends_per_second", limits.sends_per_second.into(), 1_000_000),
             ("limits.send_burst", limits.send_burst.into(), 1_000_000),
             ("auth.leeway_secs", self.auth.leeway_secs, 3_600),
             ("auth.jwks_refresh_secs", self.auth.jwks_refresh_secs, 86_400),
             ("limits.hello_deadline_secs", limits.hello_deadline_secs, 3_600),
-            (
-                "sessions.window_messages",
-                sessions.window_messages as u64,
-                65_536,
-            ),
+            ("sessions.window_messages", sessions.window_messages as u64, 65_536),
         ] {
             if value > most {
                 return wrong(format!("{key} must be at most {most}, not {value}"));
@@ -189,9 +164,7 @@ fn is_origin(text: &str) -> bool {
     };
     matches!(scheme, "http" | "https")
         && !authority.is_empty()
-        && authority
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"-.:[]_".contains(&b))
+        && authority.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.:[]_".contains(&b))
 }
 
 /// Whoever can change the answer can sign tokens, so it must not travel in the clear beyond this machine.

@@ -22,29 +22,16 @@ pub(super) fn merge<T: DeserializeOwned>(
     let mut layers = Figment::from(Toml::string(DEFAULTS));
     if let Some(path) = path {
         // Read here, because a provider would take a missing file for an empty one.
-        let text = std::fs::read_to_string(path).map_err(|e| ConfigError::Unreadable {
-            path: path.display().to_string(),
-            why: e.to_string(),
-        })?;
-        layers = layers.merge(Named {
-            toml: Toml::string(&text),
-            name: path.display().to_string(),
-        });
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| ConfigError::Unreadable { path: path.display().to_string(), why: e.to_string() })?;
+        layers = layers.merge(Named { toml: Toml::string(&text), name: path.display().to_string() });
     }
     layers = layers.merge(Environment::read(variables));
     if let Some(data) = overrides.data {
-        layers = layers.merge(Flag {
-            section: "server",
-            key: "data_dir",
-            value: data.display().to_string(),
-        });
+        layers = layers.merge(Flag { section: "server", key: "data_dir", value: data.display().to_string() });
     }
     if let Some(listen) = overrides.listen {
-        layers = layers.merge(Flag {
-            section: "server",
-            key: "listen",
-            value: listen,
-        });
+        layers = layers.merge(Flag { section: "server", key: "listen", value: listen });
     }
     layers.extract().map_err(|e| explain(e, path))
 }
@@ -61,9 +48,7 @@ impl Environment {
                 continue;
             };
             let (section, key) = (section.to_ascii_lowercase(), key.to_ascii_lowercase());
-            let entry = root
-                .entry(section.clone())
-                .or_insert_with(|| Value::from(Dict::new()));
+            let entry = root.entry(section.clone()).or_insert_with(|| Value::from(Dict::new()));
             if let Value::Dict(_, keys) = entry {
                 let value = env_value(&section, &key, text);
                 keys.insert(key, value);
@@ -80,17 +65,11 @@ fn env_value(section: &str, key: &str, text: String) -> Value {
         || text.trim_start().starts_with('[') && key == "allowed_origins";
     if key == "allowed_origins" && !text.trim_start().starts_with('[') {
         return Value::from(
-            text.split(',')
-                .map(str::trim)
-                .filter(|o| !o.is_empty())
-                .map(str::to_owned)
-                .collect::<Vec<_>>(),
+            text.split(',').map(str::trim).filter(|o| !o.is_empty()).map(str::to_owned).collect::<Vec<_>>(),
         );
     }
     match parsed {
-        true => text
-            .parse()
-            .unwrap_or_else(|never: std::convert::Infallible| match never {}),
+        true => text.parse().unwrap_or_else(|never: std::convert::Infallible| match never {}),
         false => Value::from(text),
     }
 }
@@ -157,26 +136,16 @@ fn explain(error: figment::Error, file: Option<&Path>) -> ConfigError {
                 [] => "no key is known there".to_owned(),
                 known => format!("known are {}", known.join(", ")),
             };
-            ConfigError::UnknownKey {
-                key: path.join("."),
-                place,
-                known,
-            }
+            ConfigError::UnknownKey { key: path.join("."), place, known }
         }
         // A syntax error of the file: it carries its own place.
         Kind::Message(text) if path.is_empty() => {
             let file = file.map(|p| format!("{}: ", p.display())).unwrap_or_default();
             ConfigError::Syntax(format!("{file}{}", text.trim_end()))
         }
-        Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) => ConfigError::BadValue {
-            key: path.join("."),
-            place,
-            why: format!("must be {expected}"),
-        },
-        kind => ConfigError::BadValue {
-            key: path.join("."),
-            place,
-            why: kind.to_string(),
-        },
+        Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) => {
+            ConfigError::BadValue { key: path.join("."), place, why: format!("must be {expected}") }
+        }
+        kind => ConfigError::BadValue { key: path.join("."), place, why: kind.to_string() },
     }
 }

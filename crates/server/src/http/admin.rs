@@ -49,10 +49,7 @@ pub fn router(state: AppState) -> Router {
 }
 
 async fn require_key(State(state): State<AppState>, request: Request, next: Next) -> Response {
-    let given = request
-        .headers()
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok());
+    let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let given = given.and_then(|value| value.strip_prefix("Bearer "));
     match given {
         Some(key) if crate::auth::keys_match(key, &state.admin_key) => next.run(request).await,
@@ -124,10 +121,7 @@ async fn trace(
     let seq: Seq = match seq.parse() {
         Ok(seq) if seq > 0 => seq,
         _ => {
-            return Err(ApiError::new(
-                ErrorCode::BadRequest,
-                "a seq is a number from 1 on",
-            ));
+            return Err(ApiError::new(ErrorCode::BadRequest, "a seq is a number from 1 on"));
         }
     };
     Ok(Json(state.admin.trace(&conversation, seq).await?))
@@ -147,10 +141,7 @@ async fn backup(State(state): State<AppState>) -> Result<Response, ApiError> {
         Some(Ok(piece)) => piece,
         Some(Err(error)) => return Err(error.into()),
         None => {
-            return Err(ApiError::new(
-                ErrorCode::Internal,
-                "the backup ended before it began",
-            ));
+            return Err(ApiError::new(ErrorCode::Internal, "the backup ended before it began"));
         }
     };
     let rest = stream::unfold(Some((first, pieces)), |state| async move {

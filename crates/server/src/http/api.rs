@@ -32,26 +32,13 @@ pub async fn send(
     JsonBody(send): JsonBody<Send>,
 ) -> Answer<Sent> {
     if matches!(&send.reference, Some(Ref::Text(text)) if text.len() > limits::REF_MAX_BYTES) {
-        return Err(ApiError::new(
-            ErrorCode::BadRequest,
-            "\"ref\" may have at most 64 characters",
-        ));
+        return Err(ApiError::new(ErrorCode::BadRequest, "\"ref\" may have at most 64 characters"));
     }
     let sends = vec![check_send(send)?];
-    let mut answers = state
-        .app
-        .send(SendRequest {
-            user: who.user,
-            session: None,
-            sends,
-        })
-        .await;
+    let mut answers = state.app.send(SendRequest { user: who.user, session: None, sends }).await;
     match answers.pop() {
         Some(answer) => Ok(Json(answer?)),
-        None => Err(ApiError::new(
-            ErrorCode::Internal,
-            "the server met an error it did not expect",
-        )),
+        None => Err(ApiError::new(ErrorCode::Internal, "the server met an error it did not expect")),
     }
 }
 
@@ -77,11 +64,7 @@ pub async fn inbox(
     State(state): State<AppState>,
     Params(params): Params<InboxParams>,
 ) -> Answer<InboxPage> {
-    let query = InboxQuery {
-        reference: None,
-        limit: params.limit,
-        before: params.before,
-    };
+    let query = InboxQuery { reference: None, limit: params.limit, before: params.before };
     Ok(Json(state.app.inbox(who.user, query).await?))
 }
 
@@ -111,18 +94,8 @@ pub async fn history(
     PathId(conversation_id): PathId<ConversationId>,
     Params(params): Params<HistoryParams>,
 ) -> Answer<HistoryPage> {
-    let HistoryParams {
-        after_seq,
-        before_seq,
-        limit,
-    } = params;
-    let query = HistoryQuery {
-        reference: None,
-        conversation_id,
-        after_seq,
-        before_seq,
-        limit,
-    };
+    let HistoryParams { after_seq, before_seq, limit } = params;
+    let query = HistoryQuery { reference: None, conversation_id, after_seq, before_seq, limit };
     Ok(Json(state.app.history(who.user, query).await?))
 }
 
@@ -160,15 +133,7 @@ pub async fn read(
     PathId(conversation_id): PathId<ConversationId>,
     JsonBody(ReadBody { seq }): JsonBody<ReadBody>,
 ) -> Result<StatusCode, ApiError> {
-    state
-        .app
-        .read(ReceiptRequest {
-            user: who.user,
-            session: None,
-            conversation_id,
-            seq,
-        })
-        .await?;
+    state.app.read(ReceiptRequest { user: who.user, session: None, conversation_id, seq }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -222,9 +187,7 @@ pub struct Blocks {
     responses((status = 200, description = "The blocked users, in order", body = schema::Blocks)),
 )]
 pub async fn blocks(Bearer(who): Bearer, State(state): State<AppState>) -> Answer<Blocks> {
-    Ok(Json(Blocks {
-        blocks: state.app.blocks(who.user).await?,
-    }))
+    Ok(Json(Blocks { blocks: state.app.blocks(who.user).await? }))
 }
 
 /// Blocks a user

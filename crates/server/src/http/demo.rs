@@ -46,48 +46,29 @@ pub async fn token(
     JsonBody(TokenBody { user }): JsonBody<TokenBody>,
 ) -> Result<Json<Token>, ApiError> {
     let near = peer.is_some_and(|Extension(peer)| peer.address.ip().to_canonical().is_loopback());
-    let Some(secret) = state
-        .demo_secret
-        .as_ref()
-        .filter(|_| near && is_asked_locally(&headers))
-    else {
+    let Some(secret) = state.demo_secret.as_ref().filter(|_| near && is_asked_locally(&headers)) else {
         return Err(ApiError::new(
             ErrorCode::NotFound,
             "the demo gives tokens only on the machine it runs on, at http://localhost or http://127.0.0.1",
         ));
     };
     let auth = &state.config.auth;
-    let token = auth::mint_for(
-        secret,
-        &user,
-        TOKEN_TTL,
-        auth.audience.as_deref(),
-        auth.issuer.as_deref(),
-    )
-    .map_err(|_| ApiError::new(ErrorCode::Internal, "the server met an error it did not expect"))?;
-    Ok(Json(Token {
-        token,
-        user,
-        expires_in_secs: TOKEN_TTL.as_secs(),
-    }))
+    let token = auth::mint_for(secret, &user, TOKEN_TTL, auth.audience.as_deref(), auth.issuer.as_deref())
+        .map_err(|_| ApiError::new(ErrorCode::Internal, "the server met an error it did not expect"))?;
+    Ok(Json(Token { token, user, expires_in_secs: TOKEN_TTL.as_secs() }))
 }
 
 /// A loopback peer is not enough: a name of somebody else's may resolve to this machine (DNS rebinding), another
 /// site's page may post here, and a proxy on this machine may be asking for the world.
 fn is_asked_locally(headers: &HeaderMap) -> bool {
     const PROXIED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
-    let host = headers
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok())
-        .unwrap_or_default();
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let named = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
         _ => host,
     };
     let page_is_ours = match headers.get(header::ORIGIN) {
-        Some(origin) => origin
-            .to_str()
-            .is_ok_and(|origin| origin::is_own(origin, headers)),
+        Some(origin) => origin.to_str().is_ok_and(|origin| origin::is_own(origin, headers)),
         None => true,
     };
     is_loopback_name(named) && page_is_ours && !PROXIED.iter().any(|name| headers.contains_key(*name))
@@ -101,47 +82,24 @@ mod tests {
     fn local(pairs: &[(&'static str, &str)]) -> bool {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
-            headers.insert(
-                HeaderName::from_static(name),
-                HeaderValue::from_str(value).unwrap(),
-            );
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
         }
         is_asked_locally(&headers)
     }
 
     #[test]
     fn only_this_machine_by_its_own_name_is_local() {
-        for host in [
-            "localhost",
-            "localhost:8080",
-            "127.0.0.1:8080",
-            "[::1]:8080",
-            "[::1]",
-            "LocalHost:1",
-        ] {
+        for host in ["localhost", "localhost:8080", "127.0.0.1:8080", "[::1]:8080", "[::1]", "LocalHost:1"] {
             assert!(local(&[("host", host)]), "{host}");
         }
-        for host in [
-            "",
-            "rebind.example:8080",
-            "10.0.0.1",
-            "localhost.evil.example",
-            "127.0.0.1.evil.example:80",
-        ] {
+        for host in
+            ["", "rebind.example:8080", "10.0.0.1", "localhost.evil.example", "127.0.0.1.evil.example:80"]
+        {
             assert!(!local(&[("host", host)]), "{host}");
         }
-        assert!(local(&[
-            ("host", "localhost:8080"),
-            ("origin", "http://localhost:8080")
-        ]));
-        assert!(!local(&[
-            ("host", "localhost:8080"),
-            ("origin", "https://evil.example")
-        ]));
-        assert!(!local(&[
-            ("host", "127.0.0.1:8080"),
-            ("x-forwarded-for", "203.0.113.5")
-        ]));
+        assert!(local(&[("host", "localhost:8080"), ("origin", "http://localhost:8080")]));
+        assert!(!local(&[("host", "localhost:8080"), ("origin", "https://evil.example")]));
+        assert!(!local(&[("host", "127.0.0.1:8080"), ("x-forwarded-for", "203.0.113.5")]));
         assert!(!local(&[]));
     }
 }

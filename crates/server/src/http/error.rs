@@ -21,11 +21,7 @@ impl ApiError {
 
     /// Where HTTP has a finer status than the list of codes: a wrong method, a wrong content type.
     pub fn with_status(status: StatusCode, error: WireError) -> Self {
-        ApiError {
-            status,
-            error,
-            headers: Vec::new(),
-        }
+        ApiError { status, error, headers: Vec::new() }
     }
 
     pub fn header(mut self, name: HeaderName, value: &'static str) -> Self {

@@ -92,10 +92,7 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/blocks", get(api::blocks))
         .route("/v1/blocks/{user}", put(api::block).delete(api::unblock))
         .route("/v1/openapi.json", get(page::openapi))
-        .layer(middleware::from_fn_with_state(
-            state.clone(),
-            origin::share_with_listed,
-        ));
+        .layer(middleware::from_fn_with_state(state.clone(), origin::share_with_listed));
     let mut router = Router::new()
         .merge(api)
         .route("/v1/ws", get(gateway::upgrade))
@@ -118,17 +115,12 @@ pub fn router(state: AppState) -> Router {
 }
 
 async fn unknown_path() -> ApiError {
-    ApiError::new(
-        ErrorCode::NotFound,
-        "there is nothing at this path; /v1/docs lists what there is",
-    )
+    ApiError::new(ErrorCode::NotFound, "there is nothing at this path; /v1/docs lists what there is")
 }
 
 async fn wrong_method() -> ApiError {
-    let error = WireError::new(
-        ErrorCode::BadRequest,
-        "this path does not take this method; see the header Allow",
-    );
+    let error =
+        WireError::new(ErrorCode::BadRequest, "this path does not take this method; see the header Allow");
     ApiError::with_status(StatusCode::METHOD_NOT_ALLOWED, error)
 }
 
@@ -136,17 +128,9 @@ async fn wrong_method() -> ApiError {
 async fn count(request: Request, next: Next) -> Response {
     let began = Instant::now();
     let method = request.method().as_str().to_owned();
-    let route = request
-        .extensions()
-        .get::<MatchedPath>()
-        .map_or("(none)", MatchedPath::as_str)
-        .to_owned();
+    let route = request.extensions().get::<MatchedPath>().map_or("(none)", MatchedPath::as_str).to_owned();
     // Anything can be sent as a method; only known ones become a label.
-    let method = if KNOWN_METHODS.contains(&method.as_str()) {
-        method
-    } else {
-        "other".to_owned()
-    };
+    let method = if KNOWN_METHODS.contains(&method.as_str()) { method } else { "other".to_owned() };
     let response = next.run(request).await;
     let status = response.status().as_str().to_owned();
     metrics::histogram!("bluetick_http_request_seconds").record(began.elapsed().as_secs_f64());
@@ -164,18 +148,12 @@ async fn guard(response: Response) -> Response {
         (header::X_FRAME_OPTIONS, "DENY"),
         (header::REFERRER_POLICY, "no-referrer"),
         (header::CACHE_CONTROL, "no-store"),
-        (
-            header::CONTENT_SECURITY_POLICY,
-            "default-src 'none'; frame-ancestors 'none'",
-        ),
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
     ];
     let mut response = response.into_response();
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         for (name, value) in GUARDS {
-            response
-                .headers_mut()
-                .entry(name)
-                .or_insert(HeaderValue::from_static(value));
+            response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
         }
     }
     response

@@ -253,12 +253,8 @@ impl Modify for Everywhere {
     fn modify(&self, document: &mut openapi::OpenApi) {
         document.info.version = env!("CARGO_PKG_VERSION").to_owned();
         let components = document.components.get_or_insert_default();
-        let bearer = SecurityScheme::Http(
-            Http::builder()
-                .scheme(HttpAuthScheme::Bearer)
-                .bearer_format("JWT")
-                .build(),
-        );
+        let bearer =
+            SecurityScheme::Http(Http::builder().scheme(HttpAuthScheme::Bearer).bearer_format("JWT").build());
         components.security_schemes.insert("bearer".into(), bearer.into());
         components.schemas.insert("Error".into(), error_schema());
         document.security = Some(vec![SecurityRequirement::new("bearer", Vec::<String>::new())]);
@@ -272,33 +268,19 @@ impl Modify for Everywhere {
 }
 
 fn operations(item: &mut PathItem) -> impl IntoIterator<Item = &mut Operation> {
-    [&mut item.get, &mut item.put, &mut item.post, &mut item.delete]
-        .into_iter()
-        .flatten()
+    [&mut item.get, &mut item.put, &mut item.post, &mut item.delete].into_iter().flatten()
 }
 
 fn add_errors(operation: &mut Operation) {
     let live = operation.operation_id.as_deref() == Some("webSocket");
     let every: &[(&str, &str)] = match live {
-        true => &[
-            ("403", "The page's origin is not allowed"),
-            ("503", "The server is going down"),
-        ],
+        true => &[("403", "The page's origin is not allowed"), ("503", "The server is going down")],
         false => &[
             ("400", "The request is wrong; `code` and `message` say how"),
-            (
-                "401",
-                "The token is missing, wrong (`unauthorized`) or expired (`token_expired`)",
-            ),
+            ("401", "The token is missing, wrong (`unauthorized`) or expired (`token_expired`)"),
             ("404", "There is no such thing, or it is not yours"),
-            (
-                "429",
-                "Too much in a short time; `retry_after_ms` says when the next will pass",
-            ),
-            (
-                "503",
-                "The server cannot do this right now; `retry_after_ms` says when to try again",
-            ),
+            ("429", "Too much in a short time; `retry_after_ms` says when the next will pass"),
+            ("503", "The server cannot do this right now; `retry_after_ms` says when to try again"),
         ],
     };
     let with_body: &[(&str, &str)] = match operation.request_body {
@@ -311,12 +293,8 @@ fn add_errors(operation: &mut Operation) {
         None => &[],
     };
     for (status, description) in every.iter().chain(with_body) {
-        let content = ContentBuilder::new()
-            .schema(Some(Ref::from_schema_name("Error")))
-            .build();
-        let response = ResponseBuilder::new()
-            .description(*description)
-            .content("application/json", content);
+        let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Error"))).build();
+        let response = ResponseBuilder::new().description(*description).content("application/json", content);
         operation
             .responses
             .responses
@@ -329,9 +307,8 @@ fn error_schema() -> RefOr<Schema> {
     let codes = ObjectBuilder::new()
         .schema_type(Type::String)
         .enum_values(Some(ErrorCode::ALL.iter().map(|code| code.as_str())));
-    let text = ObjectBuilder::new()
-        .schema_type(Type::String)
-        .description(Some("What is wrong and what to do"));
+    let text =
+        ObjectBuilder::new().schema_type(Type::String).description(Some("What is wrong and what to do"));
     let wait = ObjectBuilder::new()
         .schema_type(Type::Integer)
         .description(Some("When the same request may succeed, in milliseconds"));
@@ -357,22 +334,12 @@ mod tests {
 
     fn described(document: &Value, name: &str) -> BTreeSet<String> {
         let properties = document["components"]["schemas"][name]["properties"].as_object();
-        properties
-            .unwrap_or_else(|| panic!("{name} is not described"))
-            .keys()
-            .cloned()
-            .collect()
+        properties.unwrap_or_else(|| panic!("{name} is not described")).keys().cloned().collect()
     }
 
     fn sent_by(value: impl serde::Serialize) -> BTreeSet<String> {
         let value = serde_json::to_value(value).unwrap();
-        value
-            .as_object()
-            .unwrap()
-            .keys()
-            .filter(|key| *key != "ref")
-            .cloned()
-            .collect()
+        value.as_object().unwrap().keys().filter(|key| *key != "ref").cloned().collect()
     }
 
     #[test]
@@ -407,11 +374,7 @@ mod tests {
             attachment: meta.clone(),
             meta,
         };
-        let card = wire::UserCard {
-            user_id: user.clone(),
-            name: None,
-            avatar_url: None,
-        };
+        let card = wire::UserCard { user_id: user.clone(), name: None, avatar_url: None };
         let boundaries = wire::Boundaries::default();
         let entry = wire::InboxEntry {
             conversation_id: conversation_id.clone(),
@@ -439,16 +402,9 @@ mod tests {
             to_seq: 1,
             next: None,
         };
-        let inbox = wire::InboxPage {
-            reference: None,
-            conversations: vec![],
-            next: None,
-        };
-        let readiness = ops::Readiness {
-            ready: true,
-            reason: None,
-            store: bluetick_store::Health::default(),
-        };
+        let inbox = wire::InboxPage { reference: None, conversations: vec![], next: None };
+        let readiness =
+            ops::Readiness { ready: true, reason: None, store: bluetick_store::Health::default() };
         for (name, sent) in [
             ("Send", sent_by(send)),
             ("Sent", sent_by(sent)),
@@ -478,10 +434,7 @@ mod tests {
         }
         assert_eq!(document["openapi"].as_str().map(|v| &v[..3]), Some("3.1"));
         assert!(document["components"]["schemas"]["Error"].is_object());
-        assert_eq!(
-            document["components"]["securitySchemes"]["bearer"]["scheme"],
-            "bearer"
-        );
+        assert_eq!(document["components"]["securitySchemes"]["bearer"]["scheme"], "bearer");
         for (path, item) in document["paths"].as_object().unwrap() {
             for (method, operation) in item.as_object().unwrap() {
                 assert!(operation["summary"].is_string(), "{method} {path}");

@@ -47,20 +47,8 @@ pub async fn readyz(State(state): State<AppState>) -> Response {
         true => Some("the server is going down".to_owned()),
         false => store.refusing.clone(),
     };
-    let status = if reason.is_none() {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
-    (
-        status,
-        Json(Readiness {
-            ready: reason.is_none(),
-            reason,
-            store,
-        }),
-    )
-        .into_response()
+    let status = if reason.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(Readiness { ready: reason.is_none(), reason, store })).into_response()
 }
 
 /// Shows the server's figures in Prometheus's format
@@ -71,8 +59,5 @@ pub async fn readyz(State(state): State<AppState>) -> Response {
 pub async fn metrics(State(state): State<AppState>) -> impl IntoResponse {
     let store = state.store.maintenance.health().await;
     crate::metrics::observe(state.sessions.gateway.session_count(), &store);
-    (
-        [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
-        state.metrics.render(),
-    )
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], state.metrics.render())
 }

@@ -19,11 +19,7 @@ pub fn check_page(headers: &HeaderMap, allowed: &[String]) -> Result<(), ApiErro
     let Ok(origin) = origin.to_str() else {
         return Err(refused());
     };
-    if is_listed(origin, allowed) || is_own(origin, headers) {
-        Ok(())
-    } else {
-        Err(refused())
-    }
+    if is_listed(origin, allowed) || is_own(origin, headers) { Ok(()) } else { Err(refused()) }
 }
 
 fn refused() -> ApiError {
@@ -34,9 +30,7 @@ fn refused() -> ApiError {
 }
 
 fn is_listed(origin: &str, allowed: &[String]) -> bool {
-    allowed
-        .iter()
-        .any(|listed| listed == "*" || listed.eq_ignore_ascii_case(origin))
+    allowed.iter().any(|listed| listed == "*" || listed.eq_ignore_ascii_case(origin))
 }
 
 /// Whether the page came from the host that it now talks to.
@@ -52,12 +46,8 @@ pub fn is_own(origin: &str, headers: &HeaderMap) -> bool {
         "http" => ":80",
         _ => return false,
     };
-    let bare = |authority: &str| {
-        authority
-            .strip_suffix(default_port)
-            .unwrap_or(authority)
-            .to_ascii_lowercase()
-    };
+    let bare =
+        |authority: &str| authority.strip_suffix(default_port).unwrap_or(authority).to_ascii_lowercase();
     bare(authority) == bare(host)
 }
 
@@ -69,27 +59,19 @@ pub async fn share_with_listed(State(state): State<AppState>, request: Request, 
         .filter(|_| request.uri().path().starts_with("/v1/"))
         .filter(|origin| origin.to_str().is_ok_and(|origin| is_listed(origin, allowed)));
     let asks_first = request.method() == Method::OPTIONS
-        && request
-            .headers()
-            .contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
+        && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
     let Some(origin) = listed else {
         return next.run(request).await;
     };
-    let mut response = if asks_first {
-        StatusCode::NO_CONTENT.into_response()
-    } else {
-        next.run(request).await
-    };
+    let mut response =
+        if asks_first { StatusCode::NO_CONTENT.into_response() } else { next.run(request).await };
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.append(header::VARY, HeaderValue::from_static("origin"));
     let fixed: &[(HeaderName, &'static str)] = match asks_first {
         true => &[
             (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, DELETE"),
-            (
-                header::ACCESS_CONTROL_ALLOW_HEADERS,
-                "authorization, content-type",
-            ),
+            (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type"),
             (header::ACCESS_CONTROL_MAX_AGE, "600"),
         ],
         false => &[(header::ACCESS_CONTROL_EXPOSE_HEADERS, "retry-after")],
@@ -114,18 +96,11 @@ mod tests {
 
     #[test]
     fn own_and_listed_pages_may_connect() {
-        assert!(
-            check_page(&HeaderMap::new(), &[]).is_ok(),
-            "programs send no origin"
-        );
+        assert!(check_page(&HeaderMap::new(), &[]).is_ok(), "programs send no origin");
         assert!(verdict("http://localhost:8080", "localhost:8080", &[]));
         assert!(verdict("https://chat.example", "chat.example", &[]));
         assert!(verdict("https://chat.example", "Chat.Example:443", &[]));
-        assert!(verdict(
-            "https://app.example",
-            "chat.example",
-            &["https://app.example"]
-        ));
+        assert!(verdict("https://app.example", "chat.example", &["https://app.example"]));
         assert!(verdict("https://any.example", "chat.example", &["*"]));
         for (origin, host) in [
             ("https://evil.example", "chat.example"),
@@ -135,10 +110,7 @@ mod tests {
             ("null", "chat.example"),
             ("file://", ""),
         ] {
-            assert!(
-                !verdict(origin, host, &["https://app.example"]),
-                "{origin} {host}"
-            );
+            assert!(!verdict(origin, host, &["https://app.example"]), "{origin} {host}");
         }
     }
 }

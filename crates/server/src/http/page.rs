@@ -14,9 +14,7 @@ use super::openapi::document;
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| serde_json::to_string(&document()).unwrap_or_default());
 static DOCS: LazyLock<String> = LazyLock::new(|| {
     let document = serde_json::to_value(document()).unwrap_or_default();
-    STYLED
-        .replace("{title}", "Bluetick API")
-        .replace("{body}", &render(&document))
+    STYLED.replace("{title}", "Bluetick API").replace("{body}", &render(&document))
 });
 
 const STYLED: &str = include_str!("docs.html");
@@ -34,23 +32,10 @@ pub async fn docs() -> Response {
 /// A page with a script that talks to this server.
 pub fn live(html: &str, headers: &HeaderMap) -> Response {
     // Not every browser takes 'self' to cover WebSockets, so the host is named, if it is a plain name.
-    let host = headers
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok())
-        .unwrap_or_default();
-    let plain = !host.is_empty()
-        && host
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b".-:[]_".contains(&b));
-    let sockets = if plain {
-        format!(" ws://{host} wss://{host}")
-    } else {
-        String::new()
-    };
-    with_policy(
-        html,
-        &format!("connect-src 'self'{sockets}; img-src 'self' data: https:; "),
-    )
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let plain = !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b".-:[]_".contains(&b));
+    let sockets = if plain { format!(" ws://{host} wss://{host}") } else { String::new() };
+    with_policy(html, &format!("connect-src 'self'{sockets}; img-src 'self' data: https:; "))
 }
 
 /// Lets run what is in the page and nothing that found its way into it: its own `<script>` and `<style>` elements
@@ -66,9 +51,7 @@ fn with_policy(html: &str, more: &str) -> Response {
         .replace("<style>", &format!("<style nonce=\"{nonce}\">"));
     let mut response = Html(html).into_response();
     if let Ok(policy) = HeaderValue::try_from(policy) {
-        response
-            .headers_mut()
-            .insert(header::CONTENT_SECURITY_POLICY, policy);
+        response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
     }
     response
 }
@@ -77,9 +60,7 @@ fn nonce() -> String {
     let mut random = [0u8; 16];
     // Without randomness the number would be known; an empty one lets nothing run.
     match SysRng.try_fill_bytes(&mut random) {
-        Ok(()) => random
-            .iter()
-            .fold(String::new(), |text, byte| text + &format!("{byte:02x}")),
+        Ok(()) => random.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}")),
         Err(_) => String::new(),
     }
 }
@@ -98,12 +79,7 @@ fn render(document: &Value) -> String {
     );
     html += "<p><a href=\"/v1/openapi.json\">openapi.json</a></p></header><main>";
     for tag in list(&document["tags"]) {
-        let _ = write!(
-            html,
-            "<section><h2>{}</h2>{}",
-            text(&tag["name"]),
-            prose(&tag["description"])
-        );
+        let _ = write!(html, "<section><h2>{}</h2>{}", text(&tag["name"]), prose(&tag["description"]));
         for (path, item) in entries(&document["paths"]) {
             for method in METHODS {
                 let operation = &item[method];
@@ -158,9 +134,7 @@ fn operation_card(method: &str, path: &str, operation: &Value) -> String {
     }
     html += "<table><thead><tr><th>status</th><th>answer</th><th></th></tr></thead><tbody>";
     for (status, response) in entries(&operation["responses"]) {
-        let schema = entries(&response["content"])
-            .next()
-            .map(|(_, content)| kind(&content["schema"]));
+        let schema = entries(&response["content"]).next().map(|(_, content)| kind(&content["schema"]));
         let _ = write!(
             html,
             "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
@@ -185,11 +159,7 @@ fn properties(schema: &Value) -> String {
             inline(&property["description"])
         );
         if property["properties"].is_object() {
-            let _ = write!(
-                html,
-                "<tr><td></td><td colspan=\"2\">{}</td></tr>",
-                properties(property)
-            );
+            let _ = write!(html, "<tr><td></td><td colspan=\"2\">{}</td></tr>", properties(property));
         }
     }
     html + "</tbody></table>"
@@ -197,19 +167,15 @@ fn properties(schema: &Value) -> String {
 
 /// A schema in a word: a link to a named one, a type, a list of either.
 fn kind(schema: &Value) -> String {
-    if let Some(name) = schema["$ref"]
-        .as_str()
-        .and_then(|reference| reference.rsplit('/').next())
-    {
+    if let Some(name) = schema["$ref"].as_str().and_then(|reference| reference.rsplit('/').next()) {
         return format!("<a href=\"#{0}\">{0}</a>", escape(name));
     }
     if let Some(any) = schema["oneOf"].as_array() {
         return any.iter().map(kind).collect::<Vec<_>>().join(" or ");
     }
     if schema["enum"].is_array() {
-        let values: Vec<_> = list(&schema["enum"])
-            .map(|value| format!("<code>{}</code>", text(value)))
-            .collect();
+        let values: Vec<_> =
+            list(&schema["enum"]).map(|value| format!("<code>{}</code>", text(value))).collect();
         return format!("one of {}", values.join(", "));
     }
     match &schema["type"] {
@@ -220,11 +186,7 @@ fn kind(schema: &Value) -> String {
 }
 
 fn mark(required: bool) -> &'static str {
-    if required {
-        " <span class=\"required\">required</span>"
-    } else {
-        ""
-    }
+    if required { " <span class=\"required\">required</span>" } else { "" }
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
@@ -232,11 +194,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 }
 
 fn entries(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
-    value
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(name, value)| (name.as_str(), value))
+    value.as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), value))
 }
 
 fn text(value: &Value) -> String {
@@ -244,14 +202,8 @@ fn text(value: &Value) -> String {
 }
 
 fn prose(value: &Value) -> String {
-    let paragraphs = value
-        .as_str()
-        .unwrap_or_default()
-        .split("\n\n")
-        .filter(|text| !text.trim().is_empty());
-    paragraphs
-        .map(|text| format!("<p>{}</p>", with_code(text)))
-        .collect()
+    let paragraphs = value.as_str().unwrap_or_default().split("\n\n").filter(|text| !text.trim().is_empty());
+    paragraphs.map(|text| format!("<p>{}</p>", with_code(text))).collect()
 }
 
 fn inline(value: &Value) -> String {
@@ -262,13 +214,7 @@ fn inline(value: &Value) -> String {
 fn with_code(text: &str) -> String {
     let parts = text.split('`').enumerate();
     parts
-        .map(|(n, part)| {
-            if n % 2 == 1 {
-                format!("<code>{}</code>", escape(part))
-            } else {
-                escape(part)
-            }
-        })
+        .map(|(n, part)| if n % 2 == 1 { format!("<code>{}</code>", escape(part)) } else { escape(part) })
         .collect()
 }
 
@@ -305,9 +251,6 @@ mod tests {
 
     #[test]
     fn text_cannot_become_markup() {
-        assert_eq!(
-            with_code("a `<b>` & \"c\""),
-            "a <code>&lt;b&gt;</code> &amp; &quot;c&quot;"
-        );
+        assert_eq!(with_code("a `<b>` & \"c\""), "a <code>&lt;b&gt;</code> &amp; &quot;c&quot;");
     }
 }

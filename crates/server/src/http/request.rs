@@ -36,10 +36,7 @@ impl FromRequestParts<AppState> for Bearer {
 pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
-    scheme
-        .eq_ignore_ascii_case("bearer")
-        .then(|| token.trim())
-        .filter(|token| !token.is_empty())
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).filter(|token| !token.is_empty())
 }
 
 /// A JSON body of at most `limits.frame_max_bytes`.
@@ -50,10 +47,8 @@ impl<T: DeserializeOwned> FromRequest<AppState> for JsonBody<T> {
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         if !is_json(request.headers()) {
-            let error = WireError::new(
-                ErrorCode::BadRequest,
-                "send the body as \"Content-Type: application/json\"",
-            );
+            let error =
+                WireError::new(ErrorCode::BadRequest, "send the body as \"Content-Type: application/json\"");
             return Err(ApiError::with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE, error));
         }
         let most = state.config.limits.frame_max_bytes;
@@ -67,10 +62,7 @@ impl<T: DeserializeOwned> FromRequest<AppState> for JsonBody<T> {
                     ));
                 }
                 Ok(Err(_)) => {
-                    return Err(ApiError::new(
-                        ErrorCode::BadRequest,
-                        "the body did not arrive whole",
-                    ));
+                    return Err(ApiError::new(ErrorCode::BadRequest, "the body did not arrive whole"));
                 }
                 Err(_) => {
                     let error = WireError::new(ErrorCode::BadRequest, "the body did not arrive in time");
@@ -82,10 +74,7 @@ impl<T: DeserializeOwned> FromRequest<AppState> for JsonBody<T> {
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
     essence.eq_ignore_ascii_case("application/json")
 }

@@ -43,11 +43,7 @@ impl FakeApp {
 }
 
 fn card(user: UserId) -> UserCard {
-    UserCard {
-        user_id: user,
-        name: None,
-        avatar_url: None,
-    }
+    UserCard { user_id: user, name: None, avatar_url: None }
 }
 
 fn unused<T>() -> Answer<T> {
@@ -70,11 +66,7 @@ impl App for FakeApp {
         vec![self.note(format!("send {} {:?} {}", request.user, send.to, send.body), sent)]
     }
     async fn inbox(&self, user: UserId, query: InboxQuery) -> Answer<InboxPage> {
-        let page = InboxPage {
-            reference: None,
-            conversations: vec![],
-            next: None,
-        };
+        let page = InboxPage { reference: None, conversations: vec![], next: None };
         self.note(format!("inbox {user} {:?} {:?}", query.limit, query.before), page)
     }
     async fn history(&self, user: UserId, q: HistoryQuery) -> Answer<HistoryPage> {
@@ -95,14 +87,8 @@ impl App for FakeApp {
     async fn status(&self, user: UserId, conversation_id: ConversationId) -> Answer<StatusAnswer> {
         let asked = format!("status {user} {conversation_id}");
         let (own, peer) = Default::default();
-        let answer = StatusAnswer {
-            reference: None,
-            conversation_id,
-            last_seq: 0,
-            unread_count: 0,
-            own,
-            peer,
-        };
+        let answer =
+            StatusAnswer { reference: None, conversation_id, last_seq: 0, unread_count: 0, own, peer };
         self.note(asked, answer)
     }
     async fn read(&self, r: ReceiptRequest) -> Answer<()> {
@@ -160,10 +146,7 @@ struct FakeTokens;
 impl TokenCheck for FakeTokens {
     async fn check(&self, token: &str) -> Result<Identity, WireError> {
         match UserId::new(token) {
-            Ok(user) if token != "expired" => Ok(Identity {
-                user,
-                expires_at: None,
-            }),
+            Ok(user) if token != "expired" => Ok(Identity { user, expires_at: None }),
             _ => Err(WireError::new(ErrorCode::TokenExpired, "the token has expired")),
         }
     }
@@ -193,13 +176,7 @@ impl Reply {
     /// The code of an error in the one shape that errors have.
     fn error(&self) -> String {
         let json = self.json();
-        assert!(
-            json["error"]["message"]
-                .as_str()
-                .is_some_and(|message| message.len() > 5),
-            "{}",
-            self.body
-        );
+        assert!(json["error"]["message"].as_str().is_some_and(|message| message.len() > 5), "{}", self.body);
         assert_eq!(self.header("content-type"), "application/json");
         json["error"]["code"].as_str().unwrap().to_owned()
     }
@@ -213,13 +190,7 @@ fn fixture_with(change: impl FnOnce(&mut Config)) -> Fixture {
     let store = Store::memory(clock.clone());
     let gateway = Arc::new(Gateway::new("test"));
     let gateways: Arc<dyn Gateways> = gateway.clone();
-    let node = Node::new(
-        store.clone(),
-        gateways.clone(),
-        clock.clone(),
-        config.chat(),
-        Arc::new(Unlimited),
-    );
+    let node = Node::new(store.clone(), gateways.clone(), clock.clone(), config.chat(), Arc::new(Unlimited));
     let tokens: Arc<dyn TokenCheck> = Arc::new(FakeTokens);
     let sessions = SessionHost {
         app: app.clone(),
@@ -243,11 +214,7 @@ fn fixture_with(change: impl FnOnce(&mut Config)) -> Fixture {
         demo_secret: demo.then(|| "a demo secret for tests, long enough".into()),
         draining: AtomicBool::new(false),
     });
-    Fixture {
-        app,
-        router: router(state.clone()),
-        state,
-    }
+    Fixture { app, router: router(state.clone()), state }
 }
 
 fn fixture() -> Fixture {
@@ -267,10 +234,8 @@ impl Fixture {
     }
 
     async fn as_alice(&self, method: &str, path: &str, body: Option<Value>) -> Reply {
-        let mut request = HttpRequest::builder()
-            .method(method)
-            .uri(path)
-            .header("authorization", "Bearer alice");
+        let mut request =
+            HttpRequest::builder().method(method).uri(path).header("authorization", "Bearer alice");
         if body.is_some() {
             request = request.header("content-type", "application/json");
         }
@@ -279,8 +244,7 @@ impl Fixture {
     }
 
     async fn get(&self, path: &str) -> Reply {
-        self.call(HttpRequest::get(path).body(Body::empty()).unwrap())
-            .await
+        self.call(HttpRequest::get(path).body(Body::empty()).unwrap()).await
     }
 }
 
@@ -295,13 +259,7 @@ async fn every_route_asks_the_app_what_the_request_says() {
             200,
             "send alice Some(\"bob\") hi",
         ),
-        (
-            "GET",
-            "/v1/inbox?limit=5&before=x%20y",
-            None,
-            200,
-            "inbox alice Some(5) Some(\"x y\")",
-        ),
+        ("GET", "/v1/inbox?limit=5&before=x%20y", None, 200, "inbox alice Some(5) Some(\"x y\")"),
         ("GET", "/v1/inbox", None, 200, "inbox alice None None"),
         (
             "GET",
@@ -317,50 +275,14 @@ async fn every_route_asks_the_app_what_the_request_says() {
             200,
             "history alice alice~bob None Some(9) None",
         ),
-        (
-            "GET",
-            "/v1/conversations/alice~bob/status",
-            None,
-            200,
-            "status alice alice~bob",
-        ),
-        (
-            "POST",
-            "/v1/conversations/alice~bob/read",
-            Some(json!({"seq": 4})),
-            204,
-            "read alice alice~bob 4",
-        ),
+        ("GET", "/v1/conversations/alice~bob/status", None, 200, "status alice alice~bob"),
+        ("POST", "/v1/conversations/alice~bob/read", Some(json!({"seq": 4})), 204, "read alice alice~bob 4"),
         ("GET", "/v1/me", None, 200, "profile alice"),
-        (
-            "PUT",
-            "/v1/me",
-            Some(json!({"name": "Alice"})),
-            200,
-            "put_profile alice Some(\"Alice\")",
-        ),
-        (
-            "GET",
-            "/v1/users/bob@example.org",
-            None,
-            200,
-            "user_card alice bob@example.org",
-        ),
+        ("PUT", "/v1/me", Some(json!({"name": "Alice"})), 200, "put_profile alice Some(\"Alice\")"),
+        ("GET", "/v1/users/bob@example.org", None, 200, "user_card alice bob@example.org"),
         ("GET", "/v1/blocks", None, 200, "blocks alice"),
-        (
-            "PUT",
-            "/v1/blocks/mallory",
-            None,
-            204,
-            "set_block alice mallory true",
-        ),
-        (
-            "DELETE",
-            "/v1/blocks/mallory",
-            None,
-            204,
-            "set_block alice mallory false",
-        ),
+        ("PUT", "/v1/blocks/mallory", None, 204, "set_block alice mallory true"),
+        ("DELETE", "/v1/blocks/mallory", None, 204, "set_block alice mallory false"),
     ] {
         let reply = f.as_alice(method, path, body).await;
         assert_eq!(reply.status, status, "{method} {path}: {}", reply.body);
@@ -368,19 +290,11 @@ async fn every_route_asks_the_app_what_the_request_says() {
         assert_eq!(reply.header("cache-control"), "no-store");
         assert_eq!(reply.header("x-content-type-options"), "nosniff");
     }
-    let sent = f
-        .as_alice(
-            "POST",
-            "/v1/messages",
-            Some(json!({"client_msg_id": "m", "to": "bob", "ref": 5})),
-        )
-        .await;
+    let sent =
+        f.as_alice("POST", "/v1/messages", Some(json!({"client_msg_id": "m", "to": "bob", "ref": 5}))).await;
     assert_eq!(sent.json()["message_id"], "7");
     assert_eq!(sent.json()["ref"], 5);
-    assert_eq!(
-        f.as_alice("GET", "/v1/blocks", None).await.json(),
-        json!({"blocks": ["mallory"]})
-    );
+    assert_eq!(f.as_alice("GET", "/v1/blocks", None).await.json(), json!({"blocks": ["mallory"]}));
 }
 
 #[tokio::test]
@@ -389,34 +303,16 @@ async fn bad_input_is_told_in_one_shape() {
     let long_ref = json!({"client_msg_id": "m", "to": "bob", "body": "x", "ref": "r".repeat(65)});
     for (method, path, body, status, code) in [
         ("GET", "/v1/nothing", None, 404, "not_found"),
-        (
-            "GET",
-            "/v1/conversations/bob~alice/messages",
-            None,
-            400,
-            "invalid_id",
-        ),
+        ("GET", "/v1/conversations/bob~alice/messages", None, 400, "invalid_id"),
         ("GET", "/v1/conversations/x/status", None, 400, "invalid_id"),
         ("GET", "/v1/conversations/%ff/status", None, 400, "bad_request"),
         ("GET", "/v1/users/a%20b", None, 400, "invalid_id"),
         ("PUT", "/v1/blocks/%00", None, 400, "invalid_id"),
         ("GET", "/v1/inbox?limit=many", None, 400, "bad_request"),
         ("GET", "/v1/inbox?limit=-1", None, 400, "bad_request"),
-        (
-            "GET",
-            "/v1/conversations/alice~bob/messages?after_seq=1e9",
-            None,
-            400,
-            "bad_request",
-        ),
+        ("GET", "/v1/conversations/alice~bob/messages?after_seq=1e9", None, 400, "bad_request"),
         ("POST", "/v1/messages", Some(json!([])), 400, "bad_request"),
-        (
-            "POST",
-            "/v1/messages",
-            Some(json!({"client_msg_id": "m", "body": "x"})),
-            400,
-            "bad_request",
-        ),
+        ("POST", "/v1/messages", Some(json!({"client_msg_id": "m", "body": "x"})), 400, "bad_request"),
         (
             "POST",
             "/v1/messages",
@@ -425,20 +321,8 @@ async fn bad_input_is_told_in_one_shape() {
             "invalid_id",
         ),
         ("POST", "/v1/messages", Some(long_ref), 400, "bad_request"),
-        (
-            "POST",
-            "/v1/conversations/alice~bob/read",
-            Some(json!({"seq": -1})),
-            400,
-            "bad_request",
-        ),
-        (
-            "POST",
-            "/v1/conversations/alice~bob/read",
-            Some(json!({})),
-            400,
-            "bad_request",
-        ),
+        ("POST", "/v1/conversations/alice~bob/read", Some(json!({"seq": -1})), 400, "bad_request"),
+        ("POST", "/v1/conversations/alice~bob/read", Some(json!({})), 400, "bad_request"),
         ("DELETE", "/v1/messages", None, 405, "bad_request"),
         ("PATCH", "/v1/me", None, 405, "bad_request"),
     ] {
@@ -462,17 +346,8 @@ async fn bodies_must_be_json_of_a_bearable_length() {
         f.call(request.body(Body::from(body)).unwrap())
     };
     let good = r#"{"client_msg_id":"m","to":"bob","body":"x"}"#.to_owned();
-    assert_eq!(
-        post(Some("application/json; charset=utf-8"), good.clone())
-            .await
-            .status,
-        200
-    );
-    for kind in [
-        None,
-        Some("text/plain"),
-        Some("application/x-www-form-urlencoded"),
-    ] {
+    assert_eq!(post(Some("application/json; charset=utf-8"), good.clone()).await.status, 200);
+    for kind in [None, Some("text/plain"), Some("application/x-www-form-urlencoded")] {
         let reply = post(kind, good.clone()).await;
         assert_eq!((reply.status, reply.error().as_str()), (415, "bad_request"));
     }
@@ -482,10 +357,7 @@ async fn bodies_must_be_json_of_a_bearable_length() {
     }
     let deep = "[".repeat(60_000);
     assert_eq!(post(Some("application/json"), deep).await.status, 400);
-    let long = format!(
-        r#"{{"client_msg_id":"m","to":"bob","body":"{}"}}"#,
-        "x".repeat(131_072)
-    );
+    let long = format!(r#"{{"client_msg_id":"m","to":"bob","body":"{}"}}"#, "x".repeat(131_072));
     let reply = post(Some("application/json"), long).await;
     assert_eq!((reply.status, reply.error().as_str()), (413, "frame_too_large"));
 }
@@ -501,11 +373,7 @@ async fn who_has_no_good_token_gets_nothing() {
         Some("Bearer a b"),
         Some("Bearer expired"),
     ] {
-        for (method, path) in [
-            ("GET", "/v1/me"),
-            ("POST", "/v1/messages"),
-            ("DELETE", "/v1/blocks/bob"),
-        ] {
+        for (method, path) in [("GET", "/v1/me"), ("POST", "/v1/messages"), ("DELETE", "/v1/blocks/bob")] {
             let mut request = HttpRequest::builder().method(method).uri(path);
             if let Some(header) = header {
                 request = request.header("authorization", header);
@@ -542,16 +410,9 @@ async fn the_document_and_the_routes_are_the_same() {
         let path = path.replace("{id}", "alice~bob").replace("{user}", "bob");
         for method in item.as_object().unwrap().keys() {
             let method: Method = method.to_uppercase().parse().unwrap();
-            let request = HttpRequest::builder()
-                .method(&method)
-                .uri(&path)
-                .body(Body::empty())
-                .unwrap();
+            let request = HttpRequest::builder().method(&method).uri(&path).body(Body::empty()).unwrap();
             let reply = f.call(request).await;
-            assert!(
-                !matches!(reply.status, 404 | 405),
-                "{method} {path} is described and not there"
-            );
+            assert!(!matches!(reply.status, 404 | 405), "{method} {path} is described and not there");
             described += 1;
         }
     }
@@ -568,11 +429,7 @@ async fn readiness_follows_the_store_and_the_shutdown() {
     let reply = f.get("/readyz").await;
     assert_eq!((reply.status, reply.json()["ready"].clone()), (503, json!(false)));
     assert!(reply.json()["reason"].as_str().unwrap().contains("going down"));
-    assert_eq!(
-        f.get("/healthz").await.status,
-        200,
-        "a process that goes down is still alive"
-    );
+    assert_eq!(f.get("/healthz").await.status, 200, "a process that goes down is still alive");
 }
 
 #[tokio::test]
@@ -591,41 +448,21 @@ async fn figures_name_routes_and_never_users() {
 async fn pages_run_only_what_is_theirs() {
     let f = fixture();
     for path in ["/", "/v1/docs"] {
-        let request = HttpRequest::get(path)
-            .header("host", "localhost:8080")
-            .body(Body::empty())
-            .unwrap();
+        let request = HttpRequest::get(path).header("host", "localhost:8080").body(Body::empty()).unwrap();
         let reply = f.call(request).await;
         assert_eq!(reply.status, 200);
         assert!(reply.header("content-type").starts_with("text/html"));
         let policy = reply.header("content-security-policy").to_owned();
-        let nonce = policy
-            .split("'nonce-")
-            .nth(1)
-            .unwrap()
-            .split('\'')
-            .next()
-            .unwrap()
-            .to_owned();
+        let nonce = policy.split("'nonce-").nth(1).unwrap().split('\'').next().unwrap().to_owned();
         assert_eq!(nonce.len(), 32);
         assert!(reply.body.contains(&format!("<style nonce=\"{nonce}\">")));
-        assert!(
-            policy.starts_with("default-src 'none'") && !policy.contains("unsafe"),
-            "{policy}"
-        );
+        assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
         assert!(!reply.body.contains("<script>") && !reply.body.contains("<style>"));
         let again = f.call(HttpRequest::get(path).body(Body::empty()).unwrap()).await;
-        assert_ne!(
-            again.header("content-security-policy"),
-            policy,
-            "a number is used once"
-        );
+        assert_ne!(again.header("content-security-policy"), policy, "a number is used once");
     }
     let api = f.get("/healthz").await;
-    assert!(
-        api.header("content-security-policy")
-            .starts_with("default-src 'none'")
-    );
+    assert!(api.header("content-security-policy").starts_with("default-src 'none'"));
 
     let without = fixture_with(|config| config.demo.enabled = crate::config::Switch::Off);
     let reply = without.get("/").await;
@@ -659,27 +496,12 @@ async fn listed_pages_may_read_answers_and_others_may_not() {
         f.call(request.body(Body::empty()).unwrap())
     };
     let reply = ask("OPTIONS", "https://app.example").await;
-    assert_eq!(
-        (reply.status, reply.header("access-control-allow-origin")),
-        (204, "https://app.example")
-    );
-    assert!(
-        reply
-            .header("access-control-allow-headers")
-            .contains("authorization")
-    );
+    assert_eq!((reply.status, reply.header("access-control-allow-origin")), (204, "https://app.example"));
+    assert!(reply.header("access-control-allow-headers").contains("authorization"));
     let reply = ask("GET", "https://app.example").await;
-    assert_eq!(
-        (reply.status, reply.header("access-control-allow-origin")),
-        (200, "https://app.example")
-    );
+    assert_eq!((reply.status, reply.header("access-control-allow-origin")), (200, "https://app.example"));
     for method in ["OPTIONS", "GET"] {
-        assert_eq!(
-            ask(method, "https://evil.example")
-                .await
-                .header("access-control-allow-origin"),
-            ""
-        );
+        assert_eq!(ask(method, "https://evil.example").await.header("access-control-allow-origin"), "");
     }
 }
 

@@ -28,17 +28,11 @@ pub struct Lingering {
 
 impl Lingering {
     pub fn new(stream: TcpStream) -> Self {
-        Lingering {
-            stream: Some(stream),
-            client_ended: false,
-        }
+        Lingering { stream: Some(stream), client_ended: false }
     }
 
     fn stream(&mut self) -> std::io::Result<Pin<&mut TcpStream>> {
-        self.stream
-            .as_mut()
-            .map(Pin::new)
-            .ok_or_else(|| std::io::ErrorKind::NotConnected.into())
+        self.stream.as_mut().map(Pin::new).ok_or_else(|| std::io::ErrorKind::NotConnected.into())
     }
 }
 

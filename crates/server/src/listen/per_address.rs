@@ -25,10 +25,7 @@ pub struct Place {
 impl PerAddress {
     /// With 0, everybody has a place.
     pub fn new(most: u32) -> Self {
-        PerAddress {
-            most,
-            counts: Arc::default(),
-        }
+        PerAddress { most, counts: Arc::default() }
     }
 
     pub fn take(&self, address: IpAddr) -> Option<Place> {
@@ -42,9 +39,7 @@ impl PerAddress {
             return None;
         }
         *count += 1;
-        Some(Place {
-            held: Some((address, self.counts.clone())),
-        })
+        Some(Place { held: Some((address, self.counts.clone())) })
     }
 }
 
@@ -91,9 +86,7 @@ mod tests {
         assert!(places.take(ip("192.0.2.2")).is_some());
         drop(first);
         assert!(places.take(ip("192.0.2.1")).is_some());
-        let _v6: Vec<_> = (1..=2)
-            .map(|n| places.take(ip(&format!("2001:db8::{n}"))).unwrap())
-            .collect();
+        let _v6: Vec<_> = (1..=2).map(|n| places.take(ip(&format!("2001:db8::{n}"))).unwrap()).collect();
         assert!(places.take(ip("2001:db8::77")).is_none(), "the same /64");
         assert!(places.take(ip("2001:db8:0:1::77")).is_some());
         let many: Vec<_> = (0..50).map(|_| places.take(ip("127.0.0.1"))).collect();

@@ -10,19 +10,12 @@ async fn start(router: Router) -> (SocketAddr, watch::Sender<bool>, JoinHandle<(
     let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = tcp.local_addr().unwrap();
     let (stop, stopping) = watch::channel(false);
-    (
-        address,
-        stop,
-        tokio::spawn(Listener::new(tcp, None, 5, router).run(stopping)),
-    )
+    (address, stop, tokio::spawn(Listener::new(tcp, None, 5, router).run(stopping)))
 }
 
 fn routes() -> Router {
     Router::new()
-        .route(
-            "/who",
-            get(|Extension(peer): Extension<Peer>| async move { peer.address.ip().to_string() }),
-        )
+        .route("/who", get(|Extension(peer): Extension<Peer>| async move { peer.address.ip().to_string() }))
         .route(
             "/slow",
             get(|| async {
@@ -43,50 +36,26 @@ async fn ask(address: SocketAddr, request: &str) -> String {
 #[tokio::test]
 async fn requests_know_where_they_came_from() {
     let (address, _stop, _run) = start(routes()).await;
-    let answer = ask(
-        address,
-        "GET /who HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
-    )
-    .await;
-    assert!(
-        answer.starts_with("HTTP/1.1 200") && answer.ends_with("127.0.0.1"),
-        "{answer}"
-    );
+    let answer = ask(address, "GET /who HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("127.0.0.1"), "{answer}");
     let many: Vec<_> = (0..50).map(|_| TcpStream::connect(address)).collect();
     let held = futures_util::future::join_all(many).await;
-    let answer = ask(
-        address,
-        "GET /who HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
-    )
-    .await;
-    assert!(
-        answer.starts_with("HTTP/1.1 200"),
-        "loopback has no limit: {answer}"
-    );
+    let answer = ask(address, "GET /who HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "loopback has no limit: {answer}");
     drop(held);
 }
 
 #[tokio::test]
 async fn what_is_not_http_and_heads_without_end_are_refused() {
     let (address, _stop, _run) = start(routes()).await;
-    assert!(
-        ask(address, "hello there\r\n\r\n")
-            .await
-            .starts_with("HTTP/1.1 400")
-    );
+    assert!(ask(address, "hello there\r\n\r\n").await.starts_with("HTTP/1.1 400"));
     let endless = format!("GET /who HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(200_000));
     let answer = ask(address, &endless).await;
+    assert!(answer.starts_with("HTTP/1.1 431"), "the answer survives the close: {answer}");
     assert!(
-        answer.starts_with("HTTP/1.1 431"),
-        "the answer survives the close: {answer}"
-    );
-    assert!(
-        ask(
-            address,
-            "GET /who HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
-        )
-        .await
-        .starts_with("HTTP/1.1 200")
+        ask(address, "GET /who HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            .await
+            .starts_with("HTTP/1.1 200")
     );
 }
 
@@ -100,10 +69,7 @@ async fn a_stop_ends_idle_connections_and_lets_requests_finish() {
     stop.send_replace(true);
     run.await.unwrap();
     assert!(asked.elapsed() < Duration::from_secs(2));
-    assert!(
-        busy.await.unwrap().ends_with("done"),
-        "a request under way is answered"
-    );
+    assert!(busy.await.unwrap().ends_with("done"), "a request under way is answered");
     assert_eq!(idle.read(&mut [0u8; 8]).await.unwrap(), 0);
     assert!(TcpStream::connect(address).await.is_err(), "the port is closed");
 }

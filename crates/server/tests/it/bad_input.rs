@@ -12,9 +12,7 @@ async fn refused(person: &mut Person, text: &str) -> ErrorCode {
     person.wire.send_text(text).await.unwrap();
     let code = person.error().await.code;
     person.say(ClientFrame::Ping(Ping::default())).await;
-    person
-        .wait(|f| matches!(f, ServerFrame::Pong(_)).then_some(()))
-        .await;
+    person.wait(|f| matches!(f, ServerFrame::Pong(_)).then_some(())).await;
     code
 }
 
@@ -36,42 +34,18 @@ async fn a_bad_frame_gets_a_code_and_the_connection_lives() {
         (r#"{"type":"dance"}"#.into(), ErrorCode::UnknownType),
         (r#"{"type":5}"#.into(), ErrorCode::BadRequest),
         (r#"{"type":"send"}"#.into(), ErrorCode::BadRequest),
-        (
-            r#"{"type":"send","client_msg_id":"a","to":5,"body":"x"}"#.into(),
-            ErrorCode::BadRequest,
-        ),
-        (
-            r#"{"type":"send","client_msg_id":"a","to":"","body":"x"}"#.into(),
-            ErrorCode::InvalidId,
-        ),
-        (
-            r#"{"type":"send","client_msg_id":"","to":"bob","body":"x"}"#.into(),
-            ErrorCode::InvalidId,
-        ),
+        (r#"{"type":"send","client_msg_id":"a","to":5,"body":"x"}"#.into(), ErrorCode::BadRequest),
+        (r#"{"type":"send","client_msg_id":"a","to":"","body":"x"}"#.into(), ErrorCode::InvalidId),
+        (r#"{"type":"send","client_msg_id":"","to":"bob","body":"x"}"#.into(), ErrorCode::InvalidId),
         (
             format!(r#"{{"type":"send","client_msg_id":"{long}","to":"bob","body":"x"}}"#),
             ErrorCode::InvalidId,
         ),
-        (
-            format!(r#"{{"type":"send","client_msg_id":"a","to":"{long}","body":"x"}}"#),
-            ErrorCode::InvalidId,
-        ),
-        (
-            r#"{"type":"send","client_msg_id":"a","to":"alice","body":"x"}"#.into(),
-            ErrorCode::ToSelf,
-        ),
-        (
-            r#"{"type":"send","client_msg_id":"a","to":"bob","body":""}"#.into(),
-            ErrorCode::EmptyBody,
-        ),
-        (
-            r#"{"type":"send","client_msg_id":"a","to":"bob"}"#.into(),
-            ErrorCode::EmptyBody,
-        ),
-        (
-            r#"{"type":"send","client_msg_id":"a","to":"bob","body":["x"]}"#.into(),
-            ErrorCode::BadRequest,
-        ),
+        (format!(r#"{{"type":"send","client_msg_id":"a","to":"{long}","body":"x"}}"#), ErrorCode::InvalidId),
+        (r#"{"type":"send","client_msg_id":"a","to":"alice","body":"x"}"#.into(), ErrorCode::ToSelf),
+        (r#"{"type":"send","client_msg_id":"a","to":"bob","body":""}"#.into(), ErrorCode::EmptyBody),
+        (r#"{"type":"send","client_msg_id":"a","to":"bob"}"#.into(), ErrorCode::EmptyBody),
+        (r#"{"type":"send","client_msg_id":"a","to":"bob","body":["x"]}"#.into(), ErrorCode::BadRequest),
         (
             format!(r#"{{"type":"send","client_msg_id":"a","to":"bob","body":"{body}"}}"#),
             ErrorCode::BodyTooLarge,
@@ -90,39 +64,21 @@ async fn a_bad_frame_gets_a_code_and_the_connection_lives() {
             ErrorCode::BadRequest,
         ),
         (deep, ErrorCode::BadRequest),
-        (
-            r#"{"type":"ack","conversation_id":"alice~bob","seq":-1}"#.into(),
-            ErrorCode::BadRequest,
-        ),
+        (r#"{"type":"ack","conversation_id":"alice~bob","seq":-1}"#.into(), ErrorCode::BadRequest),
         (
             r#"{"type":"ack","conversation_id":"alice~bob","seq":99999999999999999999999}"#.into(),
             ErrorCode::BadRequest,
         ),
-        (
-            r#"{"type":"ack","conversation_id":"alice~bob","seq":1.5}"#.into(),
-            ErrorCode::BadRequest,
-        ),
-        (
-            r#"{"type":"ack","conversation_id":"bob~alice","seq":1}"#.into(),
-            ErrorCode::InvalidId,
-        ),
-        (
-            r#"{"type":"ack","conversation_id":"alice~bob","seq":1}"#.into(),
-            ErrorCode::NotFound,
-        ),
+        (r#"{"type":"ack","conversation_id":"alice~bob","seq":1.5}"#.into(), ErrorCode::BadRequest),
+        (r#"{"type":"ack","conversation_id":"bob~alice","seq":1}"#.into(), ErrorCode::InvalidId),
+        (r#"{"type":"ack","conversation_id":"alice~bob","seq":1}"#.into(), ErrorCode::NotFound),
         (
             r#"{"type":"history","conversation_id":"alice~bob","after_seq":1,"before_seq":2}"#.into(),
             ErrorCode::BadRequest,
         ),
         (r#"{"type":"inbox","limit":0}"#.into(), ErrorCode::BadRequest),
-        (
-            r#"{"type":"inbox","before":"nonsense"}"#.into(),
-            ErrorCode::BadRequest,
-        ),
-        (
-            r#"{"type":"hello","token":"x","device":"d"}"#.into(),
-            ErrorCode::BadRequest,
-        ),
+        (r#"{"type":"inbox","before":"nonsense"}"#.into(), ErrorCode::BadRequest),
+        (r#"{"type":"hello","token":"x","device":"d"}"#.into(), ErrorCode::BadRequest),
         (r#"{"type":"auth","token":"x"}"#.into(), ErrorCode::Unauthorized),
         (r#"{"type":"ping","ref":{"a":1}}"#.into(), ErrorCode::BadRequest),
     ];
@@ -130,11 +86,7 @@ async fn a_bad_frame_gets_a_code_and_the_connection_lives() {
         let shown: String = text.chars().take(100).collect();
         assert_eq!(refused(&mut alice, &text).await, expected, "{shown}");
     }
-    assert_eq!(
-        server.inspect("conversations", "alice"),
-        serde_json::json!([]),
-        "nothing was stored"
-    );
+    assert_eq!(server.inspect("conversations", "alice"), serde_json::json!([]), "nothing was stored");
 }
 
 #[tokio::test]
@@ -143,21 +95,10 @@ async fn the_ref_is_echoed_unchanged_in_answers_and_errors() {
     let mut alice = server.connect("alice", "phone").await;
     for (text, reference) in [
         (r#"{"type":"nope","ref":"é 1"}"#, Ref::Text("é 1".into())),
-        (
-            r#"{"type":"send","ref":-7,"client_msg_id":"a","to":"alice","body":"x"}"#,
-            Ref::Number(-7),
-        ),
+        (r#"{"type":"send","ref":-7,"client_msg_id":"a","to":"alice","body":"x"}"#, Ref::Number(-7)),
     ] {
         alice.wire.send_text(text).await.unwrap();
-        let got = alice
-            .wait(|f| {
-                if let ServerFrame::Error(e) = f {
-                    Some(e.reference)
-                } else {
-                    None
-                }
-            })
-            .await;
+        let got = alice.wait(|f| if let ServerFrame::Error(e) = f { Some(e.reference) } else { None }).await;
         assert_eq!(got, Some(reference));
     }
     let mut send = send_frame("bob", "x");
@@ -166,15 +107,7 @@ async fn the_ref_is_echoed_unchanged_in_answers_and_errors() {
 }
 
 async fn bye_of(wire: &mut RawConnection) -> ErrorCode {
-    let bye = wire
-        .next_where(SOON, |f| {
-            if let ServerFrame::Bye(b) = f {
-                Some(b)
-            } else {
-                None
-            }
-        })
-        .await;
+    let bye = wire.next_where(SOON, |f| if let ServerFrame::Bye(b) = f { Some(b) } else { None }).await;
     let code = bye.expect("a bye before the close").code;
     assert!(wire.next_frame(SOON).await.is_err(), "and then the close");
     code
@@ -203,18 +136,9 @@ async fn what_cannot_be_read_ends_the_connection_with_a_bye() {
     // Before hello.
     for (frame, expected) in [
         (r#"{"type":"ping"}"#.to_owned(), ErrorCode::HelloExpected),
-        (
-            r#"{"type":"hello","token":"garbage","device":"phone"}"#.to_owned(),
-            ErrorCode::Unauthorized,
-        ),
-        (
-            format!(r#"{{"type":"hello","token":"{token}","device":"no spaces"}}"#),
-            ErrorCode::InvalidId,
-        ),
-        (
-            format!(r#"{{"type":"hello","token":"{token}","device":"d","cursor":5}}"#),
-            ErrorCode::BadRequest,
-        ),
+        (r#"{"type":"hello","token":"garbage","device":"phone"}"#.to_owned(), ErrorCode::Unauthorized),
+        (format!(r#"{{"type":"hello","token":"{token}","device":"no spaces"}}"#), ErrorCode::InvalidId),
+        (format!(r#"{{"type":"hello","token":"{token}","device":"d","cursor":5}}"#), ErrorCode::BadRequest),
         ("junk".to_owned(), ErrorCode::NotJson),
     ] {
         let mut wire = RawConnection::connect(&server.url()).await.unwrap();
@@ -232,15 +156,11 @@ async fn silence_after_connecting_ends_with_hello_timeout() {
 
 #[tokio::test]
 async fn too_many_sends_are_told_when_to_come_back() {
-    let server = Server::with(&[
-        ("BLUETICK_LIMITS__SENDS_PER_SECOND", "10"),
-        ("BLUETICK_LIMITS__SEND_BURST", "20"),
-    ]);
+    let server =
+        Server::with(&[("BLUETICK_LIMITS__SENDS_PER_SECOND", "10"), ("BLUETICK_LIMITS__SEND_BURST", "20")]);
     let mut alice = server.connect("alice", "phone").await;
     for n in 0..30 {
-        alice
-            .say(ClientFrame::Send(send_frame("bob", &format!("{n}"))))
-            .await;
+        alice.say(ClientFrame::Send(send_frame("bob", &format!("{n}")))).await;
     }
     let (mut sent, mut limited) = (0, 0);
     while sent + limited < 30 {
@@ -264,11 +184,7 @@ async fn a_foreign_origin_is_refused_and_an_absent_one_is_not() {
     let server = Server::start();
     assert!(RawConnection::connect(&server.url()).await.is_ok());
     let own = format!("http://{}", server.address);
-    assert!(
-        RawConnection::connect_with(&server.url(), &[("Origin", &own)])
-            .await
-            .is_ok()
-    );
+    assert!(RawConnection::connect_with(&server.url(), &[("Origin", &own)]).await.is_ok());
     let foreign = RawConnection::connect_with(&server.url(), &[("Origin", "https://evil.example")]).await;
     assert!(foreign.is_err(), "a page from elsewhere must not connect");
 }

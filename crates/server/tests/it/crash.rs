@@ -22,11 +22,7 @@ async fn write_until_broken(
     let Ok(mut wire) = RawConnection::connect(&url).await else {
         return;
     };
-    if wire
-        .hello(&token, &DeviceId::new("phone").unwrap(), None)
-        .await
-        .is_err()
-    {
+    if wire.hello(&token, &DeviceId::new("phone").unwrap(), None).await.is_err() {
         return;
     }
     let mut bodies = BTreeMap::new();
@@ -70,13 +66,7 @@ async fn ten_kills_under_load_lose_no_acked_message() {
         for pair in 0..PAIRS {
             let (name, to) = (format!("a{pair}"), format!("b{pair}"));
             let token = server.token(&name);
-            writers.push(tokio::spawn(write_until_broken(
-                server.url(),
-                token,
-                name,
-                to,
-                sent.clone(),
-            )));
+            writers.push(tokio::spawn(write_until_broken(server.url(), token, name, to, sent.clone())));
         }
         tokio::time::sleep(Duration::from_millis(150 + round * 37)).await;
         server.kill();
@@ -90,12 +80,7 @@ async fn ten_kills_under_load_lose_no_acked_message() {
     let mut by_place: BTreeMap<(ConversationId, Seq), (MessageId, String)> = BTreeMap::new();
     for (s, body) in sent {
         let before = by_place.insert((s.conversation_id.clone(), s.seq), (s.message_id, body));
-        assert!(
-            before.is_none(),
-            "seq {} of {} was given twice",
-            s.seq,
-            s.conversation_id
-        );
+        assert!(before.is_none(), "seq {} of {} was given twice", s.seq, s.conversation_id);
     }
     for pair in 0..PAIRS {
         let (a, b) = (format!("a{pair}"), format!("b{pair}"));
@@ -104,28 +89,16 @@ async fn ten_kills_under_load_lose_no_acked_message() {
         let (mut stored, mut after) = (BTreeMap::new(), 0);
         loop {
             let page = bob.history(&id, Some(after), None, 200).await;
-            stored.extend(
-                page.messages
-                    .iter()
-                    .map(|m| (m.seq, (m.message_id, m.body.clone()))),
-            );
+            stored.extend(page.messages.iter().map(|m| (m.seq, (m.message_id, m.body.clone()))));
             match page.next {
                 Some(next) => after = next,
                 None => break,
             }
         }
         let seqs: Vec<_> = stored.keys().copied().collect();
-        assert_eq!(
-            seqs,
-            (1..=seqs.len() as u64).collect::<Vec<_>>(),
-            "no holes in {id}"
-        );
+        assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "no holes in {id}");
         for ((conversation, seq), what) in by_place.iter().filter(|((c, _), _)| c.as_str() == id) {
-            assert_eq!(
-                stored.get(seq),
-                Some(what),
-                "{conversation} {seq} was acked and is gone or changed"
-            );
+            assert_eq!(stored.get(seq), Some(what), "{conversation} {seq} was acked and is gone or changed");
         }
         let unread = server.inspect("conversations", &b)[0]["unread_count"].as_u64();
         assert_eq!(unread, Some(seqs.len() as u64), "unread is what a count says");

@@ -36,10 +36,7 @@ async fn own_sends_reach_the_other_devices_and_need_no_ack() {
     let mut laptop = server.connect("alice", "laptop").await;
     let sent = phone.send("bob", "from the phone").await;
     let copy = laptop.message().await;
-    assert_eq!(
-        (copy.seq, copy.sender.as_str(), copy.body.as_str()),
-        (sent.seq, "alice", "from the phone")
-    );
+    assert_eq!((copy.seq, copy.sender.as_str(), copy.body.as_str()), (sent.seq, "alice", "from the phone"));
     phone.hears_no_message().await;
     laptop.leave().await;
     phone.leave().await;

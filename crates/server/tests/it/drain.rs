@@ -23,10 +23,7 @@ async fn three_conversations_come_as_one_ordered_stream() {
     assert_eq!(server.pending("bob").len(), 3);
     let mut bob = server.open("bob", "phone", None).await;
     let (messages, caught_up) = bob.caught_up().await;
-    let got: Vec<_> = messages
-        .iter()
-        .map(|m| (m.conversation_id.clone(), m.seq))
-        .collect();
+    let got: Vec<_> = messages.iter().map(|m| (m.conversation_id.clone(), m.seq)).collect();
     assert_eq!(got, expected, "in the order of their message ids");
     assert!(messages.is_sorted_by_key(|m| m.message_id));
     assert_eq!(caught_up.heads.len(), 3);
@@ -34,8 +31,7 @@ async fn three_conversations_come_as_one_ordered_stream() {
         bob.ack_seq(id, 10).await;
     }
     server.pending_becomes("bob", &[]).await;
-    bob.hears_no(|f| matches!(f, ServerFrame::CaughtUp(_)).then_some(()))
-        .await;
+    bob.hears_no(|f| matches!(f, ServerFrame::CaughtUp(_)).then_some(())).await;
 }
 
 #[tokio::test]
@@ -163,11 +159,7 @@ async fn a_recipient_that_flaps_while_two_devices_write_misses_nothing() {
                 }
             }
             cursor = bob.cursor;
-            if turn.is_multiple_of(2) {
-                bob.vanish()
-            } else {
-                bob.leave().await
-            }
+            if turn.is_multiple_of(2) { bob.vanish() } else { bob.leave().await }
         }
         seen
     });
@@ -176,11 +168,7 @@ async fn a_recipient_that_flaps_while_two_devices_write_misses_nothing() {
         sent.extend(writer.await.unwrap());
     }
     sent.sort_unstable();
-    assert_eq!(
-        sent,
-        (1..=2 * EACH as u64).collect::<Vec<_>>(),
-        "no seq twice, none left out"
-    );
+    assert_eq!(sent, (1..=2 * EACH as u64).collect::<Vec<_>>(), "no seq twice, none left out");
     let seen = flapping.await.unwrap();
     assert_eq!(seen.into_keys().collect::<Vec<_>>(), sent);
 }

@@ -35,16 +35,8 @@ impl Server {
     /// Starts with settings as the environment gives them: `("BLUETICK_LIMITS__MAX_SESSIONS", "2")`.
     pub fn with(settings: &[(&'static str, &str)]) -> Server {
         let dir = tempfile::tempdir().unwrap();
-        let settings = settings
-            .iter()
-            .map(|(key, value)| (*key, (*value).to_owned()))
-            .collect();
-        let mut server = Server {
-            child: None,
-            dir,
-            address: String::new(),
-            settings,
-        };
+        let settings = settings.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
+        let mut server = Server { child: None, dir, address: String::new(), settings };
         server.spawn("127.0.0.1:0");
         server
     }
@@ -55,15 +47,8 @@ impl Server {
 
     fn spawn(&mut self, listen: &str) {
         let mut command = Command::new(binary());
-        command
-            .arg("serve")
-            .arg("--data")
-            .arg(self.data())
-            .args(["--listen", listen]);
-        command
-            .env("BLUETICK_LOG__FILTER", "warn")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit());
+        command.arg("serve").arg("--data").arg(self.data()).args(["--listen", listen]);
+        command.env("BLUETICK_LOG__FILTER", "warn").stdout(Stdio::piped()).stderr(Stdio::inherit());
         // A test's disk may be small; the floor has a test of its own.
         command.env("BLUETICK_STORE__FREE_SPACE_FLOOR_BYTES", "1048576");
         for (key, value) in &self.settings {
@@ -73,10 +58,7 @@ impl Server {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         // The first line with an address says where it listens.
         let address = loop {
-            let line = lines
-                .next()
-                .expect("the server says where it listens before it ends")
-                .unwrap();
+            let line = lines.next().expect("the server says where it listens before it ends").unwrap();
             if let Some(at) = line.find("http://") {
                 let rest = &line[at + "http://".len()..];
                 let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || ".:[]-".contains(c)));
@@ -134,22 +116,14 @@ impl Server {
 
     pub fn token(&self, user: &str) -> String {
         let output = self.run(&["token", "--user", user]);
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
     /// `bluetick inspect … --json`.
     pub fn inspect(&self, what: &str, user: &str) -> Value {
         let output = self.run(&["inspect", what, "--user", user, "--json"]);
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
@@ -168,20 +142,14 @@ impl Server {
 
     /// Waits until a user's pending rows are these.
     pub async fn pending_becomes(&self, user: &str, expected: &[(&str, u64)]) {
-        let expected: Vec<_> = expected
-            .iter()
-            .map(|(id, seq)| ((*id).to_owned(), *seq))
-            .collect();
+        let expected: Vec<_> = expected.iter().map(|(id, seq)| ((*id).to_owned(), *seq)).collect();
         for _ in 0..100 {
             if self.pending(user) == expected {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        panic!(
-            "pending rows of {user} are {:?}, not {expected:?}",
-            self.pending(user)
-        );
+        panic!("pending rows of {user} are {:?}, not {expected:?}", self.pending(user));
     }
 
     /// A person on a device that has not been here before, caught up.
@@ -253,17 +221,9 @@ pub struct Person {
 impl Person {
     pub async fn open(url: &str, token: &str, name: &str, device: &str, cursor: Option<MessageId>) -> Person {
         let mut wire = RawConnection::connect(url).await.unwrap();
-        let welcome = wire
-            .hello(token, &DeviceId::new(device).unwrap(), cursor)
-            .await
-            .unwrap();
+        let welcome = wire.hello(token, &DeviceId::new(device).unwrap(), cursor).await.unwrap();
         assert_eq!(welcome.user_id.as_str(), name);
-        Person {
-            name: name.to_owned(),
-            welcome,
-            wire,
-            cursor,
-        }
+        Person { name: name.to_owned(), welcome, wire, cursor }
     }
 
     pub async fn say(&mut self, frame: ClientFrame) {
@@ -273,10 +233,7 @@ impl Person {
     /// Reads on to the next frame that fits.
     pub async fn wait<T>(&mut self, pick: impl FnMut(ServerFrame) -> Option<T>) -> T {
         let name = self.name.clone();
-        self.wire
-            .next_where(SOON, pick)
-            .await
-            .unwrap_or_else(|e| panic!("{name} waited in vain: {e}"))
+        self.wire.next_where(SOON, pick).await.unwrap_or_else(|e| panic!("{name} waited in vain: {e}"))
     }
 
     pub async fn send(&mut self, to: &str, body: &str) -> Sent {
@@ -336,12 +293,7 @@ impl Person {
     /// Acks a message without waiting for anything, and moves the cursor as a client does.
     pub async fn ack(&mut self, message: &MessageFrame) {
         let conversation_id = message.conversation_id.clone();
-        self.say(ClientFrame::Ack(Receipt {
-            reference: None,
-            conversation_id,
-            seq: message.seq,
-        }))
-        .await;
+        self.say(ClientFrame::Ack(Receipt { reference: None, conversation_id, seq: message.seq })).await;
         self.cursor = self.cursor.max(Some(message.message_id));
     }
 
@@ -356,11 +308,7 @@ impl Person {
 
     async fn receipt(&mut self, id: &str, seq: Seq, kind: fn(Receipt) -> ClientFrame) {
         let reference = Ref::Text(fresh_id().to_string());
-        let receipt = Receipt {
-            reference: Some(reference.clone()),
-            conversation_id: conversation(id),
-            seq,
-        };
+        let receipt = Receipt { reference: Some(reference.clone()), conversation_id: conversation(id), seq };
         self.say(kind(receipt)).await;
         self.wait(|frame| match frame {
             ServerFrame::Done(done) if done.reference == reference => Some(()),
@@ -396,17 +344,11 @@ impl Person {
     }
 
     pub async fn hears_no_message(&mut self) {
-        self.hears_no(|frame| matches!(frame, ServerFrame::Message(_)).then_some(frame))
-            .await;
+        self.hears_no(|frame| matches!(frame, ServerFrame::Message(_)).then_some(frame)).await;
     }
 
     pub async fn inbox(&mut self, limit: Option<u32>, before: Option<String>) -> InboxPage {
-        self.say(ClientFrame::Inbox(InboxQuery {
-            reference: None,
-            limit,
-            before,
-        }))
-        .await;
+        self.say(ClientFrame::Inbox(InboxQuery { reference: None, limit, before })).await;
         self.wait(|frame| match frame {
             ServerFrame::Inbox(page) => Some(page),
             _ => None,
@@ -437,10 +379,7 @@ impl Person {
     }
 
     pub async fn status(&mut self, id: &str) -> StatusAnswer {
-        let query = InConversation {
-            reference: None,
-            conversation_id: conversation(id),
-        };
+        let query = InConversation { reference: None, conversation_id: conversation(id) };
         self.say(ClientFrame::Status(query)).await;
         self.wait(|frame| match frame {
             ServerFrame::Status(status) => Some(status),

@@ -13,11 +13,7 @@ pub struct Api {
 }
 
 pub fn api(server: &Server, user: &str) -> Api {
-    Api {
-        client: client(),
-        base: server.http(""),
-        token: server.token(user),
-    }
+    Api { client: client(), base: server.http(""), token: server.token(user) }
 }
 
 pub fn client() -> reqwest::Client {
@@ -38,18 +34,15 @@ impl Api {
     }
 
     pub async fn post(&self, path: &str, body: Value) -> (u16, Value) {
-        self.call(self.client.post(format!("{}{path}", self.base)).json(&body))
-            .await
+        self.call(self.client.post(format!("{}{path}", self.base)).json(&body)).await
     }
 
     pub async fn put(&self, path: &str, body: Value) -> (u16, Value) {
-        self.call(self.client.put(format!("{}{path}", self.base)).json(&body))
-            .await
+        self.call(self.client.put(format!("{}{path}", self.base)).json(&body)).await
     }
 
     pub async fn delete(&self, path: &str) -> (u16, Value) {
-        self.call(self.client.delete(format!("{}{path}", self.base)))
-            .await
+        self.call(self.client.delete(format!("{}{path}", self.base))).await
     }
 }
 
@@ -65,27 +58,16 @@ async fn a_back_end_sends_reads_and_pages_over_http() {
         "{sent}"
     );
     let (_, again) = alice.post("/v1/messages", message).await;
-    assert_eq!(
-        (again["duplicate"].as_bool(), &again["message_id"]),
-        (Some(true), &sent["message_id"])
-    );
+    assert_eq!((again["duplicate"].as_bool(), &again["message_id"]), (Some(true), &sent["message_id"]));
 
     let (_, inbox) = bob.get("/v1/inbox?limit=5").await;
     assert_eq!(inbox["conversations"][0]["unread_count"], 1, "{inbox}");
     let (_, page) = bob.get("/v1/conversations/alice~bob/messages").await;
     assert_eq!(page["messages"][0]["body"], "your parcel is here", "{page}");
-    assert_eq!(
-        bob.post("/v1/conversations/alice~bob/read", json!({"seq": 1}))
-            .await
-            .0,
-        204
-    );
+    assert_eq!(bob.post("/v1/conversations/alice~bob/read", json!({"seq": 1})).await.0, 204);
     let (_, status) = alice.get("/v1/conversations/alice~bob/status").await;
     assert_eq!(status["peer"]["last_read_seq"], 1, "{status}");
-    assert_eq!(
-        bob.get("/v1/inbox").await.1["conversations"][0]["unread_count"],
-        0
-    );
+    assert_eq!(bob.get("/v1/inbox").await.1["conversations"][0]["unread_count"], 0);
 }
 
 #[tokio::test]
@@ -102,72 +84,32 @@ async fn errors_say_what_is_wrong_in_json() {
     let server = Server::start();
     let alice = api(&server, "alice");
     let cases = [
+        (alice.post("/v1/messages", json!({"to": "bob", "body": "x"})).await, 400, "bad_request"),
         (
-            alice
-                .post("/v1/messages", json!({"to": "bob", "body": "x"}))
-                .await,
-            400,
-            "bad_request",
-        ),
-        (
-            alice
-                .post(
-                    "/v1/messages",
-                    json!({"client_msg_id": "a", "to": "b~c", "body": "x"}),
-                )
-                .await,
+            alice.post("/v1/messages", json!({"client_msg_id": "a", "to": "b~c", "body": "x"})).await,
             400,
             "invalid_id",
         ),
         (
-            alice
-                .post(
-                    "/v1/messages",
-                    json!({"client_msg_id": "a", "to": "alice", "body": "x"}),
-                )
-                .await,
+            alice.post("/v1/messages", json!({"client_msg_id": "a", "to": "alice", "body": "x"})).await,
             400,
             "to_self",
         ),
         (
-            alice
-                .post(
-                    "/v1/messages",
-                    json!({"client_msg_id": "a", "to": "bob", "body": ""}),
-                )
-                .await,
+            alice.post("/v1/messages", json!({"client_msg_id": "a", "to": "bob", "body": ""})).await,
             400,
             "empty_body",
         ),
-        (
-            alice.get("/v1/conversations/bob~carol/messages").await,
-            404,
-            "not_found",
-        ),
-        (
-            alice.get("/v1/conversations/nonsense/messages").await,
-            400,
-            "invalid_id",
-        ),
+        (alice.get("/v1/conversations/bob~carol/messages").await, 404, "not_found"),
+        (alice.get("/v1/conversations/nonsense/messages").await, 400, "invalid_id"),
         (alice.get("/v1/inbox?limit=0").await, 400, "bad_request"),
         (alice.get("/v1/inbox?before=junk").await, 400, "bad_request"),
         (alice.get("/v1/nowhere").await, 404, "not_found"),
-        (
-            alice.get("/v1/conversations/alice~bob/messages?limit=-1").await,
-            400,
-            "bad_request",
-        ),
+        (alice.get("/v1/conversations/alice~bob/messages?limit=-1").await, 400, "bad_request"),
     ];
     for ((status, body), expected, code) in cases {
-        assert_eq!(
-            (status, body["error"]["code"].as_str()),
-            (expected, Some(code)),
-            "{body}"
-        );
-        assert!(
-            body["error"]["message"].as_str().is_some_and(|m| m.len() > 5),
-            "{body}"
-        );
+        assert_eq!((status, body["error"]["code"].as_str()), (expected, Some(code)), "{body}");
+        assert!(body["error"]["message"].as_str().is_some_and(|m| m.len() > 5), "{body}");
     }
     let plain = client();
     let answer = plain.get(server.http("/v1/inbox")).send().await.unwrap();
@@ -180,12 +122,8 @@ async fn errors_say_what_is_wrong_in_json() {
         .await
         .unwrap();
     assert!(matches!(answer.status().as_u16(), 400 | 415));
-    let answer = plain
-        .get(server.http("/v1/messages"))
-        .bearer_auth(server.token("alice"))
-        .send()
-        .await
-        .unwrap();
+    let answer =
+        plain.get(server.http("/v1/messages")).bearer_auth(server.token("alice")).send().await.unwrap();
     assert_eq!(answer.status().as_u16(), 405);
     let huge = json!({"client_msg_id": "a", "to": "bob", "body": "x".repeat(300_000)});
     assert_eq!(alice.post("/v1/messages", huge).await.0, 413);
@@ -194,14 +132,8 @@ async fn errors_say_what_is_wrong_in_json() {
 #[tokio::test]
 async fn the_openapi_document_names_every_path_that_is_served() {
     let server = Server::start();
-    let document: Value = client()
-        .get(server.http("/v1/openapi.json"))
-        .send()
-        .await
-        .unwrap()
-        .json()
-        .await
-        .unwrap();
+    let document: Value =
+        client().get(server.http("/v1/openapi.json")).send().await.unwrap().json().await.unwrap();
     let paths = document["paths"].as_object().unwrap();
     for path in [
         "/v1/messages",
@@ -229,31 +161,11 @@ async fn health_readiness_and_metrics_answer() {
     let mut alice = server.connect("alice", "phone").await;
     alice.send("bob", "hi").await;
     for path in ["/healthz", "/readyz"] {
-        assert_eq!(
-            client()
-                .get(server.http(path))
-                .send()
-                .await
-                .unwrap()
-                .status()
-                .as_u16(),
-            200,
-            "{path}"
-        );
+        assert_eq!(client().get(server.http(path)).send().await.unwrap().status().as_u16(), 200, "{path}");
     }
-    let metrics = client()
-        .get(server.http("/metrics"))
-        .send()
-        .await
-        .unwrap()
-        .text()
-        .await
-        .unwrap();
-    for name in [
-        "bluetick_sends_total 1",
-        "bluetick_fsync_seconds",
-        "bluetick_pending_rows_written_total 1",
-    ] {
+    let metrics = client().get(server.http("/metrics")).send().await.unwrap().text().await.unwrap();
+    for name in ["bluetick_sends_total 1", "bluetick_fsync_seconds", "bluetick_pending_rows_written_total 1"]
+    {
         assert!(metrics.contains(name), "{name} is missing in\n{metrics}");
     }
 }
@@ -271,28 +183,17 @@ async fn the_demo_token_is_for_loopback_pages_only() {
     };
     let answer = ask(None).await.unwrap();
     assert_eq!(answer.status().as_u16(), 200);
-    let token = answer.json::<Value>().await.unwrap()["token"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let token = answer.json::<Value>().await.unwrap()["token"].as_str().unwrap().to_owned();
     let person = Person::open(&server.url(), &token, "alice", "page", None).await;
     assert_eq!(person.welcome.user_id, user("alice"));
-    assert_ne!(
-        ask(Some("evil.example")).await.unwrap().status().as_u16(),
-        200,
-        "a rebound name gets none"
-    );
+    assert_ne!(ask(Some("evil.example")).await.unwrap().status().as_u16(), 200, "a rebound name gets none");
 }
 
 #[tokio::test]
 async fn a_server_without_demo_gives_no_tokens_away() {
     let server = Server::with(&[("BLUETICK_DEMO__ENABLED", "false")]);
-    let answer = client()
-        .post(server.http("/demo/token"))
-        .json(&json!({"user": "alice"}))
-        .send()
-        .await
-        .unwrap();
+    let answer =
+        client().post(server.http("/demo/token")).json(&json!({"user": "alice"})).send().await.unwrap();
     assert_eq!(answer.status().as_u16(), 404);
     assert_eq!(ErrorCode::NotFound.http_status(), 404);
 }

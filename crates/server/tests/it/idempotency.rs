@@ -26,17 +26,7 @@ async fn the_same_client_msg_id_twenty_times_at_once_and_after_a_restart() {
             person.say(ClientFrame::Send(send)).await;
             let mut got = Vec::new();
             while got.len() < 2 {
-                got.push(
-                    person
-                        .wait(|f| {
-                            if let ServerFrame::Sent(s) = f {
-                                Some(s)
-                            } else {
-                                None
-                            }
-                        })
-                        .await,
-                );
+                got.push(person.wait(|f| if let ServerFrame::Sent(s) = f { Some(s) } else { None }).await);
             }
             got
         }));
@@ -47,9 +37,7 @@ async fn the_same_client_msg_id_twenty_times_at_once_and_after_a_restart() {
     }
     assert_eq!(answers.len(), 20);
     assert!(
-        answers
-            .iter()
-            .all(|s| s.seq == 1 && s.message_id == answers[0].message_id && s.ts == answers[0].ts)
+        answers.iter().all(|s| s.seq == 1 && s.message_id == answers[0].message_id && s.ts == answers[0].ts)
     );
     assert_eq!(answers.iter().filter(|s| !s.duplicate).count(), 1);
 
@@ -58,10 +46,7 @@ async fn the_same_client_msg_id_twenty_times_at_once_and_after_a_restart() {
     let mut alice = server.connect("alice", "phone").await;
     let again = alice.send_as(send).await;
     assert!(again.duplicate);
-    assert_eq!(
-        (again.seq, again.message_id, again.ts),
-        (1, answers[0].message_id, answers[0].ts)
-    );
+    assert_eq!((again.seq, again.message_id, again.ts), (1, answers[0].message_id, answers[0].ts));
     assert_eq!(alice.history("alice~bob", None, None, 50).await.messages.len(), 1);
     let mut bob = server.open("bob", "phone", None).await;
     assert_eq!(bodies(&bob.caught_up().await.0), ["only once"]);

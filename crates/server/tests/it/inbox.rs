@@ -18,20 +18,10 @@ async fn the_inbox_is_drawn_whole_from_its_pages() {
     let page = bob.inbox(Some(10), None).await;
     assert_eq!(page.conversations.len(), 10);
     let first = &page.conversations[0];
-    assert_eq!(
-        (first.conversation_id.as_str(), first.unread_count),
-        ("alice~bob", 1)
-    );
-    assert_eq!(
-        (first.last_sender.as_str(), first.last_message_preview.as_str()),
-        ("alice", "newest")
-    );
+    assert_eq!((first.conversation_id.as_str(), first.unread_count), ("alice~bob", 1));
+    assert_eq!((first.last_sender.as_str(), first.last_message_preview.as_str()), ("alice", "newest"));
     assert_eq!(first.peer.user_id.as_str(), "alice");
-    let mut seen: Vec<_> = page
-        .conversations
-        .iter()
-        .map(|c| c.conversation_id.clone())
-        .collect();
+    let mut seen: Vec<_> = page.conversations.iter().map(|c| c.conversation_id.clone()).collect();
     let mut next = page.next;
     while let Some(before) = next {
         let page = bob.inbox(Some(10), Some(before)).await;
@@ -39,11 +29,7 @@ async fn the_inbox_is_drawn_whole_from_its_pages() {
         next = page.next;
     }
     assert_eq!(seen.len(), 26);
-    assert_eq!(
-        seen.iter().collect::<BTreeSet<_>>().len(),
-        26,
-        "no conversation twice"
-    );
+    assert_eq!(seen.iter().collect::<BTreeSet<_>>().len(), 26, "no conversation twice");
 }
 
 #[tokio::test]
@@ -54,13 +40,7 @@ async fn an_entry_shows_the_ticks_of_the_last_own_message() {
     alice.send("bob", "hi").await;
     bob.ack_seq("alice~bob", 1).await;
     let entry = &alice.inbox(None, None).await.conversations[0];
-    assert_eq!(
-        (
-            entry.peer_status.last_delivered_seq,
-            entry.peer_status.last_read_seq
-        ),
-        (1, 0)
-    );
+    assert_eq!((entry.peer_status.last_delivered_seq, entry.peer_status.last_read_seq), (1, 0));
 }
 
 #[tokio::test]
@@ -93,15 +73,8 @@ async fn strangers_learn_nothing_of_a_conversation() {
     let unknown = conversation("eve~nobody");
     let mut errors = Vec::new();
     for id in [foreign, unknown] {
-        let query = InConversation {
-            reference: None,
-            conversation_id: id.clone(),
-        };
-        let receipt = Receipt {
-            reference: None,
-            conversation_id: id.clone(),
-            seq: 1,
-        };
+        let query = InConversation { reference: None, conversation_id: id.clone() };
+        let receipt = Receipt { reference: None, conversation_id: id.clone(), seq: 1 };
         let history = HistoryQuery {
             reference: None,
             conversation_id: id.clone(),
@@ -120,10 +93,7 @@ async fn strangers_learn_nothing_of_a_conversation() {
             errors.push(eve.error().await);
         }
     }
-    assert!(
-        errors.iter().all(|e| *e == errors[0]),
-        "unknown and foreign are not told apart: {errors:?}"
-    );
+    assert!(errors.iter().all(|e| *e == errors[0]), "unknown and foreign are not told apart: {errors:?}");
     assert_eq!(errors[0].code, ErrorCode::NotFound);
     let mut send = send_frame("bob", "let me in");
     (send.to, send.conversation_id) = (None, Some(conversation("alice~bob")));

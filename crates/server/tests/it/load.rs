@@ -15,12 +15,8 @@ fn token(secret: &str, user: &str) -> String {
 
 async fn join(url: &str, token: String) -> RawConnection {
     let mut wire = RawConnection::connect(url).await.unwrap();
-    wire.hello(&token, &DeviceId::new("phone").unwrap(), None)
-        .await
-        .unwrap();
-    wire.next_where(SOON * 4, |f| matches!(f, ServerFrame::CaughtUp(_)).then_some(()))
-        .await
-        .unwrap();
+    wire.hello(&token, &DeviceId::new("phone").unwrap(), None).await.unwrap();
+    wire.next_where(SOON * 4, |f| matches!(f, ServerFrame::CaughtUp(_)).then_some(())).await.unwrap();
     wire
 }
 
@@ -30,11 +26,7 @@ async fn receive(mut wire: RawConnection, count: u64) -> RawConnection {
         if let ServerFrame::Message(m) = wire.next_frame(SOON * 8).await.unwrap() {
             assert!(seen.insert(m.seq), "seq {} came twice", m.seq);
             assert_eq!(seen.len() as u64, m.seq, "in order");
-            let ack = Receipt {
-                reference: None,
-                conversation_id: m.conversation_id,
-                seq: m.seq,
-            };
+            let ack = Receipt { reference: None, conversation_id: m.conversation_id, seq: m.seq };
             wire.send_frame(&ClientFrame::Ack(ack)).await.unwrap();
         }
     }
@@ -44,12 +36,9 @@ async fn receive(mut wire: RawConnection, count: u64) -> RawConnection {
 async fn send(mut wire: RawConnection, to: String, count: u64) -> RawConnection {
     let (mut sent, mut delivered) = (0, 0);
     for n in 0..count {
-        wire.feed_frame(&ClientFrame::Send(send_frame(
-            &to,
-            &format!("number {n} of a long conversation"),
-        )))
-        .await
-        .unwrap();
+        wire.feed_frame(&ClientFrame::Send(send_frame(&to, &format!("number {n} of a long conversation"))))
+            .await
+            .unwrap();
     }
     wire.flush().await.unwrap();
     while sent < count || delivered < count {
@@ -88,17 +77,13 @@ async fn a_thousand_pairs_lose_nothing_and_the_memory_comes_back() {
             task.await.unwrap();
         }
         let key = std::fs::read_to_string(server.data().join("admin.key")).unwrap();
-        let checkpoint = crate::http::client()
-            .post(server.http("/admin/v1/checkpoint"))
-            .bearer_auth(key.trim());
+        let checkpoint =
+            crate::http::client().post(server.http("/admin/v1/checkpoint")).bearer_auth(key.trim());
         assert!(checkpoint.send().await.unwrap().status().is_success());
         tokio::time::sleep(Duration::from_secs(2)).await;
         rss.push(server.rss() >> 20);
     }
     println!("MiB of memory after each round: {rss:?}");
     // The first round fills caches; later ones must not add to them.
-    assert!(
-        rss[2] <= rss[1] + rss[1] / 4 + 8,
-        "memory grows from round to round: {rss:?} MiB"
-    );
+    assert!(rss[2] <= rss[1] + rss[1] / 4 + 8, "memory grows from round to round: {rss:?} MiB");
 }

@@ -23,10 +23,7 @@ async fn the_way_of_a_message_can_be_traced_by_id_and_by_place() {
     let by_place = server.run(&["trace", "alice~bob", "1"]);
     assert!(by_place.status.success(), "{}", text(&by_place.stderr));
     for output in [text(&by_id.stdout), text(&by_place.stdout)] {
-        assert!(
-            output.contains("alice~bob") && output.contains("double"),
-            "{output}"
-        );
+        assert!(output.contains("alice~bob") && output.contains("double"), "{output}");
     }
     assert!(!server.run(&["trace", "alice~bob", "99"]).status.success());
 }
@@ -45,28 +42,15 @@ async fn an_export_has_everything_of_a_user_and_an_erasure_leaves_nothing() {
 
     let refused = server.run(&["erase", "--user", "alice"]);
     assert!(!refused.status.success(), "an erasure must be confirmed");
-    assert!(
-        server
-            .run(&["erase", "--user", "alice", "--yes"])
-            .status
-            .success()
-    );
+    assert!(server.run(&["erase", "--user", "alice", "--yes"]).status.success());
     assert_eq!(alice.bye().await.code, bluetick_protocol::ErrorCode::Erased);
     assert_eq!(server.inspect("conversations", "alice"), json!([]));
     let history = bob.history("alice~bob", None, None, 50).await;
     assert_eq!(bodies(&history.messages), ["from bob"], "what bob wrote is bob's");
-    assert_eq!(
-        (history.from_seq, history.to_seq),
-        (1, 2),
-        "the erased position is void"
-    );
+    assert_eq!((history.from_seq, history.to_seq), (1, 2), "the erased position is void");
     assert_eq!(server.inspect("conversations", "bob")[0]["unread_count"], 0);
     let data = server.data();
-    let found = Command::new("grep")
-        .args(["-r", "-l", "from alice"])
-        .arg(&data)
-        .output()
-        .unwrap();
+    let found = Command::new("grep").args(["-r", "-l", "from alice"]).arg(&data).output().unwrap();
     assert_eq!(text(&found.stdout), "", "the bytes are gone from the disk too");
 }
 
@@ -88,21 +72,10 @@ async fn a_backup_taken_while_serving_restores_to_the_same_rows() {
     let mut other = Server::start();
     other.kill();
     let data = other.dir.path().join("restored");
-    let output = Command::new(binary())
-        .args(["restore", file_name, "--data"])
-        .arg(&data)
-        .output()
-        .unwrap();
+    let output = Command::new(binary()).args(["restore", file_name, "--data"]).arg(&data).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let again = Command::new(binary())
-        .args(["restore", file_name, "--data"])
-        .arg(&data)
-        .output()
-        .unwrap();
-    assert!(
-        !again.status.success(),
-        "a directory with a store is not overwritten"
-    );
+    let again = Command::new(binary()).args(["restore", file_name, "--data"]).arg(&data).output().unwrap();
+    assert!(!again.status.success(), "a directory with a store is not overwritten");
     // Serve the restored directory in place of the other one's own.
     std::fs::remove_dir_all(other.data()).unwrap();
     std::fs::rename(&data, other.data()).unwrap();
@@ -112,10 +85,7 @@ async fn a_backup_taken_while_serving_restores_to_the_same_rows() {
     }
     assert_eq!(other.inspect("conversations", "bob")[0]["unread_count"], 50);
     let mut bob = other.connect("bob", "phone").await;
-    assert_eq!(
-        bob.history("alice~bob", None, None, 200).await.messages.len(),
-        200
-    );
+    assert_eq!(bob.history("alice~bob", None, None, 200).await.messages.len(), 200);
     // Idempotency travels with the backup.
     let mut alice = other.connect("alice", "phone").await;
     assert_eq!(alice.send("bob", "next").await.seq, 201);
@@ -124,11 +94,7 @@ async fn a_backup_taken_while_serving_restores_to_the_same_rows() {
     cut.truncate(cut.len() - 20);
     std::fs::write(&file, cut).unwrap();
     let target = server.dir.path().join("from-a-cut-file");
-    let output = Command::new(binary())
-        .args(["restore", file_name, "--data"])
-        .arg(&target)
-        .output()
-        .unwrap();
+    let output = Command::new(binary()).args(["restore", file_name, "--data"]).arg(&target).output().unwrap();
     assert!(!output.status.success(), "a cut backup is refused");
 }
 
@@ -136,21 +102,12 @@ async fn a_backup_taken_while_serving_restores_to_the_same_rows() {
 fn doctor_finds_a_healthy_server_healthy() {
     let server = Server::start();
     let output = server.run(&["doctor"]);
-    assert!(
-        output.status.success(),
-        "{}{}",
-        text(&output.stdout),
-        text(&output.stderr)
-    );
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
 }
 
 fn serve_in(dir: &std::path::Path) -> (bool, String) {
     let mut command = Command::new(binary());
-    command
-        .arg("serve")
-        .arg("--data")
-        .arg(dir)
-        .args(["--listen", "127.0.0.1:0"]);
+    command.arg("serve").arg("--data").arg(dir).args(["--listen", "127.0.0.1:0"]);
     let output = command.env("BLUETICK_LOG__FILTER", "error").output().unwrap();
     (output.status.success(), text(&output.stderr))
 }
@@ -165,10 +122,7 @@ fn a_data_directory_that_cannot_be_used_is_refused_and_not_touched() {
     std::fs::write(server.data().join("VERSION"), "99\n").unwrap();
     let (ok, why) = serve_in(&server.data());
     assert!(!ok && why.contains("99"), "{why}");
-    assert_eq!(
-        std::fs::read_to_string(server.data().join("VERSION")).unwrap(),
-        "99\n"
-    );
+    assert_eq!(std::fs::read_to_string(server.data().join("VERSION")).unwrap(), "99\n");
     std::fs::write(server.data().join("VERSION"), "1\n").unwrap();
 
     let file = server.dir.path().join("a-file");
@@ -198,11 +152,7 @@ async fn sends_are_refused_below_the_floor_of_free_space_and_reading_goes_on() {
     assert_eq!(error.code, bluetick_protocol::ErrorCode::StorageFull);
     assert!(error.retry_after_ms.is_some());
     assert!(alice.inbox(None, None).await.conversations.is_empty());
-    let ready = crate::http::client()
-        .get(server.http("/readyz"))
-        .send()
-        .await
-        .unwrap();
+    let ready = crate::http::client().get(server.http("/readyz")).send().await.unwrap();
     assert_eq!(ready.status().as_u16(), 503);
 }
 
@@ -211,18 +161,7 @@ fn inspect_knows_users_without_rows_and_wrong_names() {
     let server = Server::start();
     for what in ["pending", "status", "conversations", "sessions"] {
         assert_eq!(server.inspect(what, "nobody"), json!([]));
-        assert!(
-            server
-                .run(&["inspect", what, "--user", "nobody"])
-                .status
-                .success()
-        );
+        assert!(server.run(&["inspect", what, "--user", "nobody"]).status.success());
     }
-    assert_eq!(
-        server
-            .run(&["inspect", "pending", "--user", "no one"])
-            .status
-            .code(),
-        Some(2)
-    );
+    assert_eq!(server.run(&["inspect", "pending", "--user", "no one"]).status.code(), Some(2));
 }

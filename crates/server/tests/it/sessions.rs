@@ -8,10 +8,7 @@ use crate::harness::*;
 
 fn token_for(server: &Server, user: &str, seconds: i64) -> String {
     let secret = std::fs::read_to_string(server.data().join("jwt.secret")).unwrap();
-    let exp = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap()
-        .as_secs() as i64
+    let exp = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64
         + seconds;
     let claims = serde_json::json!({"sub": user, "exp": exp});
     let key = jsonwebtoken::EncodingKey::from_secret(secret.trim().as_bytes());
@@ -21,36 +18,15 @@ fn token_for(server: &Server, user: &str, seconds: i64) -> String {
 #[tokio::test]
 async fn an_expired_token_ends_the_session_unless_a_fresh_one_came_first() {
     let server = Server::start();
-    let mut kept = Person::open(
-        &server.url(),
-        &token_for(&server, "alice", 3),
-        "alice",
-        "kept",
-        None,
-    )
-    .await;
-    let mut left = Person::open(
-        &server.url(),
-        &token_for(&server, "alice", 3),
-        "alice",
-        "left",
-        None,
-    )
-    .await;
-    let fresh = Auth {
-        reference: Some(Ref::Number(1)),
-        token: token_for(&server, "alice", 3600),
-    };
+    let mut kept = Person::open(&server.url(), &token_for(&server, "alice", 3), "alice", "kept", None).await;
+    let mut left = Person::open(&server.url(), &token_for(&server, "alice", 3), "alice", "left", None).await;
+    let fresh = Auth { reference: Some(Ref::Number(1)), token: token_for(&server, "alice", 3600) };
     kept.say(ClientFrame::Auth(fresh)).await;
-    kept.wait(|f| matches!(f, ServerFrame::Done(_)).then_some(()))
-        .await;
+    kept.wait(|f| matches!(f, ServerFrame::Done(_)).then_some(())).await;
     assert_eq!(left.bye().await.code, ErrorCode::TokenExpired);
     kept.send("bob", "still here").await;
     // A fresh token of somebody else's does not pass.
-    let other = Auth {
-        reference: None,
-        token: token_for(&server, "mallory", 3600),
-    };
+    let other = Auth { reference: None, token: token_for(&server, "mallory", 3600) };
     kept.say(ClientFrame::Auth(other)).await;
     assert_eq!(kept.bye().await.code, ErrorCode::Unauthorized);
 }
@@ -91,10 +67,8 @@ async fn a_reader_that_does_not_ack_gets_a_window_and_then_a_bye() {
 
 #[tokio::test]
 async fn a_dead_peer_is_noticed_and_its_messages_wait() {
-    let server = Server::with(&[
-        ("BLUETICK_SESSIONS__HEARTBEAT_SECS", "1"),
-        ("BLUETICK_SESSIONS__TTL_SECS", "3"),
-    ]);
+    let server =
+        Server::with(&[("BLUETICK_SESSIONS__HEARTBEAT_SECS", "1"), ("BLUETICK_SESSIONS__TTL_SECS", "3")]);
     // A socket that is open and never answers: pings are only answered when the test reads.
     let bob = server.connect("bob", "phone").await;
     gone(&server, "bob").await;
@@ -112,9 +86,7 @@ async fn sigterm_says_bye_loses_nothing_and_exits_with_0() {
     alice.send("bob", "taken, not acked").await;
     bob.message().await;
     for n in 0..50 {
-        alice
-            .say(ClientFrame::Send(send_frame("bob", &format!("in flight {n}"))))
-            .await;
+        alice.say(ClientFrame::Send(send_frame("bob", &format!("in flight {n}")))).await;
     }
     let begun = Instant::now();
     let code = tokio::task::block_in_place(|| server.terminate());
@@ -136,8 +108,5 @@ async fn sigterm_says_bye_loses_nothing_and_exits_with_0() {
     let (messages, _) = bob.caught_up().await;
     let seqs: Vec<_> = messages.iter().map(|m| m.seq).collect();
     assert_eq!(seqs.first(), Some(&1), "what was taken and not acked comes again");
-    assert!(
-        sent.iter().all(|seq| seqs.contains(seq)),
-        "every sent message is there: {sent:?} in {seqs:?}"
-    );
+    assert!(sent.iter().all(|seq| seqs.contains(seq)), "every sent message is there: {sent:?} in {seqs:?}");
 }

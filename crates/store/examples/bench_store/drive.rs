@@ -44,33 +44,20 @@ impl Measured {
     fn millis_at(&self, share: f64) -> f64 {
         let last = self.latencies.len().saturating_sub(1);
         let at = (last as f64 * share).round() as usize;
-        self.latencies
-            .get(at)
-            .map_or(0.0, |&micros| f64::from(micros) / 1000.0)
+        self.latencies.get(at).map_or(0.0, |&micros| f64::from(micros) / 1000.0)
     }
 
     /// Where the time went, as a line: each thread's microseconds for one message, and beside it how long it had to
     /// wait for a core, which only a busy machine makes it do.
     pub fn print_threads(&self) {
         let per_message = |spent: Duration| spent.as_secs_f64() * 1e6 / self.messages.max(1) as f64;
-        let busy = self
-            .threads
-            .iter()
-            .filter(|(_, time)| per_message(time.ran) >= 0.05);
+        let busy = self.threads.iter().filter(|(_, time)| per_message(time.ran) >= 0.05);
         let parts: Vec<String> = busy
             .map(|(name, time)| {
-                format!(
-                    "{name} {:.2} (+{:.2})",
-                    per_message(time.ran),
-                    per_message(time.waited)
-                )
+                format!("{name} {:.2} (+{:.2})", per_message(time.ran), per_message(time.waited))
             })
             .collect();
-        println!(
-            "{:19}cpu µs a message by thread (+ waited for a core): {}",
-            "",
-            parts.join(", ")
-        );
+        println!("{:19}cpu µs a message by thread (+ waited for a core): {}", "", parts.join(", "));
     }
 
     pub fn print(&self, what: &str, writers: usize, limit: Option<&Measured>) {
@@ -131,11 +118,5 @@ where
     }
     latencies.sort_unstable();
     let messages = latencies.len() as u64;
-    Ok(Measured {
-        messages,
-        wall,
-        cpu,
-        threads,
-        latencies,
-    })
+    Ok(Measured { messages, wall, cpu, threads, latencies })
 }

@@ -88,10 +88,7 @@ async fn filled(dir: &Path, workload: &Workload, messages: u64) -> Result<Store,
 }
 
 async fn cost(store: &Store, workload: &Arc<Workload>, stored: u64, writers: usize) -> Result<Cost, String> {
-    let bound = Bound {
-        messages: SENDS,
-        time: Duration::from_secs(120),
-    };
+    let bound = Bound { messages: SENDS, time: Duration::from_secs(120) };
     let cpu_before = cpu_time();
     let (sending, sends) = (store.clone(), workload.clone());
     let measured = drive(writers, bound, move |n| {
@@ -101,10 +98,7 @@ async fn cost(store: &Store, workload: &Arc<Workload>, stored: u64, writers: usi
     .await?;
     store.maintenance.checkpoint().await.map_err(|e| e.to_string())?;
     let per_message = |spent: Duration| spent.as_secs_f64() * 1e6 / measured.messages.max(1) as f64;
-    Ok(Cost {
-        cpu: per_message(cpu_time() - cpu_before),
-        wall: per_message(measured.wall),
-    })
+    Ok(Cost { cpu: per_message(cpu_time() - cpu_before), wall: per_message(measured.wall) })
 }
 
 fn each(costs: &[Cost], part: impl Fn(&Cost) -> f64) -> Vec<f64> {

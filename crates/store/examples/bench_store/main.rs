@@ -73,9 +73,7 @@ impl Options {
 }
 
 fn number(text: &str) -> Result<u64, String> {
-    text.replace(['_', ','], "")
-        .parse()
-        .map_err(|_| format!("{text:?} is not a number"))
+    text.replace(['_', ','], "").parse().map_err(|_| format!("{text:?} is not a number"))
 }
 
 fn main() {
@@ -87,10 +85,8 @@ fn main() {
 }
 
 fn run(options: Options) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| e.to_string())?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| e.to_string())?;
     if let Some(dir) = &options.crash_in {
         return runtime.block_on(reopen::write_and_die(dir));
     }
@@ -121,10 +117,7 @@ async fn side_by_side(dir: &std::path::Path, options: &Options) -> Result<(), St
     println!("{}", Measured::HEADER);
 
     let counts = options.writers.map_or(WRITERS.to_vec(), |n| vec![n]);
-    let bound = Bound {
-        messages: options.messages,
-        time: Duration::from_secs(options.seconds),
-    };
+    let bound = Bound { messages: options.messages, time: Duration::from_secs(options.seconds) };
     // Raw first and last: a machine that was busy in between shows.
     let mut limits = Vec::new();
     for &writers in &counts {
@@ -174,10 +167,7 @@ async fn raw_line(
     writers: usize,
     bound: Bound,
 ) -> Result<Measured, String> {
-    let bound = Bound {
-        time: bound.time.min(Duration::from_secs(5)),
-        ..bound
-    };
+    let bound = Bound { time: bound.time.min(Duration::from_secs(5)), ..bound };
     let raw = raw::RawLog::create(&dir.join("raw"))?;
     let appender = raw.clone();
     let measured = drive(writers, bound, move |_| {

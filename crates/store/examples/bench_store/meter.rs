@@ -39,9 +39,7 @@ pub fn thread_times() -> BTreeMap<String, ThreadTime> {
         let Ok(stat) = std::fs::read_to_string(task.join("schedstat")) else {
             continue;
         };
-        let mut nanos = stat
-            .split_whitespace()
-            .map(|n| Duration::from_nanos(n.parse().unwrap_or_default()));
+        let mut nanos = stat.split_whitespace().map(|n| Duration::from_nanos(n.parse().unwrap_or_default()));
         let sum = times.entry(name.trim().to_owned()).or_default();
         sum.ran += nanos.next().unwrap_or_default();
         sum.waited += nanos.next().unwrap_or_default();
@@ -60,11 +58,7 @@ pub fn disk_bytes(dir: &Path) -> Result<u64, String> {
         let item = item.map_err(|e| e.to_string())?;
         // A file that went away between the list and the look was not there.
         let Ok(about) = item.metadata() else { continue };
-        sum += if about.is_dir() {
-            disk_bytes(&item.path())?
-        } else {
-            about.len()
-        };
+        sum += if about.is_dir() { disk_bytes(&item.path())? } else { about.len() };
     }
     Ok(sum)
 }

@@ -23,13 +23,8 @@ impl RawLog {
         let file = File::create(path).map_err(|e| e.to_string())?;
         let (ops, ops_in) = mpsc::channel(8192);
         let thread = std::thread::Builder::new().name("raw-commit".into());
-        thread
-            .spawn(move || commit(&file, ops_in))
-            .map_err(|e| e.to_string())?;
-        Ok(RawLog {
-            ops,
-            path: path.to_owned(),
-        })
+        thread.spawn(move || commit(&file, ops_in)).map_err(|e| e.to_string())?;
+        Ok(RawLog { ops, path: path.to_owned() })
     }
 
     pub async fn append(&self, record: Vec<u8>) -> Result<(), String> {

@@ -49,11 +49,8 @@ impl Workload {
 
     pub async fn send(&self, store: &Store, n: u64) -> Result<Committed, String> {
         let answers = store.messages.commit_sends(vec![self.message(n)]).await;
-        let committed = answers
-            .into_iter()
-            .next()
-            .ok_or("a send got no answer")?
-            .map_err(|e| e.to_string())?;
+        let committed =
+            answers.into_iter().next().ok_or("a send got no answer")?.map_err(|e| e.to_string())?;
         match committed.duplicate {
             true => Err(format!("send {n} was taken for a duplicate")),
             false => Ok(committed),
@@ -62,10 +59,8 @@ impl Workload {
 
     pub async fn send_and_receipt(&self, store: &Store, n: u64) -> Result<(), String> {
         let message = self.send(store, n).await?.message;
-        let advanced = store
-            .status
-            .advance(&message.receiver(), &message.conversation_id, message.seq, 0)
-            .await;
+        let advanced =
+            store.status.advance(&message.receiver(), &message.conversation_id, message.seq, 0).await;
         advanced.map(drop).map_err(|e| e.to_string())
     }
 

@@ -7,18 +7,10 @@ use crate::{ActiveConversation, ConversationRow, InboxPosition, NewMessage, prev
 
 pub async fn a_send_updates_both_rows(t: &Fixture) {
     let (alice, bob, id) = (user("alice"), user("bob"), conversation("alice~bob"));
-    assert_eq!(
-        t.row(&alice, &id).await,
-        None,
-        "there is no row before the first message"
-    );
+    assert_eq!(t.row(&alice, &id).await, None, "there is no row before the first message");
     t.clock.advance(17);
     let body = format!("first\n line  {}", "x".repeat(200));
-    t.send(NewMessage {
-        body: body.clone(),
-        ..message(&id, Side::Low, "m1")
-    })
-    .await;
+    t.send(NewMessage { body: body.clone(), ..message(&id, Side::Low, "m1") }).await;
     let expected = ConversationRow {
         user_id: alice.clone(),
         conversation_id: id.clone(),
@@ -31,17 +23,8 @@ pub async fn a_send_updates_both_rows(t: &Fixture) {
         last_sender: alice.clone(),
         unread_count: 0,
     };
-    assert_eq!(
-        t.row(&alice, &id).await,
-        Some(expected.clone()),
-        "the sender's row"
-    );
-    let expected = ConversationRow {
-        user_id: bob.clone(),
-        peer_id: alice,
-        unread_count: 1,
-        ..expected
-    };
+    assert_eq!(t.row(&alice, &id).await, Some(expected.clone()), "the sender's row");
+    let expected = ConversationRow { user_id: bob.clone(), peer_id: alice, unread_count: 1, ..expected };
     assert_eq!(t.row(&bob, &id).await, Some(expected), "the receiver's row");
 }
 
@@ -76,18 +59,11 @@ pub async fn a_row_is_always_there_while_it_is_updated(t: &Fixture) {
     let mut last_seq = 0;
     while !writer.is_finished() {
         let (inbox, _) = t.store.conversations.inbox(&bob, None, 10).await.unwrap();
-        assert_eq!(
-            inbox.len(),
-            1,
-            "a row that is updated is neither gone nor there twice"
-        );
+        assert_eq!(inbox.len(), 1, "a row that is updated is neither gone nor there twice");
         assert!(inbox[0].last_seq >= last_seq, "and never goes back");
         last_seq = inbox[0].last_seq;
         let rows = t.store.conversations.conversations_of(&bob).await.unwrap();
-        assert!(
-            rows.len() == 1 && rows[0].last_seq >= last_seq,
-            "all reads show the same row"
-        );
+        assert!(rows.len() == 1 && rows[0].last_seq >= last_seq, "all reads show the same row");
         tokio::task::yield_now().await;
     }
     writer.await.unwrap();
@@ -98,30 +74,19 @@ pub async fn withheld_messages_leave_the_receiver_alone(t: &Fixture) {
     let (alice, bob, id) = (user("alice"), user("bob"), conversation("alice~bob"));
     t.send(message(&id, Side::Low, "seen")).await;
     t.clock.advance(1_000);
-    t.send(message(&conversation("bob~carol"), Side::High, "newer"))
-        .await;
+    t.send(message(&conversation("bob~carol"), Side::High, "newer")).await;
     let before = t.store.conversations.inbox(&bob, None, 10).await.unwrap();
     let active = t.store.conversations.active_since(&bob, 0, 10).await.unwrap();
     t.clock.advance(1_000);
-    let new = NewMessage {
-        withheld: true,
-        undelivered: true,
-        ..message(&id, Side::Low, "hidden")
-    };
+    let new = NewMessage { withheld: true, undelivered: true, ..message(&id, Side::Low, "hidden") };
     let sent = t.send(new).await;
-    assert!(
-        sent.message.withheld && sent.message.seq == 2,
-        "it is stored under the next seq"
-    );
+    assert!(sent.message.withheld && sent.message.seq == 2, "it is stored under the next seq");
     assert_eq!(
         t.store.conversations.inbox(&bob, None, 10).await.unwrap(),
         before,
         "neither row nor order changes"
     );
-    assert_eq!(
-        t.store.conversations.active_since(&bob, 0, 10).await.unwrap(),
-        active
-    );
+    assert_eq!(t.store.conversations.active_since(&bob, 0, 10).await.unwrap(), active);
     assert_eq!(t.store.conversations.total_unread(&bob).await.unwrap(), 2);
     let row = t.row(&alice, &id).await.unwrap();
     assert_eq!(
@@ -129,44 +94,25 @@ pub async fn withheld_messages_leave_the_receiver_alone(t: &Fixture) {
         (2, "hidden"),
         "the sender sees what they sent"
     );
-    assert_eq!(
-        t.all(&id).await[1],
-        sent.message,
-        "a read of the messages has it, marked"
-    );
+    assert_eq!(t.all(&id).await[1], sent.message, "a read of the messages has it, marked");
 
     t.send(message(&id, Side::Low, "seen-again")).await;
     let row = t.row(&bob, &id).await.unwrap();
-    assert_eq!(
-        (row.last_seq, row.unread_count),
-        (3, 2),
-        "what was withheld is not counted later either"
-    );
+    assert_eq!((row.last_seq, row.unread_count), (3, 2), "what was withheld is not counted later either");
 }
 
 pub async fn a_withheld_message_makes_no_row_for_the_receiver(t: &Fixture) {
     let (alice, bob, id) = (user("alice"), user("bob"), conversation("alice~bob"));
-    t.send(NewMessage {
-        withheld: true,
-        ..message(&id, Side::Low, "hidden")
-    })
-    .await;
+    t.send(NewMessage { withheld: true, ..message(&id, Side::Low, "hidden") }).await;
     assert_eq!(t.row(&bob, &id).await, None);
     assert_eq!(t.store.conversations.conversations_of(&bob).await.unwrap(), []);
-    assert_eq!(
-        t.store.conversations.inbox(&bob, None, 10).await.unwrap(),
-        (vec![], false)
-    );
+    assert_eq!(t.store.conversations.inbox(&bob, None, 10).await.unwrap(), (vec![], false));
     assert_eq!(t.store.conversations.active_since(&bob, 0, 10).await.unwrap(), []);
     assert_eq!(t.store.conversations.total_unread(&bob).await.unwrap(), 0);
     assert_eq!(t.row(&alice, &id).await.unwrap().last_seq, 1);
     t.send(message(&id, Side::High, "from-bob")).await;
     let row = t.row(&bob, &id).await.unwrap();
-    assert_eq!(
-        (row.last_seq, row.unread_count),
-        (2, 0),
-        "bob's own message makes his row"
-    );
+    assert_eq!((row.last_seq, row.unread_count), (2, 0), "bob's own message makes his row");
 }
 
 /// Twelve conversations of mike's whose messages come three to a millisecond.
@@ -179,18 +125,14 @@ async fn crowded_inbox(t: &Fixture) -> (UserId, Vec<ConversationId>) {
             t.clock.advance(1);
         }
         let id = ConversationId::between(&mike, &user(peer)).unwrap();
-        t.send(message(&id, id.side_of(&mike).unwrap().other(), "m"))
-            .await;
+        t.send(message(&id, id.side_of(&mike).unwrap().other(), "m")).await;
         ids.push(id);
     }
     (mike, ids)
 }
 
 fn position(row: &ConversationRow) -> InboxPosition {
-    InboxPosition {
-        last_message_ts: row.last_message_ts,
-        conversation_id: row.conversation_id.clone(),
-    }
+    InboxPosition { last_message_ts: row.last_message_ts, conversation_id: row.conversation_id.clone() }
 }
 
 /// Everything after a position, page by page.
@@ -202,17 +144,9 @@ async fn rest_of_inbox(
 ) -> Vec<ConversationRow> {
     let mut rows = Vec::new();
     loop {
-        let (page, more) = t
-            .store
-            .conversations
-            .inbox(user, after.as_ref(), limit)
-            .await
-            .unwrap();
+        let (page, more) = t.store.conversations.inbox(user, after.as_ref(), limit).await.unwrap();
         assert!(page.len() <= limit, "a page holds at most its limit");
-        assert!(
-            !more || page.len() == limit,
-            "a page is full if there is more behind it"
-        );
+        assert!(!more || page.len() == limit, "a page is full if there is more behind it");
         for row in &page {
             // Checked at once, or a backend that repeats itself would be paged for ever.
             assert!(
@@ -220,10 +154,7 @@ async fn rest_of_inbox(
                 "a page lies after its position"
             );
         }
-        assert!(
-            !more || !page.is_empty(),
-            "a page that says there is more is not empty"
-        );
+        assert!(!more || !page.is_empty(), "a page that says there is more is not empty");
         after = page.last().map(position).or(after);
         rows.extend(page);
         if !more {
@@ -241,31 +172,17 @@ pub async fn the_inbox_is_newest_first(t: &Fixture) {
     }
     let order = async || {
         let rows = rest_of_inbox(t, &mike, None, 10).await;
-        rows.iter()
-            .map(|r| r.conversation_id.to_string())
-            .collect::<Vec<_>>()
+        rows.iter().map(|r| r.conversation_id.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(order().await, ["bob~mike", "mike~zoe", "alice~mike"]);
     t.clock.advance(10);
     t.send_many(&ids[1], Side::High, 1).await;
-    assert_eq!(
-        order().await,
-        ["mike~zoe", "bob~mike", "alice~mike"],
-        "a message brings its conversation up"
-    );
+    assert_eq!(order().await, ["mike~zoe", "bob~mike", "alice~mike"], "a message brings its conversation up");
     t.store.status.advance(&mike, &ids[0], 1, 1).await.unwrap();
-    assert_eq!(
-        order().await,
-        ["mike~zoe", "bob~mike", "alice~mike"],
-        "a read does not"
-    );
+    assert_eq!(order().await, ["mike~zoe", "bob~mike", "alice~mike"], "a read does not");
     let listed = t.store.conversations.conversations_of(&mike).await.unwrap();
     let listed: Vec<_> = listed.iter().map(|r| r.conversation_id.as_str()).collect();
-    assert_eq!(
-        listed,
-        ["alice~mike", "bob~mike", "mike~zoe"],
-        "all rows come in order of conversation"
-    );
+    assert_eq!(listed, ["alice~mike", "bob~mike", "mike~zoe"], "all rows come in order of conversation");
 }
 
 pub async fn the_inbox_pages_through_equal_timestamps(t: &Fixture) {
@@ -278,11 +195,7 @@ pub async fn the_inbox_pages_through_equal_timestamps(t: &Fixture) {
         whole.iter().map(position).collect::<Vec<_>>()
     );
     for limit in 1..=ids.len() + 1 {
-        assert_eq!(
-            rest_of_inbox(t, &mike, None, limit).await,
-            whole,
-            "in pages of {limit}"
-        );
+        assert_eq!(rest_of_inbox(t, &mike, None, limit).await, whole, "in pages of {limit}");
     }
 }
 
@@ -300,16 +213,11 @@ pub async fn changes_between_pages_lose_and_repeat_nothing(t: &Fixture) {
     let rest: Vec<_> = rest_of_inbox(t, &mike, after, 3).await;
     let mut expected = whole[4..].to_vec();
     expected.remove(3);
-    assert_eq!(
-        rest, expected,
-        "what moved up is not repeated, what did not move comes exactly once"
-    );
+    assert_eq!(rest, expected, "what moved up is not repeated, what did not move comes exactly once");
     let again = rest_of_inbox(t, &mike, None, 5).await;
     assert_eq!(again.len(), whole.len());
     assert!(
-        again[..3]
-            .iter()
-            .any(|row| row.conversation_id == whole[7].conversation_id),
+        again[..3].iter().any(|row| row.conversation_id == whole[7].conversation_id),
         "what moved is at the top"
     );
 }
@@ -331,30 +239,13 @@ pub async fn active_since_lists_what_is_new(t: &Fixture) {
             },
         );
     }
-    let since = async |ms, limit| {
-        t.store
-            .conversations
-            .active_since(&mike, ms, limit)
-            .await
-            .unwrap()
-    };
+    let since = async |ms, limit| t.store.conversations.active_since(&mike, ms, limit).await.unwrap();
     assert_eq!(since(0, 10).await, expected);
-    assert_eq!(
-        since(START_MS + 100, 10).await,
-        expected[..2],
-        "a message at that very moment counts"
-    );
+    assert_eq!(since(START_MS + 100, 10).await, expected[..2], "a message at that very moment counts");
     assert_eq!(since(START_MS + 101, 10).await, expected[..1]);
     assert_eq!(since(START_MS + 201, 10).await, []);
     assert_eq!(since(0, 2).await, expected[..2], "the limit keeps the newest");
-    assert_eq!(
-        t.store
-            .conversations
-            .active_since(&user("nobody"), 0, 10)
-            .await
-            .unwrap(),
-        []
-    );
+    assert_eq!(t.store.conversations.active_since(&user("nobody"), 0, 10).await.unwrap(), []);
 }
 
 pub async fn a_stranger_sees_no_row(t: &Fixture) {
@@ -362,20 +253,12 @@ pub async fn a_stranger_sees_no_row(t: &Fixture) {
     t.send_many(&id, Side::Low, 1).await;
     for name in ["carol", "alic", "alice.", "bo", "bobb"] {
         assert_eq!(t.row(&user(name), &id).await, None, "{name}");
-        assert_eq!(
-            t.store.conversations.conversations_of(&user(name)).await.unwrap(),
-            [],
-            "{name}"
-        );
+        assert_eq!(t.store.conversations.conversations_of(&user(name)).await.unwrap(), [], "{name}");
         assert_eq!(
             t.store.conversations.inbox(&user(name), None, 5).await.unwrap(),
             (vec![], false),
             "{name}"
         );
-        assert_eq!(
-            t.store.conversations.total_unread(&user(name)).await.unwrap(),
-            0,
-            "{name}"
-        );
+        assert_eq!(t.store.conversations.total_unread(&user(name)).await.unwrap(), 0, "{name}");
     }
 }

@@ -25,11 +25,7 @@ impl Fixture {
     /// The same, keeping something alive beside the store: a temporary directory, a container.
     pub fn keeping(kept: impl Any + Send + Sync, make: impl FnOnce(Arc<ManualClock>) -> Store) -> Self {
         let clock = Arc::new(ManualClock::new(START_MS));
-        Fixture {
-            store: make(clock.clone()),
-            clock,
-            _kept: Box::new(kept),
-        }
+        Fixture { store: make(clock.clone()), clock, _kept: Box::new(kept) }
     }
 
     pub(super) async fn send(&self, new: NewMessage) -> Committed {
@@ -40,8 +36,7 @@ impl Fixture {
     pub(super) async fn send_many(&self, conversation: &ConversationId, from: Side, n: usize) -> Seq {
         let first = self.store.messages.last_seq(conversation).await.unwrap() + 1;
         for i in 0..n as u64 {
-            self.send(message(conversation, from, &format!("m{}", first + i)))
-                .await;
+            self.send(message(conversation, from, &format!("m{}", first + i))).await;
         }
         self.store.messages.last_seq(conversation).await.unwrap()
     }
@@ -51,17 +46,11 @@ impl Fixture {
     }
 
     pub(super) async fn row(&self, user: &UserId, conversation: &ConversationId) -> Option<ConversationRow> {
-        self.store
-            .conversations
-            .conversation(user, conversation)
-            .await
-            .unwrap()
+        self.store.conversations.conversation(user, conversation).await.unwrap()
     }
 
     pub(super) async fn unread(&self, user: &UserId, conversation: &ConversationId) -> u64 {
-        self.row(user, conversation)
-            .await
-            .map_or(0, |row| row.unread_count)
+        self.row(user, conversation).await.map_or(0, |row| row.unread_count)
     }
 }
 
@@ -76,18 +65,11 @@ pub(super) async fn all(store: &Store, conversation: &ConversationId) -> Vec<Arc
     let mut messages: Vec<Arc<Message>> = Vec::new();
     loop {
         let from = messages.last().map_or(1, |m| m.seq + 1);
-        let page = store
-            .messages
-            .read_from(conversation, from, PageLimit::messages(100))
-            .await
-            .unwrap();
+        let page = store.messages.read_from(conversation, from, PageLimit::messages(100)).await.unwrap();
         if page.is_empty() {
             return messages;
         }
-        assert!(
-            page[0].seq >= from,
-            "a read from {from} of {conversation} begins no earlier"
-        );
+        assert!(page[0].seq >= from, "a read from {from} of {conversation} begins no earlier");
         messages.extend(page);
     }
 }

@@ -84,16 +84,11 @@ enum Operation {
 
 impl People {
     fn of(seed: u64) -> People {
-        let users: Vec<UserId> = ["a", "b", "c", "d"]
-            .map(|name| UserId::new(&format!("{name}{seed}")).unwrap())
-            .into();
-        let pairs = users
-            .iter()
-            .enumerate()
-            .flat_map(|(n, low)| users[n + 1..].iter().map(move |high| (low, high)));
-        let conversations = pairs
-            .filter_map(|(low, high)| ConversationId::between(low, high))
-            .collect();
+        let users: Vec<UserId> =
+            ["a", "b", "c", "d"].map(|name| UserId::new(&format!("{name}{seed}")).unwrap()).into();
+        let pairs =
+            users.iter().enumerate().flat_map(|(n, low)| users[n + 1..].iter().map(move |high| (low, high)));
+        let conversations = pairs.filter_map(|(low, high)| ConversationId::between(low, high)).collect();
         People { users, conversations }
     }
 
@@ -107,11 +102,7 @@ impl People {
                 let batch = 1 + dice.below(4);
                 let mut sends = Vec::new();
                 for _ in 0..batch {
-                    let to = if dice.one_in(2) {
-                        &id
-                    } else {
-                        dice.pick(&self.conversations)
-                    };
+                    let to = if dice.one_in(2) { &id } else { dice.pick(&self.conversations) };
                     sends.push(any_message(dice, to.clone(), last));
                 }
                 Operation::Send(sends)
@@ -123,22 +114,14 @@ impl People {
             62..67 => Operation::Note(user, id, 1 + dice.below(last + 1)),
             67..75 => {
                 let row = model.pending.pending_row(&user, &id).await.unwrap();
-                let expected = row
-                    .filter(|_| !dice.one_in(4))
-                    .unwrap_or(1 + dice.below(last + 1));
+                let expected = row.filter(|_| !dice.one_in(4)).unwrap_or(1 + dice.below(last + 1));
                 let to = dice.one_in(2).then(|| expected + dice.below(4));
                 Operation::Settle(user, id, expected, to)
             }
             75..77 => Operation::CloseHole(id, if last == 0 { 0 } else { 1 + dice.below(last) }),
             77..80 => {
                 let name = (!dice.one_in(3)).then(|| format!("name {}", dice.below(100)));
-                Operation::PutProfile(
-                    user,
-                    Profile {
-                        name,
-                        avatar_url: None,
-                    },
-                )
+                Operation::PutProfile(user, Profile { name, avatar_url: None })
             }
             80..83 => Operation::Block(user, dice.pick(&self.users).clone(), !dice.one_in(3)),
             83..85 => Operation::Recount(user, id),
@@ -155,8 +138,7 @@ impl People {
 /// The ids are few, so that some sends are duplicates.
 fn any_message(dice: &mut Dice, conversation_id: ConversationId, last: Seq) -> NewMessage {
     let json = |dice: &mut Dice| {
-        dice.one_in(6)
-            .then(|| Json::from_text(&format!(r#"{{"n":{}}}"#, dice.below(100))).unwrap())
+        dice.one_in(6).then(|| Json::from_text(&format!(r#"{{"n":{}}}"#, dice.below(100))).unwrap())
     };
     NewMessage {
         conversation_id,
@@ -189,10 +171,7 @@ impl Operation {
             Operation::Send(sends) => {
                 let results = store.messages.commit_sends(sends).await;
                 Answer::Sent(
-                    results
-                        .into_iter()
-                        .map(|result| sent(result.expect("the send succeeds")))
-                        .collect(),
+                    results.into_iter().map(|result| sent(result.expect("the send succeeds"))).collect(),
                 )
             }
             Operation::Advance(user, id, delivered, read) => {
@@ -228,18 +207,11 @@ fn done(result: crate::Result<()>) -> Answer {
 }
 
 fn sent(committed: Committed) -> (Message, bool, Option<StatusRow>) {
-    (
-        without_id(&committed.message),
-        committed.duplicate,
-        committed.implied_read,
-    )
+    (without_id(&committed.message), committed.duplicate, committed.implied_read)
 }
 
 fn without_id(message: &Arc<Message>) -> Message {
-    Message {
-        message_id: Default::default(),
-        ..(**message).clone()
-    }
+    Message { message_id: Default::default(), ..(**message).clone() }
 }
 
 #[derive(Debug, PartialEq)]
@@ -253,15 +225,8 @@ struct InConversation {
 
 async fn in_conversation(store: &Store, id: &ConversationId) -> InConversation {
     let messages = all(store, id).await;
-    assert!(
-        messages.is_sorted_by(|a, b| a.message_id < b.message_id),
-        "ids of {id} grow with the seq"
-    );
-    let newest = store
-        .messages
-        .read_before(id, Seq::MAX, PageLimit::messages(3))
-        .await
-        .unwrap();
+    assert!(messages.is_sorted_by(|a, b| a.message_id < b.message_id), "ids of {id} grow with the seq");
+    let newest = store.messages.read_before(id, Seq::MAX, PageLimit::messages(3)).await.unwrap();
     let mut members = Vec::new();
     for member in Side::BOTH.map(|side| id.member(side)) {
         members.push((
@@ -332,14 +297,7 @@ async fn active(store: &Store, user: &UserId, since_ms: u64) -> Vec<(Conversatio
             .read_from(&one.conversation_id, one.last_seq, PageLimit::messages(1))
             .await
             .unwrap();
-        assert_eq!(
-            page[0].message_id, one.last_message_id,
-            "the head of {} for {user}",
-            one.conversation_id
-        );
+        assert_eq!(page[0].message_id, one.last_message_id, "the head of {} for {user}", one.conversation_id);
     }
-    listed
-        .into_iter()
-        .map(|one| (one.conversation_id, one.last_seq))
-        .collect()
+    listed.into_iter().map(|one| (one.conversation_id, one.last_seq)).collect()
 }

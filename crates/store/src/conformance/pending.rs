@@ -9,27 +9,11 @@ pub async fn the_row_keeps_the_minimum(t: &Fixture) {
     let (bob, id) = (user("bob"), conversation("alice~bob"));
     t.send_many(&id, Side::Low, 50).await;
     assert_eq!(t.store.pending.pending_row(&bob, &id).await.unwrap(), None);
-    let steps = [
-        (43, 43, true),
-        (42, 42, true),
-        (44, 42, false),
-        (42, 42, false),
-        (7, 7, true),
-    ];
+    let steps = [(43, 43, true), (42, 42, true), (44, 42, false), (42, 42, false), (7, 7, true)];
     for (seq, first_undelivered_seq, written) in steps {
         let noted = t.store.pending.note_undelivered(&bob, &id, seq).await.unwrap();
-        assert_eq!(
-            noted,
-            Noted {
-                first_undelivered_seq,
-                written
-            },
-            "after noting {seq}"
-        );
-        assert_eq!(
-            t.store.pending.pending_row(&bob, &id).await.unwrap(),
-            Some(first_undelivered_seq)
-        );
+        assert_eq!(noted, Noted { first_undelivered_seq, written }, "after noting {seq}");
+        assert_eq!(t.store.pending.pending_row(&bob, &id).await.unwrap(), Some(first_undelivered_seq));
     }
     assert_eq!(
         t.store.pending.pending_row(&user("alice"), &id).await.unwrap(),
@@ -55,10 +39,7 @@ pub async fn the_minimum_holds_under_concurrent_notes(t: &Fixture) {
             .collect();
         for note in notes {
             let (seq, noted) = note.await.unwrap();
-            assert!(
-                noted.first_undelivered_seq <= seq,
-                "the row holds at most what was noted"
-            );
+            assert!(noted.first_undelivered_seq <= seq, "the row holds at most what was noted");
         }
         let least = *seqs.iter().min().unwrap();
         assert_eq!(
@@ -72,24 +53,14 @@ pub async fn the_minimum_holds_under_concurrent_notes(t: &Fixture) {
 
 pub async fn the_row_is_written_with_the_message(t: &Fixture) {
     let (bob, id) = (user("bob"), conversation("alice~bob"));
-    let undelivered = |name: &str| NewMessage {
-        undelivered: true,
-        ..message(&id, Side::Low, name)
-    };
+    let undelivered = |name: &str| NewMessage { undelivered: true, ..message(&id, Side::Low, name) };
     t.send(undelivered("m1")).await;
     t.send(undelivered("m2")).await;
-    assert_eq!(
-        t.store.pending.pending_row(&bob, &id).await.unwrap(),
-        Some(1),
-        "the second costs nothing"
-    );
+    assert_eq!(t.store.pending.pending_row(&bob, &id).await.unwrap(), Some(1), "the second costs nothing");
     assert!(t.store.pending.settle(&bob, &id, 1, None).await.unwrap());
     t.send(undelivered("m3")).await;
-    let expected = PendingRow {
-        receiver_id: bob.clone(),
-        conversation_id: id.clone(),
-        first_undelivered_seq: 3,
-    };
+    let expected =
+        PendingRow { receiver_id: bob.clone(), conversation_id: id.clone(), first_undelivered_seq: 3 };
     assert_eq!(t.store.pending.pending_of(&bob).await.unwrap(), [expected]);
     assert_eq!(
         t.store.pending.pending_of(&user("alice")).await.unwrap(),
@@ -97,12 +68,7 @@ pub async fn the_row_is_written_with_the_message(t: &Fixture) {
         "the sender owes itself nothing"
     );
 
-    t.send(NewMessage {
-        withheld: true,
-        undelivered: true,
-        ..message(&id, Side::High, "w")
-    })
-    .await;
+    t.send(NewMessage { withheld: true, undelivered: true, ..message(&id, Side::High, "w") }).await;
     assert_eq!(
         t.store.pending.pending_of(&user("alice")).await.unwrap(),
         [],
@@ -115,43 +81,26 @@ pub async fn a_message_that_was_delivered_writes_no_row(t: &Fixture) {
     t.send_many(&id, Side::Low, 3).await;
     assert_eq!(t.store.pending.pending_of(&user("bob")).await.unwrap(), []);
     t.store.status.advance(&user("bob"), &id, 3, 0).await.unwrap();
-    assert_eq!(
-        t.store.pending.pending_of(&user("bob")).await.unwrap(),
-        [],
-        "nor does an ack"
-    );
+    assert_eq!(t.store.pending.pending_of(&user("bob")).await.unwrap(), [], "nor does an ack");
 }
 
 pub async fn settle_removes_only_what_was_read(t: &Fixture) {
     let (bob, id) = (user("bob"), conversation("alice~bob"));
     t.send_many(&id, Side::Low, 9).await;
     let pending = &t.store.pending;
-    assert!(
-        !pending.settle(&bob, &id, 1, None).await.unwrap(),
-        "there is no row"
-    );
+    assert!(!pending.settle(&bob, &id, 1, None).await.unwrap(), "there is no row");
     pending.note_undelivered(&bob, &id, 5).await.unwrap();
     assert!(!pending.settle(&bob, &id, 6, None).await.unwrap());
     pending.note_undelivered(&bob, &id, 3).await.unwrap();
-    assert!(
-        !pending.settle(&bob, &id, 5, None).await.unwrap(),
-        "a lower seq was noted since it was read"
-    );
-    assert_eq!(
-        pending.pending_row(&bob, &id).await.unwrap(),
-        Some(3),
-        "a settle that fails changes nothing"
-    );
+    assert!(!pending.settle(&bob, &id, 5, None).await.unwrap(), "a lower seq was noted since it was read");
+    assert_eq!(pending.pending_row(&bob, &id).await.unwrap(), Some(3), "a settle that fails changes nothing");
     assert!(pending.settle(&bob, &id, 3, None).await.unwrap());
     assert_eq!(pending.pending_row(&bob, &id).await.unwrap(), None);
     assert_eq!(pending.pending_of(&bob).await.unwrap(), []);
     let noted = pending.note_undelivered(&bob, &id, 8).await.unwrap();
     assert_eq!(
         noted,
-        Noted {
-            first_undelivered_seq: 8,
-            written: true
-        },
+        Noted { first_undelivered_seq: 8, written: true },
         "a removed row leaves no minimum behind"
     );
 }
@@ -160,28 +109,15 @@ pub async fn settle_moves_only_what_was_read(t: &Fixture) {
     let (bob, id) = (user("bob"), conversation("alice~bob"));
     t.send_many(&id, Side::Low, 9).await;
     let pending = &t.store.pending;
-    assert!(
-        !pending.settle(&bob, &id, 1, Some(4)).await.unwrap(),
-        "a move makes no row"
-    );
+    assert!(!pending.settle(&bob, &id, 1, Some(4)).await.unwrap(), "a move makes no row");
     assert_eq!(pending.pending_row(&bob, &id).await.unwrap(), None);
     pending.note_undelivered(&bob, &id, 2).await.unwrap();
     assert!(!pending.settle(&bob, &id, 1, Some(4)).await.unwrap());
-    assert!(
-        pending.settle(&bob, &id, 2, Some(6)).await.unwrap(),
-        "a closing session moves its row up"
-    );
+    assert!(pending.settle(&bob, &id, 2, Some(6)).await.unwrap(), "a closing session moves its row up");
     assert_eq!(pending.pending_row(&bob, &id).await.unwrap(), Some(6));
-    assert!(
-        pending.settle(&bob, &id, 6, Some(6)).await.unwrap(),
-        "moving it to where it is succeeds"
-    );
+    assert!(pending.settle(&bob, &id, 6, Some(6)).await.unwrap(), "moving it to where it is succeeds");
     pending.note_undelivered(&bob, &id, 7).await.unwrap();
-    assert_eq!(
-        pending.pending_row(&bob, &id).await.unwrap(),
-        Some(6),
-        "the moved row is the minimum now"
-    );
+    assert_eq!(pending.pending_row(&bob, &id).await.unwrap(), Some(6), "the moved row is the minimum now");
 }
 
 pub async fn one_of_many_settles_wins(t: &Fixture) {
@@ -200,10 +136,7 @@ pub async fn one_of_many_settles_wins(t: &Fixture) {
         winners.extend(won.then_some(to));
     }
     assert_eq!(winners.len(), 1, "a compare-and-swap succeeds once: {winners:?}");
-    assert_eq!(
-        t.store.pending.pending_row(&bob, &id).await.unwrap(),
-        Some(winners[0])
-    );
+    assert_eq!(t.store.pending.pending_row(&bob, &id).await.unwrap(), Some(winners[0]));
 }
 
 pub async fn rows_come_in_order_of_conversation(t: &Fixture) {
@@ -211,22 +144,11 @@ pub async fn rows_come_in_order_of_conversation(t: &Fixture) {
     let ids = ["mike~zoe", "alice~mike", "mike~nora", "bob~mike"].map(conversation);
     for id in &ids {
         let from = id.side_of(&mike).unwrap().other();
-        t.send(NewMessage {
-            undelivered: true,
-            ..message(id, from, "m")
-        })
-        .await;
+        t.send(NewMessage { undelivered: true, ..message(id, from, "m") }).await;
     }
-    t.send(NewMessage {
-        undelivered: true,
-        ..message(&conversation("alice~mike2"), Side::Low, "m")
-    })
-    .await;
+    t.send(NewMessage { undelivered: true, ..message(&conversation("alice~mike2"), Side::Low, "m") }).await;
     let rows = t.store.pending.pending_of(&mike).await.unwrap();
     let listed: Vec<_> = rows.iter().map(|r| r.conversation_id.as_str()).collect();
     assert_eq!(listed, ["alice~mike", "bob~mike", "mike~nora", "mike~zoe"]);
-    assert!(
-        rows.iter()
-            .all(|r| r.receiver_id == mike && r.first_undelivered_seq == 1)
-    );
+    assert!(rows.iter().all(|r| r.receiver_id == mike && r.first_undelivered_seq == 1));
 }

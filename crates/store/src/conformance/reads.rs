@@ -12,15 +12,8 @@ fn seqs(messages: &[std::sync::Arc<crate::Message>]) -> Vec<Seq> {
 pub async fn reading_forward_pages_by_count(t: &Fixture) {
     let id = conversation("alice~bob");
     t.send_many(&id, Side::Low, 10).await;
-    let read = async |from, n| {
-        seqs(
-            &t.store
-                .messages
-                .read_from(&id, from, PageLimit::messages(n))
-                .await
-                .unwrap(),
-        )
-    };
+    let read =
+        async |from, n| seqs(&t.store.messages.read_from(&id, from, PageLimit::messages(n)).await.unwrap());
     assert_eq!(read(1, 4).await, [1, 2, 3, 4]);
     assert_eq!(read(5, 4).await, [5, 6, 7, 8]);
     assert_eq!(read(9, 4).await, [9, 10], "the last page is short");
@@ -34,24 +27,10 @@ pub async fn reading_backward_pages_by_count(t: &Fixture) {
     let id = conversation("alice~bob");
     t.send_many(&id, Side::Low, 10).await;
     let read = async |before, n| {
-        seqs(
-            &t.store
-                .messages
-                .read_before(&id, before, PageLimit::messages(n))
-                .await
-                .unwrap(),
-        )
+        seqs(&t.store.messages.read_before(&id, before, PageLimit::messages(n)).await.unwrap())
     };
-    assert_eq!(
-        read(Seq::MAX, 4).await,
-        [7, 8, 9, 10],
-        "the newest page, in order"
-    );
-    assert_eq!(
-        read(7, 4).await,
-        [3, 4, 5, 6],
-        "the page just before a seq, without it"
-    );
+    assert_eq!(read(Seq::MAX, 4).await, [7, 8, 9, 10], "the newest page, in order");
+    assert_eq!(read(7, 4).await, [3, 4, 5, 6], "the page just before a seq, without it");
     assert_eq!(read(3, 4).await, [1, 2]);
     assert!(read(1, 4).await.is_empty());
     assert!(read(0, 4).await.is_empty());
@@ -62,23 +41,12 @@ pub async fn pages_are_bounded_by_bytes(t: &Fixture) {
     let id = conversation("alice~bob");
     for (n, bytes) in [10_000, 10_000, 50_000, 10_000, 10_000].into_iter().enumerate() {
         let body = "x".repeat(bytes);
-        t.send(NewMessage {
-            body,
-            ..message(&id, Side::Low, &format!("m{n}"))
-        })
-        .await;
+        t.send(NewMessage { body, ..message(&id, Side::Low, &format!("m{n}")) }).await;
     }
     // Far from a border, so that neither the first message nor what a backend counts beside the bodies matters.
-    let limit = PageLimit {
-        messages: 100,
-        bytes: 35_000,
-    };
+    let limit = PageLimit { messages: 100, bytes: 35_000 };
     let forward = t.store.messages.read_from(&id, 1, limit).await.unwrap();
-    assert_eq!(
-        seqs(&forward),
-        [1, 2],
-        "the one that would go far beyond the limit waits for the next page"
-    );
+    assert_eq!(seqs(&forward), [1, 2], "the one that would go far beyond the limit waits for the next page");
     let backward = t.store.messages.read_before(&id, Seq::MAX, limit).await.unwrap();
     assert_eq!(seqs(&backward), [4, 5], "backwards it is the newest that fit");
 }
@@ -87,28 +55,11 @@ pub async fn one_message_comes_however_large(t: &Fixture) {
     let id = conversation("alice~bob");
     for n in 0..3 {
         let body = "x".repeat(10_000);
-        t.send(NewMessage {
-            body,
-            ..message(&id, Side::Low, &format!("m{n}"))
-        })
-        .await;
+        t.send(NewMessage { body, ..message(&id, Side::Low, &format!("m{n}")) }).await;
     }
-    for limit in [
-        PageLimit {
-            messages: 5,
-            bytes: 100,
-        },
-        PageLimit {
-            messages: 5,
-            bytes: 0,
-        },
-    ] {
+    for limit in [PageLimit { messages: 5, bytes: 100 }, PageLimit { messages: 5, bytes: 0 }] {
         let forward = t.store.messages.read_from(&id, 2, limit).await.unwrap();
-        assert_eq!(
-            seqs(&forward),
-            [2],
-            "a message larger than a page must not stop a reader"
-        );
+        assert_eq!(seqs(&forward), [2], "a message larger than a page must not stop a reader");
         let backward = t.store.messages.read_before(&id, 3, limit).await.unwrap();
         assert_eq!(seqs(&backward), [2]);
     }
@@ -118,24 +69,8 @@ pub async fn an_unknown_conversation_is_empty(t: &Fixture) {
     t.send_many(&conversation("alice~bob"), Side::Low, 2).await;
     for id in ["alice~bobby", "alice~bo", "a~b", "bob~carol"].map(conversation) {
         let limit = PageLimit::messages(10);
-        assert!(
-            t.store
-                .messages
-                .read_from(&id, 1, limit)
-                .await
-                .unwrap()
-                .is_empty(),
-            "{id}"
-        );
-        assert!(
-            t.store
-                .messages
-                .read_before(&id, Seq::MAX, limit)
-                .await
-                .unwrap()
-                .is_empty(),
-            "{id}"
-        );
+        assert!(t.store.messages.read_from(&id, 1, limit).await.unwrap().is_empty(), "{id}");
+        assert!(t.store.messages.read_before(&id, Seq::MAX, limit).await.unwrap().is_empty(), "{id}");
         assert_eq!(t.store.messages.last_seq(&id).await.unwrap(), 0, "{id}");
     }
 }
@@ -165,10 +100,6 @@ pub async fn closing_what_is_no_hole_changes_nothing(t: &Fixture) {
     for seq in 1..=3 {
         t.store.messages.close_hole(&id, seq).await.unwrap();
     }
-    assert_eq!(
-        t.all(&id).await,
-        before,
-        "a message is never made void by closing a hole"
-    );
+    assert_eq!(t.all(&id).await, before, "a message is never made void by closing a hole");
     assert_eq!(t.send_many(&id, Side::Low, 1).await, 4);
 }

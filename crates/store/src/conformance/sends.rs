@@ -20,12 +20,7 @@ pub async fn seqs_have_no_gap_under_concurrent_writers(t: &Fixture) {
             tokio::spawn(async move {
                 let mut seqs = Vec::new();
                 for n in 0..SENDS {
-                    seqs.push(
-                        send(&store, message(&to, from, &format!("w{w}-{n}")))
-                            .await
-                            .message
-                            .seq,
-                    );
+                    seqs.push(send(&store, message(&to, from, &format!("w{w}-{n}"))).await.message.seq);
                 }
                 seqs
             })
@@ -34,25 +29,15 @@ pub async fn seqs_have_no_gap_under_concurrent_writers(t: &Fixture) {
     let mut told: BTreeMap<usize, BTreeSet<Seq>> = BTreeMap::new();
     for (w, writer) in writers.into_iter().enumerate() {
         let seqs = writer.await.unwrap();
-        assert!(
-            seqs.is_sorted(),
-            "what one writer sends one after the other has growing seqs: {seqs:?}"
-        );
+        assert!(seqs.is_sorted(), "what one writer sends one after the other has growing seqs: {seqs:?}");
         told.entry(w % 2).or_default().extend(seqs);
     }
     let expected: Vec<Seq> = (1..=(WRITERS / 2 * SENDS) as Seq).collect();
     for (n, id) in conversations.iter().enumerate() {
-        assert_eq!(
-            told[&n].iter().copied().collect::<Vec<_>>(),
-            expected,
-            "every seq of {id} is told once"
-        );
+        assert_eq!(told[&n].iter().copied().collect::<Vec<_>>(), expected, "every seq of {id} is told once");
         let stored: Vec<Seq> = t.all(id).await.iter().map(|m| m.seq).collect();
         assert_eq!(stored, expected, "the seqs of {id} are 1, 2, 3 … with no gap");
-        assert_eq!(
-            t.store.messages.last_seq(id).await.unwrap(),
-            *expected.last().unwrap()
-        );
+        assert_eq!(t.store.messages.last_seq(id).await.unwrap(), *expected.last().unwrap());
     }
 }
 
@@ -68,36 +53,16 @@ pub async fn a_send_is_stored_as_it_was_given(t: &Fixture) {
     assert!(!sent.duplicate);
     assert_eq!(sent.implied_read, None);
     let stored = &sent.message;
-    assert_eq!(
-        (stored.seq, stored.ts),
-        (1, t.clock.now_ms()),
-        "the first seq is 1, and ts is the clock's"
-    );
+    assert_eq!((stored.seq, stored.ts), (1, t.clock.now_ms()), "the first seq is 1, and ts is the clock's");
     assert_eq!((&stored.conversation_id, stored.from), (&id, Side::High));
     assert_eq!((stored.sender(), stored.receiver()), (user("bob"), user("alice")));
-    assert_eq!(
-        (&stored.client_msg_id, &stored.body),
-        (&new.client_msg_id, &new.body)
-    );
+    assert_eq!((&stored.client_msg_id, &stored.body), (&new.client_msg_id, &new.body));
     assert_eq!((&stored.attachment, &stored.meta), (&new.attachment, &new.meta));
     assert!(!stored.void && !stored.withheld);
-    assert_eq!(
-        t.all(&id).await,
-        [sent.message],
-        "what is read is what the sender was told"
-    );
+    assert_eq!(t.all(&id).await, [sent.message], "what is read is what the sender was told");
 
-    let empty = t
-        .send(NewMessage {
-            body: String::new(),
-            ..message(&id, Side::Low, "empty")
-        })
-        .await;
-    assert_eq!(
-        t.all(&id).await[1],
-        empty.message,
-        "an empty body (an attachment alone) is a message too"
-    );
+    let empty = t.send(NewMessage { body: String::new(), ..message(&id, Side::Low, "empty") }).await;
+    assert_eq!(t.all(&id).await[1], empty.message, "an empty body (an attachment alone) is a message too");
 }
 
 pub async fn one_client_msg_id_at_once_is_one_message(t: &Fixture) {
@@ -112,16 +77,9 @@ pub async fn one_client_msg_id_at_once_is_one_message(t: &Fixture) {
     for attempt in tries {
         results.push(attempt.await.unwrap());
     }
-    assert_eq!(
-        results.iter().filter(|r| !r.duplicate).count(),
-        1,
-        "exactly one of them is the original"
-    );
+    assert_eq!(results.iter().filter(|r| !r.duplicate).count(), 1, "exactly one of them is the original");
     for result in &results {
-        assert_eq!(
-            result.message, results[0].message,
-            "all are told of the same message"
-        );
+        assert_eq!(result.message, results[0].message, "all are told of the same message");
     }
     assert_eq!(t.all(&id).await.len(), 1, "one message is stored");
     assert_eq!(t.unread(&user("bob"), &id).await, 1, "and counted once");
@@ -133,25 +91,14 @@ pub async fn a_client_msg_id_belongs_to_its_sender_and_conversation(t: &Fixture)
     let other_sender = t.send(message(&ab, Side::High, "same")).await;
     let elsewhere = t.send(message(&ac, Side::Low, "same")).await;
     assert!(!other_sender.duplicate, "another sender's id is another message");
-    assert!(
-        !elsewhere.duplicate,
-        "in another conversation it is another message"
-    );
-    assert_eq!(
-        (first.message.seq, other_sender.message.seq, elsewhere.message.seq),
-        (1, 2, 1)
-    );
-    for (id, from, original) in [
-        (&ab, Side::Low, first),
-        (&ab, Side::High, other_sender),
-        (&ac, Side::Low, elsewhere),
-    ] {
+    assert!(!elsewhere.duplicate, "in another conversation it is another message");
+    assert_eq!((first.message.seq, other_sender.message.seq, elsewhere.message.seq), (1, 2, 1));
+    for (id, from, original) in
+        [(&ab, Side::Low, first), (&ab, Side::High, other_sender), (&ac, Side::Low, elsewhere)]
+    {
         let again = t.send(message(id, from, "same")).await;
         assert!(again.duplicate);
-        assert_eq!(
-            again.message, original.message,
-            "each of them finds its own original"
-        );
+        assert_eq!(again.message, original.message, "each of them finds its own original");
     }
 }
 
@@ -160,21 +107,12 @@ pub async fn a_client_msg_id_is_forgotten_after_the_window(t: &Fixture) {
     t.send(message(&id, Side::Low, "m")).await;
     t.clock.advance(29 * DAY_MS);
     let late = t.send(message(&id, Side::Low, "m")).await;
-    assert!(
-        late.duplicate && late.message.seq == 1,
-        "after 29 days it is remembered"
-    );
+    assert!(late.duplicate && late.message.seq == 1, "after 29 days it is remembered");
     t.clock.advance(2 * DAY_MS);
     let new = t.send(message(&id, Side::Low, "m")).await;
-    assert!(
-        !new.duplicate && new.message.seq == 2,
-        "after 31 days it is a new message"
-    );
+    assert!(!new.duplicate && new.message.seq == 2, "after 31 days it is a new message");
     let again = t.send(message(&id, Side::Low, "m")).await;
-    assert!(
-        again.duplicate && again.message.seq == 2,
-        "which is remembered from then on"
-    );
+    assert!(again.duplicate && again.message.seq == 2, "which is remembered from then on");
 }
 
 pub async fn a_duplicate_changes_nothing(t: &Fixture) {
@@ -184,17 +122,10 @@ pub async fn a_duplicate_changes_nothing(t: &Fixture) {
     t.send(message(&id, Side::High, "second")).await;
     let before = (t.all(&id).await, t.row(&alice, &id).await, t.row(&bob, &id).await);
     t.clock.advance(1_000);
-    let changed = NewMessage {
-        body: "other".into(),
-        seen_seq: Some(2),
-        ..message(&id, Side::Low, "first")
-    };
+    let changed = NewMessage { body: "other".into(), seen_seq: Some(2), ..message(&id, Side::Low, "first") };
     let again = t.send(changed).await;
     assert!(again.duplicate);
-    assert_eq!(
-        again.message.body, "first",
-        "the same id always means the same message"
-    );
+    assert_eq!(again.message.body, "first", "the same id always means the same message");
     assert_eq!(again.implied_read, None, "a retry implies no read");
     let after = (t.all(&id).await, t.row(&alice, &id).await, t.row(&bob, &id).await);
     assert_eq!(before, after);
@@ -206,26 +137,14 @@ pub async fn a_duplicate_notes_the_pending_row_again(t: &Fixture) {
     t.send(message(&id, Side::Low, "m1")).await;
     t.send(message(&id, Side::Low, "m2")).await;
     assert_eq!(t.store.pending.pending_row(&bob, &id).await.unwrap(), None);
-    t.send(NewMessage {
-        undelivered: true,
-        ..message(&id, Side::Low, "m2")
-    })
-    .await;
+    t.send(NewMessage { undelivered: true, ..message(&id, Side::Low, "m2") }).await;
     assert_eq!(
         t.store.pending.pending_row(&bob, &id).await.unwrap(),
         Some(2),
         "a retry runs the delivery steps again, with the original's seq"
     );
-    t.send(NewMessage {
-        withheld: true,
-        ..message(&id, Side::High, "w")
-    })
-    .await;
-    t.send(NewMessage {
-        undelivered: true,
-        ..message(&id, Side::High, "w")
-    })
-    .await;
+    t.send(NewMessage { withheld: true, ..message(&id, Side::High, "w") }).await;
+    t.send(NewMessage { undelivered: true, ..message(&id, Side::High, "w") }).await;
     assert_eq!(
         t.store.pending.pending_row(&user("alice"), &id).await.unwrap(),
         None,
@@ -235,31 +154,21 @@ pub async fn a_duplicate_notes_the_pending_row_again(t: &Fixture) {
 
 pub async fn a_batch_is_committed_in_order(t: &Fixture) {
     let (ab, cd) = (conversation("alice~bob"), conversation("carol~dave"));
-    let batch: Vec<NewMessage> = (0..60)
-        .map(|n| message(if n % 3 == 0 { &cd } else { &ab }, Side::Low, &format!("m{n}")))
-        .collect();
+    let batch: Vec<NewMessage> =
+        (0..60).map(|n| message(if n % 3 == 0 { &cd } else { &ab }, Side::Low, &format!("m{n}"))).collect();
     let results = t.store.messages.commit_sends(batch.clone()).await;
     assert_eq!(results.len(), batch.len(), "every send has a result");
     for (new, result) in batch.iter().zip(&results) {
         let stored = &result.as_ref().expect("each succeeds").message;
-        assert_eq!(
-            stored.client_msg_id, new.client_msg_id,
-            "results come in the order of the sends"
-        );
+        assert_eq!(stored.client_msg_id, new.client_msg_id, "results come in the order of the sends");
     }
     for id in [&ab, &cd] {
-        let expected: Vec<_> = batch
-            .iter()
-            .filter(|n| n.conversation_id == *id)
-            .map(|n| n.body.clone())
-            .collect();
+        let expected: Vec<_> =
+            batch.iter().filter(|n| n.conversation_id == *id).map(|n| n.body.clone()).collect();
         let stored: Vec<_> = t.all(id).await.iter().map(|m| m.body.clone()).collect();
         assert_eq!(stored, expected, "the order of a batch is the order of seqs");
     }
-    assert!(
-        t.store.messages.commit_sends(Vec::new()).await.is_empty(),
-        "an empty batch has no results"
-    );
+    assert!(t.store.messages.commit_sends(Vec::new()).await.is_empty(), "an empty batch has no results");
 }
 
 pub async fn results_are_independent(t: &Fixture) {
@@ -272,14 +181,8 @@ pub async fn results_are_independent(t: &Fixture) {
         message(&ab, Side::Low, "new"),
         message(&ab, Side::High, "reply"),
     ];
-    let results: Vec<_> = t
-        .store
-        .messages
-        .commit_sends(batch)
-        .await
-        .into_iter()
-        .map(|r| r.unwrap())
-        .collect();
+    let results: Vec<_> =
+        t.store.messages.commit_sends(batch).await.into_iter().map(|r| r.unwrap()).collect();
     let told: Vec<_> = results.iter().map(|r| (r.message.seq, r.duplicate)).collect();
     assert_eq!(
         told,
@@ -297,9 +200,7 @@ pub async fn message_ids_grow_with_the_seq(t: &Fixture) {
             7 => t.clock.set(t.clock.now_ms() - 2),
             _ => {}
         }
-        let sent = t
-            .send(message(&id, Side::BOTH[n as usize % 2], &format!("m{n}")))
-            .await;
+        let sent = t.send(message(&id, Side::BOTH[n as usize % 2], &format!("m{n}"))).await;
         assert!(
             ids.last().is_none_or(|last| *last < sent.message.message_id),
             "ids grow, even if the clock falls back"

@@ -18,29 +18,13 @@ fn row(name: &str, last_delivered_seq: Seq, last_read_seq: Seq) -> StatusRow {
 pub async fn no_row_before_the_first_receipt(t: &Fixture) {
     let (bob, id) = (user("bob"), conversation("alice~bob"));
     t.send_many(&id, Side::Low, 3).await;
-    assert_eq!(
-        t.store.status.statuses_of(&bob).await.unwrap(),
-        [],
-        "a message makes no row"
-    );
-    assert_eq!(
-        t.store.status.status(&bob, &id).await.unwrap(),
-        row("bob", 0, 0),
-        "zeros stand for no row"
-    );
+    assert_eq!(t.store.status.statuses_of(&bob).await.unwrap(), [], "a message makes no row");
+    assert_eq!(t.store.status.status(&bob, &id).await.unwrap(), row("bob", 0, 0), "zeros stand for no row");
     let nothing = t.store.status.advance(&bob, &id, 0, 0).await.unwrap();
     assert!(!nothing.moved);
-    assert_eq!(
-        t.store.status.statuses_of(&bob).await.unwrap(),
-        [],
-        "nor does a receipt of nothing"
-    );
+    assert_eq!(t.store.status.statuses_of(&bob).await.unwrap(), [], "nor does a receipt of nothing");
     t.store.status.advance(&bob, &id, 1, 0).await.unwrap();
-    assert_eq!(
-        t.store.status.statuses_of(&bob).await.unwrap(),
-        [row("bob", 1, 0)],
-        "the first ack does"
-    );
+    assert_eq!(t.store.status.statuses_of(&bob).await.unwrap(), [row("bob", 1, 0)], "the first ack does");
 
     let ids = ["bob~zoe", "bob~carol"].map(conversation);
     for id in &ids {
@@ -49,11 +33,7 @@ pub async fn no_row_before_the_first_receipt(t: &Fixture) {
     }
     let rows = t.store.status.statuses_of(&bob).await.unwrap();
     let listed: Vec<_> = rows.iter().map(|r| r.conversation_id.as_str()).collect();
-    assert_eq!(
-        listed,
-        ["alice~bob", "bob~carol", "bob~zoe"],
-        "rows come in order of conversation"
-    );
+    assert_eq!(listed, ["alice~bob", "bob~carol", "bob~zoe"], "rows come in order of conversation");
 }
 
 pub async fn receipts_only_grow(t: &Fixture) {
@@ -71,11 +51,7 @@ pub async fn receipts_only_grow(t: &Fixture) {
     ];
     for ((delivered, read), (is_delivered, is_read), moved) in steps {
         let advanced = t.store.status.advance(&bob, &id, delivered, read).await.unwrap();
-        assert_eq!(
-            advanced.row,
-            row("bob", is_delivered, is_read),
-            "after ({delivered}, {read})"
-        );
+        assert_eq!(advanced.row, row("bob", is_delivered, is_read), "after ({delivered}, {read})");
         assert_eq!(advanced.moved, moved, "after ({delivered}, {read})");
         assert_eq!(t.store.status.status(&bob, &id).await.unwrap(), advanced.row);
     }
@@ -145,18 +121,11 @@ pub async fn concurrent_receipts_merge_to_the_maximum(t: &Fixture) {
 
 pub async fn a_reply_reads_what_its_sender_had_seen(t: &Fixture) {
     let (bob, id) = (user("bob"), conversation("alice~bob"));
-    let reply = |name: &str, seen| NewMessage {
-        seen_seq: Some(seen),
-        ..message(&id, Side::High, name)
-    };
+    let reply = |name: &str, seen| NewMessage { seen_seq: Some(seen), ..message(&id, Side::High, name) };
     t.send_many(&id, Side::Low, 3).await;
     t.store.status.advance(&bob, &id, 3, 0).await.unwrap();
     let sent = t.send(reply("r1", 2)).await;
-    assert_eq!(
-        sent.implied_read,
-        Some(row("bob", 3, 2)),
-        "what was seen, not what was delivered"
-    );
+    assert_eq!(sent.implied_read, Some(row("bob", 3, 2)), "what was seen, not what was delivered");
     assert_eq!(t.store.status.status(&bob, &id).await.unwrap(), row("bob", 3, 2));
 
     let sent = t.send(reply("r2", 1)).await;
@@ -165,26 +134,15 @@ pub async fn a_reply_reads_what_its_sender_had_seen(t: &Fixture) {
 
     let sent = t.send(reply("r3", Seq::MAX)).await;
     assert_eq!(sent.message.seq, 6);
-    assert_eq!(
-        sent.implied_read,
-        Some(row("bob", 5, 5)),
-        "clamped to the last message before the reply"
-    );
-    assert_eq!(
-        t.store.status.statuses_of(&user("alice")).await.unwrap(),
-        [],
-        "the other side read nothing"
-    );
+    assert_eq!(sent.implied_read, Some(row("bob", 5, 5)), "clamped to the last message before the reply");
+    assert_eq!(t.store.status.statuses_of(&user("alice")).await.unwrap(), [], "the other side read nothing");
 }
 
 pub async fn a_reply_reads_what_was_delivered_if_it_does_not_say(t: &Fixture) {
     let (bob, id) = (user("bob"), conversation("alice~bob"));
     t.send_many(&id, Side::Low, 3).await;
     let sent = t.send(message(&id, Side::High, "r1")).await;
-    assert_eq!(
-        sent.implied_read, None,
-        "nothing was delivered, so nothing was read"
-    );
+    assert_eq!(sent.implied_read, None, "nothing was delivered, so nothing was read");
     assert_eq!(t.store.status.statuses_of(&bob).await.unwrap(), []);
     t.store.status.advance(&bob, &id, 2, 0).await.unwrap();
     let sent = t.send(message(&id, Side::High, "r2")).await;
@@ -196,19 +154,9 @@ pub async fn a_reply_reads_what_was_delivered_if_it_does_not_say(t: &Fixture) {
 
 pub async fn a_first_message_implies_nothing(t: &Fixture) {
     let id = conversation("alice~bob");
-    let sent = t
-        .send(NewMessage {
-            seen_seq: Some(5),
-            ..message(&id, Side::Low, "m1")
-        })
-        .await;
+    let sent = t.send(NewMessage { seen_seq: Some(5), ..message(&id, Side::Low, "m1") }).await;
     assert_eq!(sent.implied_read, None, "there was nothing to read before it");
-    let sent = t
-        .send(NewMessage {
-            seen_seq: Some(0),
-            ..message(&id, Side::Low, "m2")
-        })
-        .await;
+    let sent = t.send(NewMessage { seen_seq: Some(0), ..message(&id, Side::Low, "m2") }).await;
     assert_eq!(sent.implied_read, None);
     assert_eq!(t.store.status.statuses_of(&user("alice")).await.unwrap(), []);
 }

@@ -10,9 +10,7 @@ async fn by_hand(t: &Fixture, user: &UserId, id: &ConversationId) -> u64 {
     let side = id.side_of(user).unwrap();
     let read = t.store.status.status(user, id).await.unwrap().last_read_seq;
     let messages = t.all(id).await;
-    let unread = messages
-        .iter()
-        .filter(|m| m.seq > read && m.from != side && !m.void && !m.withheld);
+    let unread = messages.iter().filter(|m| m.seq > read && m.from != side && !m.void && !m.withheld);
     unread.count() as u64
 }
 
@@ -35,11 +33,7 @@ pub async fn a_read_leaves_what_came_after_it(t: &Fixture) {
     t.send_many(&id, Side::Low, 2).await;
     assert_eq!(t.unread(&bob, &id).await, 2);
     t.store.status.advance(&bob, &id, 0, 1_000).await.unwrap();
-    assert_eq!(
-        t.unread(&bob, &id).await,
-        0,
-        "a read past the end reads what is there"
-    );
+    assert_eq!(t.unread(&bob, &id).await, 0, "a read past the end reads what is there");
     t.send_many(&id, Side::Low, 1).await;
     assert_eq!(t.unread(&bob, &id).await, 1, "and not what comes later");
 }
@@ -54,16 +48,8 @@ pub async fn an_ack_reads_nothing(t: &Fixture) {
 pub async fn a_reply_reads_what_it_implies(t: &Fixture) {
     let (bob, id) = (user("bob"), conversation("alice~bob"));
     t.send_many(&id, Side::Low, 5).await;
-    t.send(NewMessage {
-        seen_seq: Some(3),
-        ..message(&id, Side::High, "r1")
-    })
-    .await;
-    assert_eq!(
-        t.unread(&bob, &id).await,
-        2,
-        "what had not been seen when it was written stays unread"
-    );
+    t.send(NewMessage { seen_seq: Some(3), ..message(&id, Side::High, "r1") }).await;
+    assert_eq!(t.unread(&bob, &id).await, 2, "what had not been seen when it was written stays unread");
     t.store.status.advance(&bob, &id, 5, 0).await.unwrap();
     t.send(message(&id, Side::High, "r2")).await;
     assert_eq!(t.unread(&bob, &id).await, 0);
@@ -79,11 +65,7 @@ pub async fn total_unread_is_the_sum(t: &Fixture) {
     }
     t.send_many(&conversation("alice~zoe"), Side::Low, 9).await;
     assert_eq!(t.store.conversations.total_unread(&mike).await.unwrap(), 8);
-    t.store
-        .status
-        .advance(&mike, &conversation("mike~zoe"), 0, 3)
-        .await
-        .unwrap();
+    t.store.status.advance(&mike, &conversation("mike~zoe"), 0, 3).await.unwrap();
     assert_eq!(t.store.conversations.total_unread(&mike).await.unwrap(), 5);
 }
 
@@ -113,20 +95,10 @@ pub async fn unread_is_exact_under_random_interleavings(t: &Fixture) {
                 t.send(new).await;
             }
             for member in &members {
-                let expected = if t.row(member, &id).await.is_some() {
-                    by_hand(t, member, &id).await
-                } else {
-                    0
-                };
-                assert_eq!(
-                    t.unread(member, &id).await,
-                    expected,
-                    "seed {seed}, step {step}, {member}"
-                );
-                assert_eq!(
-                    t.store.conversations.total_unread(member).await.unwrap(),
-                    expected
-                );
+                let expected =
+                    if t.row(member, &id).await.is_some() { by_hand(t, member, &id).await } else { 0 };
+                assert_eq!(t.unread(member, &id).await, expected, "seed {seed}, step {step}, {member}");
+                assert_eq!(t.store.conversations.total_unread(member).await.unwrap(), expected);
             }
         }
     }
@@ -143,17 +115,10 @@ pub async fn unread_is_exact_under_concurrency(t: &Fixture) {
                     let side = dice.side();
                     if dice.one_in(2) {
                         let withheld = dice.one_in(4);
-                        let new = NewMessage {
-                            withheld,
-                            ..message(&id, side, &format!("t{n}-{i}"))
-                        };
+                        let new = NewMessage { withheld, ..message(&id, side, &format!("t{n}-{i}")) };
                         super::fixture::send(&store, new).await;
                     } else {
-                        store
-                            .status
-                            .advance(&id.member(side), &id, 0, dice.below(100))
-                            .await
-                            .unwrap();
+                        store.status.advance(&id.member(side), &id, 0, dice.below(100)).await.unwrap();
                     }
                 }
             })
@@ -163,34 +128,18 @@ pub async fn unread_is_exact_under_concurrency(t: &Fixture) {
         task.await.unwrap();
     }
     for member in Side::BOTH.map(|side| id.member(side)) {
-        assert_eq!(
-            t.unread(&member, &id).await,
-            by_hand(t, &member, &id).await,
-            "{member}"
-        );
+        assert_eq!(t.unread(&member, &id).await, by_hand(t, &member, &id).await, "{member}");
     }
 }
 
 pub async fn a_recount_agrees(t: &Fixture) {
     let (bob, id) = (user("bob"), conversation("alice~bob"));
-    assert_eq!(
-        t.store.conversations.recount(&bob, &id).await.unwrap(),
-        (0, 0),
-        "there is no row to mend"
-    );
+    assert_eq!(t.store.conversations.recount(&bob, &id).await.unwrap(), (0, 0), "there is no row to mend");
     assert_eq!(t.row(&bob, &id).await, None, "and none is made");
     t.send_many(&id, Side::Low, 5).await;
-    t.send(NewMessage {
-        withheld: true,
-        ..message(&id, Side::Low, "w")
-    })
-    .await;
+    t.send(NewMessage { withheld: true, ..message(&id, Side::Low, "w") }).await;
     t.store.status.advance(&bob, &id, 0, 2).await.unwrap();
     let before = t.row(&bob, &id).await;
-    assert_eq!(
-        t.store.conversations.recount(&bob, &id).await.unwrap(),
-        (3, 3),
-        "it was right before"
-    );
+    assert_eq!(t.store.conversations.recount(&bob, &id).await.unwrap(), (3, 3), "it was right before");
     assert_eq!(t.row(&bob, &id).await, before);
 }

@@ -45,9 +45,7 @@ impl Embedded {
                 chunk.extend_from_slice(&crc.to_le_bytes());
                 rows += 1;
                 if chunk.len() >= CHUNK_BYTES {
-                    chunks
-                        .blocking_send(std::mem::take(&mut chunk))
-                        .map_err(|_| gone())?;
+                    chunks.blocking_send(std::mem::take(&mut chunk)).map_err(|_| gone())?;
                 }
                 Ok(())
             })?;
@@ -59,9 +57,7 @@ impl Embedded {
         while let Some(chunk) = chunks_in.recv().await {
             sink(chunk).map_err(|e| StoreError::Unusable(format!("the backup could not be written: {e}")))?;
         }
-        reader
-            .await
-            .unwrap_or_else(|e| Err(StoreError::Corrupt(format!("the backup failed: {e}"))))
+        reader.await.unwrap_or_else(|e| Err(StoreError::Corrupt(format!("the backup failed: {e}"))))
     }
 }
 
@@ -73,16 +69,11 @@ pub fn restore(backup: &mut dyn Read, dir: &Path) -> Result<u64> {
             dir.display()
         )));
     }
-    let mut input = Input {
-        from: std::io::BufReader::with_capacity(1 << 20, backup),
-        crc: 0,
-    };
+    let mut input = Input { from: std::io::BufReader::with_capacity(1 << 20, backup), crc: 0 };
     let mut magic = [0; MAGIC.len()];
     input.bytes(&mut magic)?;
     if magic != MAGIC {
-        return Err(StoreError::Unusable(
-            "this is not a backup of bluetick, or of a newer version".into(),
-        ));
+        return Err(StoreError::Unusable("this is not a backup of bluetick, or of a newer version".into()));
     }
     let _lock = claim(dir)?;
     let rows = fill(&mut input, dir);
@@ -94,11 +85,8 @@ pub fn restore(backup: &mut dyn Read, dir: &Path) -> Result<u64> {
 }
 
 fn fill(input: &mut Input<impl Read>, dir: &Path) -> Result<u64> {
-    let engine = Engine::open(
-        &dir.join("engine"),
-        32 << 20,
-        super::EmbeddedConfig::new(dir).idempotency_window_ms,
-    )?;
+    let engine =
+        Engine::open(&dir.join("engine"), 32 << 20, super::EmbeddedConfig::new(dir).idempotency_window_ms)?;
     let (mut rows, mut space, mut run) = (0u64, String::new(), Vec::<Change>::new());
     loop {
         input.crc = 0;
@@ -151,9 +139,7 @@ struct Input<R> {
 
 impl<R: Read> Input<R> {
     fn bytes(&mut self, into: &mut [u8]) -> Result<()> {
-        self.from
-            .read_exact(into)
-            .map_err(|e| damaged(&format!("it ends too early ({e})")))?;
+        self.from.read_exact(into).map_err(|e| damaged(&format!("it ends too early ({e})")))?;
         self.crc = crc32c::crc32c_append(self.crc, into);
         Ok(())
     }

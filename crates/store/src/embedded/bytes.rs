@@ -81,18 +81,14 @@ impl<'a> Reader<'a> {
             0 => Ok(None),
             len => {
                 let bytes = self.take(len - 1)?;
-                std::str::from_utf8(bytes)
-                    .map(Some)
-                    .map_err(|_| Malformed("text is not UTF-8"))
+                std::str::from_utf8(bytes).map(Some).map_err(|_| Malformed("text is not UTF-8"))
             }
         }
     }
 
     pub(super) fn json(&mut self) -> Result<Option<Json>, Malformed> {
         let text = self.opt()?;
-        text.map(Json::from_text)
-            .transpose()
-            .map_err(|_| Malformed("stored JSON does not parse"))
+        text.map(Json::from_text).transpose().map_err(|_| Malformed("stored JSON does not parse"))
     }
 
     pub(super) fn conversation(&mut self) -> Result<ConversationId, Malformed> {

@@ -105,10 +105,7 @@ fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
         }),
     )?;
     let members = convs.iter().filter(|d| d.members_touched);
-    engine.ingest(
-        Space::Members,
-        per_member(members, |d, side| d.conv.lists(side).then(|| vec![FORMAT])),
-    )?;
+    engine.ingest(Space::Members, per_member(members, |d, side| d.conv.lists(side).then(|| vec![FORMAT])))?;
     let mut users: Vec<Change> = Vec::new();
     for (user, dirty) in job.frozen.users.iter().flat_map(|shard| shard.iter()) {
         if let Some(row) = &dirty.row {
@@ -125,11 +122,7 @@ fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
         (dirty.conv.id.as_str().as_bytes().to_vec(), Some(value))
     });
     engine.ingest(Space::Conversations, rows.collect())?;
-    engine.put_meta(Meta {
-        lsn: job.lsn,
-        last_message_id: job.last_message_id,
-        seed: shared.seed,
-    })
+    engine.put_meta(Meta { lsn: job.lsn, last_message_id: job.last_message_id, seed: shared.seed })
 }
 
 /// A row for each member of each conversation, sorted by user.
@@ -152,15 +145,8 @@ fn per_member<'a>(
 fn void_erased(shared: &Shared, dirty: &Dirty) -> Result<()> {
     let (id, mut from) = (&dirty.conv.id, 1);
     loop {
-        let page = shared.engine.entries(
-            id,
-            from,
-            Seq::MAX,
-            PageLimit {
-                messages: 10_000,
-                bytes: 16 << 20,
-            },
-        )?;
+        let page =
+            shared.engine.entries(id, from, Seq::MAX, PageLimit { messages: 10_000, bytes: 16 << 20 })?;
         let Some(last) = page.last() else { return Ok(()) };
         from = last.message.seq + 1;
         let voids = page

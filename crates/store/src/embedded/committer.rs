@@ -40,10 +40,7 @@ pub(super) struct PreparedSend {
 
 #[derive(Debug, Clone)]
 pub(super) enum SendOutcome {
-    Stored {
-        message: Arc<Message>,
-        implied_read: Option<StatusRow>,
-    },
+    Stored { message: Arc<Message>, implied_read: Option<StatusRow> },
     Duplicate(Seq),
 }
 
@@ -181,9 +178,7 @@ impl Committer {
             Record::Send { entry, .. } => {
                 let message = entry.message.clone();
                 self.last_id = self.last_id.max(message.message_id);
-                let hash = self
-                    .shared
-                    .hash(&message.conversation_id, message.from, &message.client_msg_id);
+                let hash = self.shared.hash(&message.conversation_id, message.from, &message.client_msg_id);
                 self.ids_in_group.push((hash, message.seq, message.ts));
                 self.change(&message.conversation_id, &record, true)?;
             }
@@ -252,13 +247,7 @@ impl Committer {
     fn take(&mut self, op: Op) {
         match op {
             Op::Sends(sends, reply) => self.take_sends(sends, reply),
-            Op::Advance {
-                id,
-                side,
-                delivered,
-                read,
-                reply,
-            } => {
+            Op::Advance { id, side, delivered, read, reply } => {
                 let done = self.advance(&id, side, delivered, read);
                 self.answer(done, reply);
             }
@@ -266,22 +255,11 @@ impl Committer {
                 let done = self.note(&id, side, seq);
                 self.answer(done, reply);
             }
-            Op::Settle {
-                id,
-                side,
-                expected,
-                to,
-                reply,
-            } => {
+            Op::Settle { id, side, expected, to, reply } => {
                 let done = self.settle(&id, side, expected, to);
                 self.answer(done, reply);
             }
-            Op::Recount {
-                id,
-                side,
-                counted,
-                reply,
-            } => {
+            Op::Recount { id, side, counted, reply } => {
                 let done = self.recount(&id, side, counted);
                 self.answer(done, reply);
             }
@@ -290,29 +268,11 @@ impl Committer {
                 self.answer(done, reply);
             }
             Op::Profile { user, profile, reply } => {
-                let done = self.change_user(
-                    Record::Profile {
-                        user: user.clone(),
-                        profile,
-                    },
-                    &user,
-                );
+                let done = self.change_user(Record::Profile { user: user.clone(), profile }, &user);
                 self.answer(done, reply);
             }
-            Op::Block {
-                user,
-                other,
-                blocked,
-                reply,
-            } => {
-                let done = self.change_user(
-                    Record::Block {
-                        user: user.clone(),
-                        other,
-                        blocked,
-                    },
-                    &user,
-                );
+            Op::Block { user, other, blocked, reply } => {
+                let done = self.change_user(Record::Block { user: user.clone(), other, blocked }, &user);
                 self.answer(done, reply);
             }
             Op::EraseUser { user, reply } => {
@@ -352,12 +312,7 @@ impl Committer {
     }
 
     fn send(&mut self, send: PreparedSend, now: u64) -> Result<SendOutcome> {
-        let PreparedSend {
-            new,
-            hash,
-            looked_up_at,
-            seen,
-        } = send;
+        let PreparedSend { new, hash, looked_up_at, seen } = send;
         if let Some(seq) = self.known_id(hash, looked_up_at, now)? {
             return Ok(SendOutcome::Duplicate(seq));
         }
@@ -371,11 +326,7 @@ impl Committer {
                 Some((_, mark)) => mark,
                 None => sender.delivered,
             };
-            (
-                conv.last_seq + 1,
-                conv.counted,
-                Some(seen).filter(|mark| mark.seq > sender.read.seq),
-            )
+            (conv.last_seq + 1, conv.counted, Some(seen).filter(|mark| mark.seq > sender.read.seq))
         };
         if !new.withheld {
             counted[new.from.index()] += 1;
@@ -395,38 +346,21 @@ impl Committer {
             void: false,
         });
         let pending = Some(seq).filter(|_| new.undelivered && !new.withheld);
-        let entry = Entry {
-            message: message.clone(),
-            counted,
-        };
-        self.write(
-            &id,
-            Record::Send {
-                entry,
-                pending,
-                implied_read,
-            },
-        )?;
+        let entry = Entry { message: message.clone(), counted };
+        self.write(&id, Record::Send { entry, pending, implied_read })?;
         self.ids_in_group.push((hash, seq, now));
         self.ids[0].insert(hash, (seq, now));
         let implied_read = match implied_read {
             Some(_) => Some(self.conv(&id)?.published.conv.status_row(new.from)),
             None => None,
         };
-        Ok(SendOutcome::Stored {
-            message,
-            implied_read,
-        })
+        Ok(SendOutcome::Stored { message, implied_read })
     }
 
     /// The seq that this client_msg_id has within the window (R9).
     fn known_id(&self, hash: u128, looked_up_at: u64, now: u64) -> Result<Option<Seq>> {
         let oldest = now.saturating_sub(self.shared.config.idempotency_window_ms);
-        let known = self
-            .ids
-            .iter()
-            .filter_map(|ids| ids.get(&hash))
-            .find(|(_, ts)| *ts >= oldest);
+        let known = self.ids.iter().filter_map(|ids| ids.get(&hash)).find(|(_, ts)| *ts >= oldest);
         if let Some((seq, _)) = known {
             return Ok(Some(*seq));
         }
@@ -452,35 +386,17 @@ impl Committer {
         if new_read == member.read && new_delivered == member.delivered {
             return Ok((conv.status_row(side), false));
         }
-        let record = Record::Receipt {
-            id: id.clone(),
-            side,
-            delivered: new_delivered,
-            read: new_read,
-        };
+        let record = Record::Receipt { id: id.clone(), side, delivered: new_delivered, read: new_read };
         self.write(id, record)?;
         Ok((self.conv(id)?.published.conv.status_row(side), true))
     }
 
     fn note(&mut self, id: &ConversationId, side: Side, seq: Seq) -> Result<Noted> {
         match self.conv(id)?.published.conv.member(side).pending {
-            Some(row) if row <= seq => Ok(Noted {
-                first_undelivered_seq: row,
-                written: false,
-            }),
+            Some(row) if row <= seq => Ok(Noted { first_undelivered_seq: row, written: false }),
             _ => {
-                self.write(
-                    id,
-                    Record::Pending {
-                        id: id.clone(),
-                        side,
-                        row: Some(seq),
-                    },
-                )?;
-                Ok(Noted {
-                    first_undelivered_seq: seq,
-                    written: true,
-                })
+                self.write(id, Record::Pending { id: id.clone(), side, row: Some(seq) })?;
+                Ok(Noted { first_undelivered_seq: seq, written: true })
             }
         }
     }
@@ -490,14 +406,7 @@ impl Committer {
             return Ok(false);
         }
         if to != Some(expected) {
-            self.write(
-                id,
-                Record::Pending {
-                    id: id.clone(),
-                    side,
-                    row: to,
-                },
-            )?;
+            self.write(id, Record::Pending { id: id.clone(), side, row: to })?;
         }
         Ok(true)
     }
@@ -507,31 +416,13 @@ impl Committer {
         if member.read.counted == counted {
             return Ok(());
         }
-        let read = Mark {
-            seq: member.read.seq,
-            counted,
-        };
-        self.write(
-            id,
-            Record::Receipt {
-                id: id.clone(),
-                side,
-                delivered: member.delivered,
-                read,
-            },
-        )
+        let read = Mark { seq: member.read.seq, counted };
+        self.write(id, Record::Receipt { id: id.clone(), side, delivered: member.delivered, read })
     }
 
     fn erase(&mut self, id: &ConversationId, side: Side) -> Result<()> {
         let up_to = self.conv(id)?.published.conv.last_seq;
-        self.write(
-            id,
-            Record::Erase {
-                id: id.clone(),
-                side,
-                up_to,
-            },
-        )
+        self.write(id, Record::Erase { id: id.clone(), side, up_to })
     }
 
     fn change_user(&mut self, record: Record, user: &UserId) -> Result<()> {
@@ -550,9 +441,7 @@ impl Committer {
             let row = self.shared.hot.user(&self.shared.engine, user)?;
             self.users.insert(user.clone(), UserRow::clone(&row));
         }
-        self.users
-            .get_mut(user)
-            .ok_or_else(|| StoreError::Corrupt("a user row vanished".into()))
+        self.users.get_mut(user).ok_or_else(|| StoreError::Corrupt("a user row vanished".into()))
     }
 
     /// The conversation as this group leaves it so far.
@@ -567,17 +456,9 @@ impl Committer {
                 members_touched: false,
                 erased: false,
             };
-            self.overlay.insert(
-                id.clone(),
-                Overlay {
-                    published,
-                    changed: false,
-                },
-            );
+            self.overlay.insert(id.clone(), Overlay { published, changed: false });
         }
-        self.overlay
-            .get_mut(id)
-            .ok_or_else(|| StoreError::Corrupt("a conversation vanished".into()))
+        self.overlay.get_mut(id).ok_or_else(|| StoreError::Corrupt("a conversation vanished".into()))
     }
 
     /// Adds a record to the group and to the rows that will be visible once it is durable.
@@ -641,9 +522,7 @@ impl Committer {
             metrics::histogram!("bluetick_fsync_seconds").record(begun.elapsed().as_secs_f64());
             metrics::histogram!("bluetick_group_answers").record(self.waiting.len() as f64);
             self.active_bytes += bytes;
-            self.shared
-                .log_bytes
-                .store(self.log.total_bytes(), Ordering::Relaxed);
+            self.shared.log_bytes.store(self.log.total_bytes(), Ordering::Relaxed);
             metrics::gauge!("bluetick_log_bytes").set(self.log.total_bytes() as f64);
         }
         self.publish();
@@ -711,10 +590,7 @@ impl Committer {
         self.checkpoint_waiters[1] = std::mem::take(&mut self.checkpoint_waiters[0]);
         let job = CheckpointJob {
             frozen: self.shared.hot.freeze(),
-            sent_ids: self.ids[1]
-                .iter()
-                .map(|(hash, (seq, ts))| (*hash, *seq, *ts))
-                .collect(),
+            sent_ids: self.ids[1].iter().map(|(hash, (seq, ts))| (*hash, *seq, *ts)).collect(),
             lsn: self.log.next_lsn() - 1,
             last_message_id: self.last_id,
         };
@@ -736,9 +612,7 @@ impl Committer {
         if let Err(e) = self.log.drop_before(done + 1) {
             tracing::warn!(error = %e, "an old log segment could not be removed");
         }
-        self.shared
-            .log_bytes
-            .store(self.log.total_bytes(), Ordering::Relaxed);
+        self.shared.log_bytes.store(self.log.total_bytes(), Ordering::Relaxed);
         for waiter in self.checkpoint_waiters[1].drain(..) {
             let _ = waiter.send(Ok(()));
         }

@@ -106,9 +106,7 @@ impl Engine {
         for space in Space::ALL {
             spaces.push(db.keyspace(space.name(), || options(space)).map_err(broken)?);
         }
-        let spaces = spaces
-            .try_into()
-            .map_err(|_| StoreError::Corrupt("keyspaces are missing".into()))?;
+        let spaces = spaces.try_into().map_err(|_| StoreError::Corrupt("keyspaces are missing".into()))?;
         let mut sent_ids = BTreeMap::new();
         for name in db.list_keyspace_names() {
             if let Some(bucket) = name.strip_prefix(SENT_IDS).and_then(|n| n.parse().ok()) {
@@ -116,13 +114,7 @@ impl Engine {
             }
         }
         let bucket_ms = (window_ms / 3).max(1);
-        Ok(Engine {
-            db,
-            spaces,
-            sent_ids: RwLock::new(sent_ids),
-            bucket_ms,
-            window_ms,
-        })
+        Ok(Engine { db, spaces, sent_ids: RwLock::new(sent_ids), bucket_ms, window_ms })
     }
 
     pub(super) fn space(&self, space: Space) -> &Keyspace {
@@ -135,11 +127,7 @@ impl Engine {
         };
         let r = &mut Reader(&bytes);
         check_format(r)?;
-        Ok(Meta {
-            lsn: r.u64()?,
-            last_message_id: MessageId(r.u64()?),
-            seed: r.u64()?,
-        })
+        Ok(Meta { lsn: r.u64()?, last_message_id: MessageId(r.u64()?), seed: r.u64()? })
     }
 
     pub(super) fn put_meta(&self, meta: Meta) -> Result<()> {
@@ -151,11 +139,7 @@ impl Engine {
     }
 
     pub(super) fn conv(&self, id: &ConversationId) -> Result<Option<Conv>> {
-        match self
-            .space(Space::Conversations)
-            .get(id.as_str())
-            .map_err(broken)?
-        {
+        match self.space(Space::Conversations).get(id.as_str()).map_err(broken)? {
             None => Ok(None),
             Some(bytes) => Ok(Some(Conv::decode(id.clone(), &bytes)?)),
         }
@@ -169,11 +153,7 @@ impl Engine {
     }
 
     pub(super) fn entry(&self, id: &ConversationId, seq: Seq) -> Result<Option<Entry>> {
-        match self
-            .space(Space::Messages)
-            .get(message_key(id, seq))
-            .map_err(broken)?
-        {
+        match self.space(Space::Messages).get(message_key(id, seq)).map_err(broken)? {
             None => Ok(None),
             Some(bytes) => Ok(Some(Entry::decode(id, &mut Reader(&bytes))?)),
         }
@@ -256,10 +236,7 @@ impl Engine {
                 put_u64(&mut value, ts);
                 (hash.to_be_bytes().to_vec(), Some(value))
             });
-            ingest_into(
-                &self.sent_ids_space(bucket[0].2 / self.bucket_ms)?,
-                changes.collect(),
-            )?;
+            ingest_into(&self.sent_ids_space(bucket[0].2 / self.bucket_ms)?, changes.collect())?;
         }
         let oldest = now_ms.saturating_sub(self.window_ms) / self.bucket_ms;
         let expired: Vec<u64> = self.sent_ids.read().range(..oldest).map(|(n, _)| *n).collect();
@@ -275,30 +252,18 @@ impl Engine {
         if let Some(space) = self.sent_ids.read().get(&bucket) {
             return Ok(space.clone());
         }
-        let space = self
-            .db
-            .keyspace(&format!("{SENT_IDS}{bucket}"), sent_ids_options)
-            .map_err(broken)?;
+        let space = self.db.keyspace(&format!("{SENT_IDS}{bucket}"), sent_ids_options).map_err(broken)?;
         self.sent_ids.write().insert(bucket, space.clone());
         Ok(space)
     }
 
     /// Every row there is, for a backup: the keyspace's name, key and value.
     pub(super) fn snapshot(&self) -> EngineSnapshot {
-        let mut spaces: Vec<(String, Keyspace)> = Space::ALL
-            .iter()
-            .map(|s| (s.name().to_owned(), self.space(*s).clone()))
-            .collect();
+        let mut spaces: Vec<(String, Keyspace)> =
+            Space::ALL.iter().map(|s| (s.name().to_owned(), self.space(*s).clone())).collect();
         let sent_ids = self.sent_ids.read();
-        spaces.extend(
-            sent_ids
-                .iter()
-                .map(|(n, space)| (format!("{SENT_IDS}{n}"), space.clone())),
-        );
-        EngineSnapshot {
-            snapshot: self.db.snapshot(),
-            spaces,
-        }
+        spaces.extend(sent_ids.iter().map(|(n, space)| (format!("{SENT_IDS}{n}"), space.clone())));
+        EngineSnapshot { snapshot: self.db.snapshot(), spaces }
     }
 
     /// Fills a keyspace of a new engine with sorted rows, for a restore.

@@ -80,12 +80,7 @@ impl Inbox {
             Some(after) => self.order.range(..after),
             None => self.order.range(..),
         };
-        positions
-            .rev()
-            .take_while(|p| p.last_message_ts >= at_least_ts)
-            .take(limit)
-            .cloned()
-            .collect()
+        positions.rev().take_while(|p| p.last_message_ts >= at_least_ts).take(limit).cloned().collect()
     }
 
     fn set(&mut self, id: &ConversationId, ts: u64) {
@@ -94,15 +89,9 @@ impl Inbox {
             return;
         }
         if let Some(old) = old {
-            self.order.remove(&InboxPosition {
-                last_message_ts: old,
-                conversation_id: id.clone(),
-            });
+            self.order.remove(&InboxPosition { last_message_ts: old, conversation_id: id.clone() });
         }
-        self.order.insert(InboxPosition {
-            last_message_ts: ts,
-            conversation_id: id.clone(),
-        });
+        self.order.insert(InboxPosition { last_message_ts: ts, conversation_id: id.clone() });
     }
 }
 
@@ -195,10 +184,7 @@ impl Hot {
     fn recent(&self, id: &ConversationId) -> Vec<Entry> {
         let shard = self.conv_shard(id).lock();
         let both = [shard.frozen.get(id), shard.active.get(id)];
-        both.into_iter()
-            .flatten()
-            .flat_map(|d| d.entries.iter().cloned())
-            .collect()
+        both.into_iter().flatten().flat_map(|d| d.entries.iter().cloned()).collect()
     }
 
     /// Whether every entry from `seq` on is in memory, so that reading them needs no disk.
@@ -206,12 +192,7 @@ impl Hot {
         let shard = self.conv_shard(id).lock();
         let first = |d: Option<&Dirty>| d.and_then(|d| d.entries.first()).map(|e| e.message.seq);
         let oldest = first(shard.frozen.get(id)).or_else(|| first(shard.active.get(id)));
-        let last = shard
-            .active
-            .get(id)
-            .or_else(|| shard.frozen.get(id))
-            .or(None)
-            .map(|d| d.conv.last_seq);
+        let last = shard.active.get(id).or_else(|| shard.frozen.get(id)).or(None).map(|d| d.conv.last_seq);
         let last = last.or_else(|| shard.clean.get(id).map(|conv| conv.last_seq));
         oldest.is_some_and(|oldest| oldest <= seq) || last.is_some_and(|last| last < seq)
     }
@@ -273,19 +254,14 @@ impl Hot {
         entries.reverse();
         let room = limit.messages.saturating_sub(entries.len());
         if room > 0 {
-            let room = PageLimit {
-                messages: room,
-                bytes: limit.bytes,
-            };
+            let room = PageLimit { messages: room, bytes: limit.bytes };
             let mut older = engine.entries_before(id, before.min(border), room)?;
             // The page as a whole keeps to the limit: the oldest go first.
             let fits = older.iter().rev().take_while(|e| {
                 bytes += e.message.body.len();
                 bytes <= limit.bytes
             });
-            let fits = fits
-                .count()
-                .max(usize::from(entries.is_empty() && !older.is_empty()));
+            let fits = fits.count().max(usize::from(entries.is_empty() && !older.is_empty()));
             older.drain(..older.len() - fits);
             older.append(&mut entries);
             entries = older;
@@ -296,10 +272,7 @@ impl Hot {
     pub(super) fn user(&self, engine: &Engine, user: &UserId) -> Result<Arc<UserRow>> {
         let drops = {
             let shard = self.user_shard(user.as_str()).lock();
-            for dirty in [shard.active.get(user), shard.frozen.get(user)]
-                .into_iter()
-                .flatten()
-            {
+            for dirty in [shard.active.get(user), shard.frozen.get(user)].into_iter().flatten() {
                 if let Some(row) = &dirty.row {
                     return Ok(row.clone());
                 }
@@ -328,10 +301,7 @@ impl Hot {
         let mut ids = BTreeSet::new();
         {
             let shard = self.user_shard(user.as_str()).lock();
-            for dirty in [shard.active.get(user), shard.frozen.get(user)]
-                .into_iter()
-                .flatten()
-            {
+            for dirty in [shard.active.get(user), shard.frozen.get(user)].into_iter().flatten() {
                 ids.extend(dirty.convs.iter().cloned());
             }
         }
@@ -366,10 +336,7 @@ impl Hot {
             }
             // What changed while the rows were read is still among the dirty ones: look at those once more, now
             // that nothing can be published past this lock.
-            for dirty in [shard.active.get(user), shard.frozen.get(user)]
-                .into_iter()
-                .flatten()
-            {
+            for dirty in [shard.active.get(user), shard.frozen.get(user)].into_iter().flatten() {
                 for id in &dirty.convs {
                     if let Some(conv) = self.dirty_conv(id) {
                         place(&mut inbox, user, &conv);
@@ -384,11 +351,7 @@ impl Hot {
 
     fn dirty_conv(&self, id: &ConversationId) -> Option<Arc<Conv>> {
         let shard = self.conv_shard(id).lock();
-        shard
-            .active
-            .get(id)
-            .or_else(|| shard.frozen.get(id))
-            .map(|dirty| dirty.conv.clone())
+        shard.active.get(id).or_else(|| shard.frozen.get(id)).map(|dirty| dirty.conv.clone())
     }
 
     /// The conversations that are not, or not wholly, in the engine yet.
@@ -408,13 +371,7 @@ impl Hot {
 
     /// Makes durable changes visible.
     pub(super) fn publish(&self, published: Published) {
-        let Published {
-            conv,
-            mut entries,
-            pending_touched,
-            members_touched,
-            erased,
-        } = published;
+        let Published { conv, mut entries, pending_touched, members_touched, erased } = published;
         let conv = Arc::new(conv);
         let first_touch = {
             let mut shard = self.conv_shard(&conv.id).lock();
@@ -428,13 +385,8 @@ impl Hot {
                     false
                 }
                 None => {
-                    let dirty = Dirty {
-                        conv: conv.clone(),
-                        entries,
-                        pending_touched,
-                        members_touched,
-                        erased,
-                    };
+                    let dirty =
+                        Dirty { conv: conv.clone(), entries, pending_touched, members_touched, erased };
                     shard.active.insert(conv.id.clone(), dirty);
                     true
                 }
@@ -444,12 +396,7 @@ impl Hot {
             let user = conv.id.member(side);
             let mut shard = self.user_shard(user.as_str()).lock();
             if first_touch {
-                shard
-                    .active
-                    .entry(user.clone())
-                    .or_default()
-                    .convs
-                    .insert(conv.id.clone());
+                shard.active.entry(user.clone()).or_default().convs.insert(conv.id.clone());
             }
             if erased {
                 shard.inboxes.remove(&user);
@@ -506,11 +453,7 @@ impl Hot {
 }
 
 fn place(inbox: &mut Inbox, user: &UserId, conv: &Conv) {
-    if let Some(last) = conv
-        .id
-        .side_of(user)
-        .and_then(|side| conv.member(side).last.as_ref())
-    {
+    if let Some(last) = conv.id.side_of(user).and_then(|side| conv.member(side).last.as_ref()) {
         inbox.set(&conv.id, last.ts);
     }
 }

@@ -135,31 +135,20 @@ impl Log {
     ) -> Result<Log> {
         fs::create_dir_all(dir).map_err(|e| cannot("create", dir, &e))?;
         let segments = list_segments(dir)?;
-        let mut next = Next {
-            group: 1,
-            lsn: first_lsn.max(1),
-        };
+        let mut next = Next { group: 1, lsn: first_lsn.max(1) };
         let mut old = Vec::new();
         for (n, (start, path)) in segments.iter().enumerate() {
             let last = n + 1 == segments.len();
             let bytes = fs::read(path).map_err(|e| cannot("read", path, &e))?;
             if *start > next.lsn && n > 0 {
-                return Err(StoreError::Corrupt(format!(
-                    "the log lacks records before {}",
-                    path.display()
-                )));
+                return Err(StoreError::Corrupt(format!("the log lacks records before {}", path.display())));
             }
             let end = scan(path, &bytes, last, &mut next, &mut replay)?;
             if last {
-                let file = OpenOptions::new()
-                    .write(true)
-                    .open(path)
-                    .map_err(|e| cannot("open", path, &e))?;
+                let file = OpenOptions::new().write(true).open(path).map_err(|e| cannot("open", path, &e))?;
                 if end < bytes.len() as u64 {
                     tracing::warn!(segment = %path.display(), at = end, bytes = bytes.len() as u64 - end, "cut a torn tail");
-                    file.set_len(end)
-                        .and_then(|()| file.sync_all())
-                        .map_err(|e| cannot("cut", path, &e))?;
+                    file.set_len(end).and_then(|()| file.sync_all()).map_err(|e| cannot("cut", path, &e))?;
                 }
                 return Ok(Log {
                     dir: dir.to_owned(),
@@ -177,16 +166,7 @@ impl Log {
         let (file, path) =
             create_segment(dir, next.lsn).map_err(|e| cannot("create a segment in", dir, &e))?;
         let (next_group, next_lsn) = (next.group, next.lsn);
-        Ok(Log {
-            dir: dir.to_owned(),
-            segment_bytes,
-            file,
-            path,
-            end: 0,
-            next_group,
-            next_lsn,
-            old,
-        })
+        Ok(Log { dir: dir.to_owned(), segment_bytes, file, path, end: 0, next_group, next_lsn, old })
     }
 
     pub(super) fn next_lsn(&self) -> u64 {
@@ -228,8 +208,7 @@ impl Log {
             return Ok(());
         }
         let (file, path) = create_segment(&self.dir, self.next_lsn)?;
-        self.old
-            .push((segment_start(&self.path).unwrap_or_default(), self.end));
+        self.old.push((segment_start(&self.path).unwrap_or_default(), self.end));
         (self.file, self.path, self.end) = (file, path, 0);
         Ok(())
     }
@@ -337,11 +316,7 @@ fn list_segments(dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
 
 fn create_segment(dir: &Path, first_lsn: u64) -> io::Result<(File, PathBuf)> {
     let path = segment_path(dir, first_lsn);
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(&path)?;
+    let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
     file.sync_all()?;
     File::open(dir)?.sync_all()?;
     Ok((file, path))
@@ -439,11 +414,7 @@ mod tests {
         }
         assert_eq!(list_segments(dir.path()).unwrap().len(), 5);
         log.drop_before(3).unwrap();
-        let left: Vec<u64> = list_segments(dir.path())
-            .unwrap()
-            .into_iter()
-            .map(|(start, _)| start)
-            .collect();
+        let left: Vec<u64> = list_segments(dir.path()).unwrap().into_iter().map(|(start, _)| start).collect();
         assert_eq!(left, [3, 4, 5]);
         drop(log);
         let mut seen = Vec::new();

@@ -164,21 +164,15 @@ pub(crate) struct Embedded {
 impl Embedded {
     pub(crate) fn open(config: EmbeddedConfig, clock: Arc<dyn Clock>) -> Result<Embedded> {
         let lock = claim(&config.dir)?;
-        let engine = Engine::open(
-            &config.dir.join("engine"),
-            config.cache_bytes,
-            config.idempotency_window_ms,
-        )?;
+        let engine =
+            Engine::open(&config.dir.join("engine"), config.cache_bytes, config.idempotency_window_ms)?;
         let mut meta = engine.meta()?;
         if meta.seed == 0 {
             meta.seed = fresh_seed()?;
             engine.put_meta(meta)?;
         }
         let rows = (config.cache_bytes / 512) as usize;
-        let space = SpaceCheck {
-            at: Instant::now(),
-            free: free_space(&config.dir),
-        };
+        let space = SpaceCheck { at: Instant::now(), free: free_space(&config.dir) };
         let shared = Arc::new(Shared {
             clock,
             engine,
@@ -201,9 +195,7 @@ impl Embedded {
         let checkpoint_shared = shared.clone();
         let threads = vec![
             spawn("bluetick-commit", move || committer.run(ops_in))?,
-            spawn("bluetick-checkpoint", move || {
-                checkpoint::run(checkpoint_shared, jobs_in, done, weak)
-            })?,
+            spawn("bluetick-checkpoint", move || checkpoint::run(checkpoint_shared, jobs_in, done, weak))?,
         ];
         Ok(Embedded { shared, ops, threads: Mutex::new(threads) })
     }
@@ -280,9 +272,7 @@ fn recover(
 }
 
 fn segment_bytes(config: &EmbeddedConfig) -> u64 {
-    config
-        .checkpoint_bytes
-        .max(4 * limits::BODY_HARD_MAX_BYTES as u64)
+    config.checkpoint_bytes.max(4 * limits::BODY_HARD_MAX_BYTES as u64)
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<std::thread::JoinHandle<()>> {
@@ -336,10 +326,7 @@ fn check_version(dir: &Path) -> Result<()> {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(e) => {
-            return Err(StoreError::Unusable(format!(
-                "cannot read {}: {e}",
-                path.display()
-            )));
+            return Err(StoreError::Unusable(format!("cannot read {}: {e}", path.display())));
         }
     };
     match text.trim().parse::<u32>() {
@@ -349,10 +336,7 @@ fn check_version(dir: &Path) -> Result<()> {
              use a newer bluetick",
             dir.display()
         ))),
-        Err(_) => Err(StoreError::Unusable(format!(
-            "{} holds no version: {text:?}",
-            path.display()
-        ))),
+        Err(_) => Err(StoreError::Unusable(format!("{} holds no version: {text:?}", path.display()))),
     }
 }
 

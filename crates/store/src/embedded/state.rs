@@ -30,10 +30,7 @@ impl Entry {
             void: true,
             ..Message::clone(&self.message)
         };
-        Entry {
-            message: Arc::new(message),
-            counted: self.counted,
-        }
+        Entry { message: Arc::new(message), counted: self.counted }
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
@@ -73,10 +70,7 @@ impl Entry {
             withheld: flags & 2 != 0,
             void: flags & 4 != 0,
         };
-        Ok(Entry {
-            message: Arc::new(message),
-            counted,
-        })
+        Ok(Entry { message: Arc::new(message), counted })
     }
 }
 
@@ -150,23 +144,14 @@ impl Record {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.push(FORMAT);
         match self {
-            Record::Send {
-                entry,
-                pending,
-                implied_read,
-            } => {
+            Record::Send { entry, pending, implied_read } => {
                 out.push(1);
                 put_str(out, entry.message.conversation_id.as_str());
                 put_u64(out, pending.unwrap_or(0));
                 put_mark(out, implied_read.unwrap_or_default());
                 entry.encode(out);
             }
-            Record::Receipt {
-                id,
-                side,
-                delivered,
-                read,
-            } => {
+            Record::Receipt { id, side, delivered, read } => {
                 out.push(2);
                 put_str(out, id.as_str());
                 out.push(*side as u8);
@@ -211,11 +196,7 @@ impl Record {
                 let id = r.conversation()?;
                 let pending = Some(r.u64()?).filter(|&seq| seq != 0);
                 let implied_read = Some(mark(r)?).filter(|m| m.seq != 0);
-                Record::Send {
-                    entry: Entry::decode(&id, r)?,
-                    pending,
-                    implied_read,
-                }
+                Record::Send { entry: Entry::decode(&id, r)?, pending, implied_read }
             }
             2 => Record::Receipt {
                 id: r.conversation()?,
@@ -228,28 +209,13 @@ impl Record {
                 side: side(r.u8()?),
                 row: Some(r.u64()?).filter(|&seq| seq != 0),
             },
-            4 => Record::Erase {
-                id: r.conversation()?,
-                side: side(r.u8()?),
-                up_to: r.u64()?,
-            },
-            5 => Record::Profile {
-                user: r.user()?,
-                profile: profile(r)?,
-            },
-            6 => Record::Block {
-                user: r.user()?,
-                other: r.user()?,
-                blocked: r.u8()? != 0,
-            },
+            4 => Record::Erase { id: r.conversation()?, side: side(r.u8()?), up_to: r.u64()? },
+            5 => Record::Profile { user: r.user()?, profile: profile(r)? },
+            6 => Record::Block { user: r.user()?, other: r.user()?, blocked: r.u8()? != 0 },
             7 => Record::EraseUser { user: r.user()? },
             _ => return Err(Malformed("a kind of record this version does not know")),
         };
-        if r.0.is_empty() {
-            Ok(record)
-        } else {
-            Err(Malformed("bytes left over"))
-        }
+        if r.0.is_empty() { Ok(record) } else { Err(Malformed("bytes left over")) }
     }
 }
 
@@ -259,10 +225,7 @@ fn put_mark(out: &mut Vec<u8>, mark: Mark) {
 }
 
 fn mark(r: &mut Reader<'_>) -> Result<Mark, Malformed> {
-    Ok(Mark {
-        seq: r.u64()?,
-        counted: r.u64()?,
-    })
+    Ok(Mark { seq: r.u64()?, counted: r.u64()? })
 }
 
 fn put_profile(out: &mut Vec<u8>, profile: &Profile) {
@@ -271,10 +234,7 @@ fn put_profile(out: &mut Vec<u8>, profile: &Profile) {
 }
 
 fn profile(r: &mut Reader<'_>) -> Result<Profile, Malformed> {
-    Ok(Profile {
-        name: r.opt()?.map(str::to_owned),
-        avatar_url: r.opt()?.map(str::to_owned),
-    })
+    Ok(Profile { name: r.opt()?.map(str::to_owned), avatar_url: r.opt()?.map(str::to_owned) })
 }
 
 /// What one member's inbox shows as the last message.
@@ -315,13 +275,7 @@ pub(super) struct Conv {
 
 impl Conv {
     pub(super) fn new(id: ConversationId) -> Conv {
-        Conv {
-            id,
-            lsn: 0,
-            last_seq: 0,
-            counted: [0; 2],
-            members: Default::default(),
-        }
+        Conv { id, lsn: 0, last_seq: 0, counted: [0; 2], members: Default::default() }
     }
 
     pub(super) fn member(&self, side: Side) -> &Member {
@@ -330,28 +284,18 @@ impl Conv {
 
     pub(super) fn unread(&self, side: Side) -> u64 {
         // What the other side wrote and was erased counts for nothing, wherever the boundary is.
-        let read = self
-            .member(side)
-            .read
-            .counted
-            .max(self.member(side.other()).erased_counted);
+        let read = self.member(side).read.counted.max(self.member(side.other()).erased_counted);
         self.counted[side.other().index()].saturating_sub(read)
     }
 
     /// A boundary at the end of the conversation, as a member's mark.
     pub(super) fn end_mark(&self, side: Side) -> Mark {
-        Mark {
-            seq: self.last_seq,
-            counted: self.counted[side.other().index()],
-        }
+        Mark { seq: self.last_seq, counted: self.counted[side.other().index()] }
     }
 
     pub(super) fn boundaries(&self, side: Side) -> Boundaries {
         let member = self.member(side);
-        Boundaries {
-            last_delivered_seq: member.delivered.seq,
-            last_read_seq: member.read.seq,
-        }
+        Boundaries { last_delivered_seq: member.delivered.seq, last_read_seq: member.read.seq }
     }
 
     /// Whether a user's list of conversations has this one.
@@ -366,17 +310,8 @@ impl Conv {
     pub(super) fn apply(&mut self, record: &Record, lsn: u64) {
         self.lsn = lsn;
         match record {
-            Record::Send {
-                entry,
-                pending,
-                implied_read,
-            } => self.apply_send(entry, *pending, *implied_read),
-            Record::Receipt {
-                side,
-                delivered,
-                read,
-                ..
-            } => {
+            Record::Send { entry, pending, implied_read } => self.apply_send(entry, *pending, *implied_read),
+            Record::Receipt { side, delivered, read, .. } => {
                 let member = &mut self.members[side.index()];
                 member.delivered = *delivered;
                 member.read = *read;
@@ -417,12 +352,8 @@ impl Conv {
     fn apply_erase(&mut self, side: Side, up_to: Seq) {
         let peer_written_before = self.member(side.other()).written;
         let erased_counted = self.counted[side.index()];
-        self.members[side.index()] = Member {
-            erased: up_to,
-            erased_counted,
-            peer_written_before,
-            ..Member::default()
-        };
+        self.members[side.index()] =
+            Member { erased: up_to, erased_counted, peer_written_before, ..Member::default() };
         let peer = &mut self.members[side.other().index()];
         peer.peer_written_before = 0;
         if peer.written == 0 {
@@ -490,10 +421,7 @@ impl Conv {
     }
 
     pub(super) fn status_row(&self, side: Side) -> StatusRow {
-        let Boundaries {
-            last_delivered_seq,
-            last_read_seq,
-        } = self.boundaries(side);
+        let Boundaries { last_delivered_seq, last_read_seq } = self.boundaries(side);
         StatusRow {
             user_id: self.id.member(side),
             conversation_id: self.id.clone(),
@@ -531,16 +459,10 @@ impl UserRow {
     pub(super) fn apply(&mut self, record: &Record) {
         match record {
             Record::Profile { profile, .. } => self.profile = profile.clone(),
-            Record::Block {
-                other, blocked: true, ..
-            } => {
+            Record::Block { other, blocked: true, .. } => {
                 self.blocked.insert(other.clone());
             }
-            Record::Block {
-                other,
-                blocked: false,
-                ..
-            } => {
+            Record::Block { other, blocked: false, .. } => {
                 self.blocked.remove(other);
             }
             Record::EraseUser { .. } => *self = UserRow::default(),

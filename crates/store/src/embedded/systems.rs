@@ -28,24 +28,15 @@ impl Shared {
             return Ok(conv.end_mark(side));
         }
         let member = conv.member(side);
-        if let Some(known) = [member.delivered, member.read]
-            .into_iter()
-            .find(|mark| mark.seq == seq)
-        {
+        if let Some(known) = [member.delivered, member.read].into_iter().find(|mark| mark.seq == seq) {
             return Ok(known);
         }
         if seq == 0 {
             return Ok(Mark::default());
         }
         match self.hot.entry(&self.engine, &conv.id, seq)? {
-            Some(entry) => Ok(Mark {
-                seq,
-                counted: entry.counted[side.other().index()],
-            }),
-            None => Err(StoreError::Corrupt(format!(
-                "message {seq} of {} is missing",
-                conv.id
-            ))),
+            Some(entry) => Ok(Mark { seq, counted: entry.counted[side.other().index()] }),
+            None => Err(StoreError::Corrupt(format!("message {seq} of {} is missing", conv.id))),
         }
     }
 
@@ -86,19 +77,13 @@ impl Shared {
             (Some(seq), None) => Some((seq, Mark::default())),
             (None, _) => None,
         };
-        Ok(Ok(PreparedSend {
-            new,
-            hash,
-            looked_up_at,
-            seen,
-        }))
+        Ok(Ok(PreparedSend { new, hash, looked_up_at, seen }))
     }
 }
 
 /// The side a user is on, for a write. A stranger's rows are simply not there to be read.
 fn side_of(id: &ConversationId, user: &UserId) -> Result<Side> {
-    id.side_of(user)
-        .ok_or_else(|| StoreError::Unsupported("that user is not in this conversation".into()))
+    id.side_of(user).ok_or_else(|| StoreError::Unsupported("that user is not in this conversation".into()))
 }
 
 impl Embedded {
@@ -109,19 +94,9 @@ impl Embedded {
         let entry = entry.ok_or_else(|| StoreError::Corrupt(format!("message {seq} of {id} is missing")))?;
         if new.undelivered && !entry.message.withheld {
             let receiver = new.from.other();
-            self.ask(|reply| Op::Note {
-                id: id.clone(),
-                side: receiver,
-                seq,
-                reply,
-            })
-            .await?;
+            self.ask(|reply| Op::Note { id: id.clone(), side: receiver, seq, reply }).await?;
         }
-        Ok(Committed {
-            message: entry.message,
-            duplicate: true,
-            implied_read: None,
-        })
+        Ok(Committed { message: entry.message, duplicate: true, implied_read: None })
     }
 
     async fn commit(&self, sends: Vec<NewMessage>) -> Vec<Result<Committed>> {
@@ -147,28 +122,18 @@ impl Embedded {
                 Ok(outcomes) => {
                     for ((place, new), outcome) in places.into_iter().zip(outcomes) {
                         answers[place] = Some(match outcome {
-                            SendOutcome::Stored {
-                                message,
-                                implied_read,
-                            } => Ok(Committed {
-                                message,
-                                duplicate: false,
-                                implied_read,
-                            }),
+                            SendOutcome::Stored { message, implied_read } => {
+                                Ok(Committed { message, duplicate: false, implied_read })
+                            }
                             SendOutcome::Duplicate(seq) => self.duplicate(&new, seq).await,
                         });
                     }
                 }
-                Err(e) => places
-                    .iter()
-                    .for_each(|(place, _)| answers[*place] = Some(Err(e.clone()))),
+                Err(e) => places.iter().for_each(|(place, _)| answers[*place] = Some(Err(e.clone()))),
             }
         }
         let lost = || Err(StoreError::unavailable("the committer"));
-        answers
-            .into_iter()
-            .map(|answer| answer.unwrap_or_else(lost))
-            .collect()
+        answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
     }
 }
 
@@ -289,10 +254,7 @@ impl PendingDeliveries for Embedded {
         let Some(side) = conversation.side_of(receiver) else {
             return Ok(None);
         };
-        Ok(self
-            .shared
-            .conv(conversation)?
-            .and_then(|conv| conv.member(side).pending))
+        Ok(self.shared.conv(conversation)?.and_then(|conv| conv.member(side).pending))
     }
 
     async fn settle(
@@ -303,14 +265,7 @@ impl PendingDeliveries for Embedded {
         to: Option<Seq>,
     ) -> Result<bool> {
         let (id, side) = (conversation.clone(), side_of(conversation, receiver)?);
-        self.ask(|reply| Op::Settle {
-            id,
-            side,
-            expected,
-            to,
-            reply,
-        })
-        .await
+        self.ask(|reply| Op::Settle { id, side, expected, to, reply }).await
     }
 }
 
@@ -325,31 +280,17 @@ impl MessageStatus for Embedded {
     ) -> Result<Advanced> {
         let side = side_of(conversation, user)?;
         let Some(conv) = self.shared.conv(conversation)? else {
-            return Ok(Advanced {
-                row: Conv::new(conversation.clone()).status_row(side),
-                moved: false,
-            });
+            return Ok(Advanced { row: Conv::new(conversation.clone()).status_row(side), moved: false });
         };
         let delivered = self.shared.mark_at(&conv, side, delivered)?;
         let read = self.shared.mark_at(&conv, side, read)?;
         let member = conv.member(side);
         // Boundaries only grow: what is behind them already needs no write.
         if read.seq <= member.read.seq && delivered.seq <= member.delivered.seq {
-            return Ok(Advanced {
-                row: conv.status_row(side),
-                moved: false,
-            });
+            return Ok(Advanced { row: conv.status_row(side), moved: false });
         }
         let id = conversation.clone();
-        let (row, moved) = self
-            .ask(|reply| Op::Advance {
-                id,
-                side,
-                delivered,
-                read,
-                reply,
-            })
-            .await?;
+        let (row, moved) = self.ask(|reply| Op::Advance { id, side, delivered, read, reply }).await?;
         Ok(Advanced { row, moved })
     }
 
@@ -405,16 +346,13 @@ impl Conversations for Embedded {
     ) -> Result<(Vec<ConversationRow>, bool)> {
         let (user_id, after) = (user.clone(), after.cloned());
         let read = move |shared: &Shared| {
-            let positions = shared
-                .hot
-                .inbox(&shared.engine, &user_id, after.as_ref(), 0, limit + 1)?;
+            let positions = shared.hot.inbox(&shared.engine, &user_id, after.as_ref(), 0, limit + 1)?;
             let more = positions.len() > limit;
             let mut rows = Vec::with_capacity(limit.min(positions.len()));
             for position in positions.into_iter().take(limit) {
-                if let (Some(side), Some(conv)) = (
-                    position.conversation_id.side_of(&user_id),
-                    shared.conv(&position.conversation_id)?,
-                ) {
+                if let (Some(side), Some(conv)) =
+                    (position.conversation_id.side_of(&user_id), shared.conv(&position.conversation_id)?)
+                {
                     rows.extend(shared.row(&conv, side)?);
                 }
             }
@@ -435,10 +373,7 @@ impl Conversations for Embedded {
         let user_id = user.clone();
         let read = move |shared: &Shared| {
             let mut active = Vec::new();
-            for position in shared
-                .hot
-                .inbox(&shared.engine, &user_id, None, since_ms, limit)?
-            {
+            for position in shared.hot.inbox(&shared.engine, &user_id, None, since_ms, limit)? {
                 let id = position.conversation_id;
                 if let (Some(side), Some(conv)) = (id.side_of(&user_id), shared.conv(&id)?)
                     && let Some(last) = &conv.member(side).last
@@ -480,15 +415,12 @@ impl Conversations for Embedded {
                 let (mut from, mut unread) = (conv.member(side).read.seq + 1, 0);
                 while from <= conv.last_seq {
                     let page =
-                        shared
-                            .hot
-                            .read_from(&shared.engine, &conv_id, from, PageLimit::messages(1000))?;
+                        shared.hot.read_from(&shared.engine, &conv_id, from, PageLimit::messages(1000))?;
                     let Some(last) = page.last() else { break };
                     let next = last.message.seq + 1;
                     let page = page.iter().filter(|e| e.message.seq <= conv.last_seq);
-                    unread += page
-                        .filter(|e| e.message.from != side && e.message.visible_to(side))
-                        .count() as u64;
+                    unread +=
+                        page.filter(|e| e.message.from != side && e.message.visible_to(side)).count() as u64;
                     from = next;
                 }
                 Ok(Some((
@@ -503,13 +435,7 @@ impl Conversations for Embedded {
         };
         if before != after {
             let id = id.clone();
-            self.ask(|reply| Op::Recount {
-                id,
-                side,
-                counted: read_counted,
-                reply,
-            })
-            .await?;
+            self.ask(|reply| Op::Recount { id, side, counted: read_counted, reply }).await?;
         }
         Ok((before, after))
     }
@@ -527,34 +453,16 @@ impl Users for Embedded {
     }
 
     async fn blocks(&self, user: &UserId, other: &UserId) -> Result<bool> {
-        Ok(self
-            .shared
-            .hot
-            .user(&self.shared.engine, user)?
-            .blocked
-            .contains(other))
+        Ok(self.shared.hot.user(&self.shared.engine, user)?.blocked.contains(other))
     }
 
     async fn set_block(&self, user: &UserId, other: &UserId, blocked: bool) -> Result<()> {
         let (user, other) = (user.clone(), other.clone());
-        self.ask(|reply| Op::Block {
-            user,
-            other,
-            blocked,
-            reply,
-        })
-        .await
+        self.ask(|reply| Op::Block { user, other, blocked, reply }).await
     }
 
     async fn blocked_by(&self, user: &UserId) -> Result<Vec<UserId>> {
-        Ok(self
-            .shared
-            .hot
-            .user(&self.shared.engine, user)?
-            .blocked
-            .iter()
-            .cloned()
-            .collect())
+        Ok(self.shared.hot.user(&self.shared.engine, user)?.blocked.iter().cloned().collect())
     }
 }
 
@@ -581,17 +489,13 @@ impl Maintenance for Embedded {
             .blocking(move |shared| {
                 let (mut from, mut erased) = (1, 0);
                 loop {
-                    let page = shared
-                        .hot
-                        .read_from(&shared.engine, &id, from, PageLimit::messages(1000))?;
+                    let page = shared.hot.read_from(&shared.engine, &id, from, PageLimit::messages(1000))?;
                     let Some(last) = page.last() else {
                         return Ok(erased);
                     };
                     from = last.message.seq + 1;
-                    erased += page
-                        .iter()
-                        .filter(|e| e.message.from == side && !e.message.void)
-                        .count() as u64;
+                    erased +=
+                        page.iter().filter(|e| e.message.from == side && !e.message.void).count() as u64;
                 }
             })
             .await?;

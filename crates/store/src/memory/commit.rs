@@ -32,9 +32,7 @@ impl Messages for Memory {
     ) -> Result<Vec<Arc<Message>>> {
         let state = self.read();
         let found = state.conversations.get(conversation);
-        Ok(found
-            .map(|c| page(c.messages.range(from..).map(|(_, m)| m), limit))
-            .unwrap_or_default())
+        Ok(found.map(|c| page(c.messages.range(from..).map(|(_, m)| m), limit)).unwrap_or_default())
     }
 
     async fn read_before(
@@ -73,28 +71,18 @@ impl State {
     fn commit(&mut self, new: NewMessage, now_ms: u64, window_ms: u64) -> Committed {
         if let Some(original) = self.original(&new, now_ms, window_ms) {
             self.note_if_undelivered(&new, &original);
-            return Committed {
-                message: original,
-                duplicate: true,
-                implied_read: None,
-            };
+            return Committed { message: original, duplicate: true, implied_read: None };
         }
         // Before the message is there: a reply reads what came before it, never itself.
         let implied_read = self.imply_read(&new);
         let message = self.append(&new, now_ms);
         self.note_if_undelivered(&new, &message);
-        Committed {
-            message,
-            duplicate: false,
-            implied_read,
-        }
+        Committed { message, duplicate: false, implied_read }
     }
 
     fn original(&self, new: &NewMessage, now_ms: u64, window_ms: u64) -> Option<Arc<Message>> {
         let conversation = self.conversations.get(&new.conversation_id)?;
-        conversation
-            .original(new.from, &new.client_msg_id, now_ms, window_ms)
-            .cloned()
+        conversation.original(new.from, &new.client_msg_id, now_ms, window_ms).cloned()
     }
 
     /// A retry passes here too: the delivery steps of the first attempt may never have run (R9).
@@ -137,9 +125,7 @@ impl State {
         });
         conversation.messages.insert(seq, message.clone());
         let record = SentRecord { seq, at_ms: now_ms };
-        conversation
-            .sent
-            .insert((new.from.index(), new.client_msg_id.clone()), record);
+        conversation.sent.insert((new.from.index(), new.client_msg_id.clone()), record);
         message
     }
 

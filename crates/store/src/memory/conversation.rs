@@ -48,11 +48,7 @@ impl Conversation {
     ) -> Option<&Arc<Message>> {
         let record = self.sent.get(&(from.index(), id.clone()))?;
         let forgotten = now_ms.saturating_sub(record.at_ms) >= window_ms;
-        if forgotten {
-            None
-        } else {
-            self.messages.get(&record.seq)
-        }
+        if forgotten { None } else { self.messages.get(&record.seq) }
     }
 
     /// The message that a member's `conversations` row shows, or `None` while they have no row: the last one that
@@ -71,16 +67,12 @@ impl Conversation {
     /// R11, word for word: messages from the other side after what was read, less void and withheld ones.
     pub fn unread_of(&self, side: Side, last_read_seq: Seq) -> u64 {
         let after = self.messages.range(last_read_seq.saturating_add(1)..);
-        after
-            .filter(|(_, m)| m.from == side.other() && !m.void && !m.withheld)
-            .count() as u64
+        after.filter(|(_, m)| m.from == side.other() && !m.void && !m.withheld).count() as u64
     }
 
     /// Whether a member is still part of it: something is left that was not erased with them.
     pub fn concerns(&self, side: Side) -> bool {
-        self.messages
-            .range(self.erased_up_to[side.index()] + 1..)
-            .any(|(_, m)| !m.void)
+        self.messages.range(self.erased_up_to[side.index()] + 1..).any(|(_, m)| !m.void)
     }
 
     /// Makes void what a member wrote, and ends what their row shows. Returns how many became void.
@@ -123,10 +115,5 @@ pub(super) fn page<'a>(
 /// What counts against a page: the bytes that a client wrote.
 fn size_of(message: &Message) -> usize {
     let json = [&message.attachment, &message.meta];
-    message.body.len()
-        + json
-            .into_iter()
-            .flatten()
-            .map(|j| j.as_str().len())
-            .sum::<usize>()
+    message.body.len() + json.into_iter().flatten().map(|j| j.as_str().len()).sum::<usize>()
 }

@@ -33,22 +33,11 @@ async fn send(store: &Store, id: &str) -> Seq {
         seen_seq: None,
         undelivered: false,
     };
-    store
-        .messages
-        .commit_sends(vec![new])
-        .await
-        .remove(0)
-        .unwrap()
-        .message
-        .seq
+    store.messages.commit_sends(vec![new]).await.remove(0).unwrap().message.seq
 }
 
 async fn stored(store: &Store) -> Vec<(Seq, bool)> {
-    let messages = store
-        .messages
-        .read_from(&conversation(), 1, PageLimit::messages(100))
-        .await
-        .unwrap();
+    let messages = store.messages.read_from(&conversation(), 1, PageLimit::messages(100)).await.unwrap();
     messages.iter().map(|m| (m.seq, m.void)).collect()
 }
 
@@ -59,18 +48,10 @@ async fn a_counter_that_fell_back_is_fenced_by_the_messages() {
         send(&store, id).await;
     }
     memory.fall_back(&conversation(), 1);
-    assert_eq!(
-        send(&store, "d").await,
-        4,
-        "seq 2 is taken, so the counter is raised to the maximum"
-    );
+    assert_eq!(send(&store, "d").await, 4, "seq 2 is taken, so the counter is raised to the maximum");
     assert_eq!(send(&store, "e").await, 5);
     memory.fall_back(&conversation(), 0);
-    assert_eq!(
-        memory.leak_seq(&conversation()),
-        6,
-        "a leaked seq is fenced as well"
-    );
+    assert_eq!(memory.leak_seq(&conversation()), 6, "a leaked seq is fenced as well");
 }
 
 #[tokio::test]
@@ -78,37 +59,18 @@ async fn a_leaked_seq_is_a_hole_until_a_void_closes_it() {
     let (memory, store, _) = disturbed(1_000);
     send(&store, "a").await;
     assert_eq!(memory.leak_seq(&conversation()), 2);
-    assert_eq!(
-        store.messages.last_seq(&conversation()).await.unwrap(),
-        1,
-        "a leaked seq holds nothing"
-    );
+    assert_eq!(store.messages.last_seq(&conversation()).await.unwrap(), 1, "a leaked seq holds nothing");
     assert_eq!(send(&store, "b").await, 3);
     assert_eq!(stored(&store).await, [(1, false), (3, false)]);
-    let before = store
-        .conversations
-        .conversation(&bob(), &conversation())
-        .await
-        .unwrap();
+    let before = store.conversations.conversation(&bob(), &conversation()).await.unwrap();
 
     store.messages.close_hole(&conversation(), 2).await.unwrap();
     store.messages.close_hole(&conversation(), 2).await.unwrap();
     store.messages.close_hole(&conversation(), 3).await.unwrap();
     store.messages.close_hole(&conversation(), 9).await.unwrap();
-    assert_eq!(
-        stored(&store).await,
-        [(1, false), (2, true), (3, false)],
-        "only the hole was closed"
-    );
-    let after = store
-        .conversations
-        .conversation(&bob(), &conversation())
-        .await
-        .unwrap();
-    assert_eq!(
-        before, after,
-        "a closed hole shows in no row and counts as nothing unread"
-    );
+    assert_eq!(stored(&store).await, [(1, false), (2, true), (3, false)], "only the hole was closed");
+    let after = store.conversations.conversation(&bob(), &conversation()).await.unwrap();
+    assert_eq!(before, after, "a closed hole shows in no row and counts as nothing unread");
 }
 
 #[tokio::test]
@@ -118,16 +80,8 @@ async fn a_hole_at_the_end_can_be_closed_and_the_next_send_goes_past_it() {
     memory.leak_seq(&conversation());
     store.messages.close_hole(&conversation(), 2).await.unwrap();
     assert_eq!(store.messages.last_seq(&conversation()).await.unwrap(), 2);
-    let row = store
-        .conversations
-        .conversation(&bob(), &conversation())
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(
-        (row.last_seq, row.unread_count, row.last_message_preview.as_str()),
-        (1, 1, "a")
-    );
+    let row = store.conversations.conversation(&bob(), &conversation()).await.unwrap().unwrap();
+    assert_eq!((row.last_seq, row.unread_count, row.last_message_preview.as_str()), (1, 1, "a"));
     assert_eq!(send(&store, "b").await, 3);
 }
 

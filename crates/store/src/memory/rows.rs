@@ -36,12 +36,7 @@ impl PendingDeliveries for Memory {
     }
 
     async fn pending_row(&self, receiver: &UserId, conversation: &ConversationId) -> Result<Option<Seq>> {
-        Ok(self
-            .read()
-            .pending
-            .get(receiver)
-            .and_then(|rows| rows.get(conversation))
-            .copied())
+        Ok(self.read().pending.get(receiver).and_then(|rows| rows.get(conversation)).copied())
     }
 
     async fn settle(
@@ -76,26 +71,17 @@ impl MessageStatus for Memory {
         read: Seq,
     ) -> Result<Advanced> {
         let (after, moved) = self.write()?.raise(user, conversation, delivered, read);
-        Ok(Advanced {
-            row: status_row(user, conversation, &after),
-            moved,
-        })
+        Ok(Advanced { row: status_row(user, conversation, &after), moved })
     }
 
     async fn status(&self, user: &UserId, conversation: &ConversationId) -> Result<StatusRow> {
-        Ok(status_row(
-            user,
-            conversation,
-            &self.read().boundaries(user, conversation),
-        ))
+        Ok(status_row(user, conversation, &self.read().boundaries(user, conversation)))
     }
 
     async fn statuses_of(&self, user: &UserId) -> Result<Vec<StatusRow>> {
         let state = self.read();
         let rows = state.status.get(user).into_iter().flatten();
-        Ok(rows
-            .map(|(id, boundaries)| status_row(user, id, boundaries))
-            .collect())
+        Ok(rows.map(|(id, boundaries)| status_row(user, id, boundaries)).collect())
     }
 }
 
@@ -142,11 +128,7 @@ impl Conversations for Memory {
         let active = rows.filter(|row| row.last_message_ts >= since_ms).take(limit);
         Ok(active
             .filter_map(|row| {
-                let last = state
-                    .conversations
-                    .get(&row.conversation_id)?
-                    .messages
-                    .get(&row.last_seq)?;
+                let last = state.conversations.get(&row.conversation_id)?.messages.get(&row.last_seq)?;
                 Some(ActiveConversation {
                     conversation_id: row.conversation_id,
                     last_seq: row.last_seq,
@@ -168,10 +150,7 @@ impl Conversations for Memory {
 }
 
 fn position(row: &ConversationRow) -> InboxPosition {
-    InboxPosition {
-        last_message_ts: row.last_message_ts,
-        conversation_id: row.conversation_id.clone(),
-    }
+    InboxPosition { last_message_ts: row.last_message_ts, conversation_id: row.conversation_id.clone() }
 }
 
 impl State {
@@ -197,10 +176,7 @@ impl State {
     }
 
     fn rows(&self, user: &UserId) -> Vec<ConversationRow> {
-        self.conversations
-            .keys()
-            .filter_map(|id| self.row(user, id))
-            .collect()
+        self.conversations.keys().filter_map(|id| self.row(user, id)).collect()
     }
 
     fn newest_first(&self, user: &UserId) -> Vec<ConversationRow> {
@@ -222,11 +198,7 @@ impl Users for Memory {
     }
 
     async fn blocks(&self, user: &UserId, other: &UserId) -> Result<bool> {
-        Ok(self
-            .read()
-            .blocks
-            .get(user)
-            .is_some_and(|blocked| blocked.contains(other)))
+        Ok(self.read().blocks.get(user).is_some_and(|blocked| blocked.contains(other)))
     }
 
     async fn set_block(&self, user: &UserId, other: &UserId, blocked: bool) -> Result<()> {
@@ -241,14 +213,7 @@ impl Users for Memory {
     }
 
     async fn blocked_by(&self, user: &UserId) -> Result<Vec<UserId>> {
-        Ok(self
-            .read()
-            .blocks
-            .get(user)
-            .into_iter()
-            .flatten()
-            .cloned()
-            .collect())
+        Ok(self.read().blocks.get(user).into_iter().flatten().cloned().collect())
     }
 }
 
@@ -266,11 +231,7 @@ fn remove_row<T>(
 impl Maintenance for Memory {
     async fn health(&self) -> Health {
         let refusing = self.read().closed.then(|| "the store is closed".to_owned());
-        Health {
-            backend: "memory",
-            refusing,
-            ..Health::default()
-        }
+        Health { backend: "memory", refusing, ..Health::default() }
     }
 
     async fn backup(&self, _sink: BackupSink<'_>) -> Result<u64> {
@@ -284,10 +245,7 @@ impl Maintenance for Memory {
         };
         remove_row(&mut state.pending, user, conversation);
         remove_row(&mut state.status, user, conversation);
-        Ok(state
-            .conversations
-            .get_mut(conversation)
-            .map_or(0, |c| c.erase(side)))
+        Ok(state.conversations.get_mut(conversation).map_or(0, |c| c.erase(side)))
     }
 
     /// Whom others block is theirs to keep: an erased user who comes back stays blocked.
@@ -301,9 +259,7 @@ impl Maintenance for Memory {
     async fn memberships(&self, user: &UserId) -> Result<Vec<ConversationId>> {
         let state = self.read();
         let by_message = state.conversations.iter().filter_map(|(id, conversation)| {
-            id.side_of(user)
-                .filter(|&side| conversation.concerns(side))
-                .map(|_| id)
+            id.side_of(user).filter(|&side| conversation.concerns(side)).map(|_| id)
         });
         let by_status = state.status.get(user).into_iter().flat_map(|rows| rows.keys());
         let by_pending = state.pending.get(user).into_iter().flat_map(|rows| rows.keys());

@@ -68,8 +68,7 @@ impl Session {
     }
 
     fn extend(&self, now_ms: u64, ttl: Duration) {
-        self.expires_at
-            .store(now_ms.saturating_add(ttl.as_millis() as u64), Ordering::Release);
+        self.expires_at.store(now_ms.saturating_add(ttl.as_millis() as u64), Ordering::Release);
     }
 
     fn is(&self, session: SessionId) -> bool {
@@ -79,29 +78,17 @@ impl Session {
 
 impl Default for Shard {
     fn default() -> Self {
-        Shard {
-            users: HashMap::new(),
-            count: 0,
-            sweep_at: SWEEP_FLOOR,
-        }
+        Shard { users: HashMap::new(), count: 0, sweep_at: SWEEP_FLOOR }
     }
 }
 
 impl Shard {
     fn live(&self, user: &UserId, now_ms: u64) -> impl Iterator<Item = &Arc<Session>> {
-        self.users
-            .get(user)
-            .into_iter()
-            .flatten()
-            .filter(move |s| s.is_live(now_ms))
+        self.users.get(user).into_iter().flatten().filter(move |s| s.is_live(now_ms))
     }
 
     fn has_expired(&self, user: &UserId, now_ms: u64) -> bool {
-        self.users
-            .get(user)
-            .into_iter()
-            .flatten()
-            .any(|s| !s.is_live(now_ms))
+        self.users.get(user).into_iter().flatten().any(|s| !s.is_live(now_ms))
     }
 
     /// Takes a user's sessions that fulfil a condition out of the list, in order.
@@ -274,10 +261,7 @@ impl SessionStore for MemorySessions {
         let now_ms = self.clock.now_ms();
         let session = {
             let shard = self.sessions_of(&watcher.user_id).read();
-            shard
-                .live(&watcher.user_id, now_ms)
-                .find(|s| s.is(watcher.session_id))
-                .cloned()
+            shard.live(&watcher.user_id, now_ms).find(|s| s.is(watcher.session_id)).cloned()
         };
         let Some(session) = session else { return Ok(()) };
         let mut watch = session.watch.lock();
@@ -288,10 +272,7 @@ impl SessionStore for MemorySessions {
         watch.users = users.iter().take(limits::WATCH_MAX_USERS).cloned().collect();
         for user in &watch.users {
             let mut watched = shard_of(&self.watched, user).write();
-            watched
-                .entry(user.clone())
-                .or_default()
-                .insert(watcher.session_id, session.clone());
+            watched.entry(user.clone()).or_default().insert(watcher.session_id, session.clone());
         }
         Ok(())
     }
@@ -299,14 +280,8 @@ impl SessionStore for MemorySessions {
     async fn watchers(&self, user: &UserId) -> Result<Vec<SessionEntry>> {
         let now_ms = self.clock.now_ms();
         let watched = shard_of(&self.watched, user).read();
-        let watchers = watched
-            .get(user)
-            .into_iter()
-            .flat_map(|watchers| watchers.values());
-        Ok(watchers
-            .filter(|s| s.is_live(now_ms))
-            .map(|s| s.entry.clone())
-            .collect())
+        let watchers = watched.get(user).into_iter().flat_map(|watchers| watchers.values());
+        Ok(watchers.filter(|s| s.is_live(now_ms)).map(|s| s.entry.clone()).collect())
     }
 
     async fn flush(&self) -> Result<()> {
@@ -340,16 +315,9 @@ mod tests {
     }
 
     fn kept(store: &MemorySessions) -> (usize, usize) {
-        let sessions = store
-            .sessions
-            .iter()
-            .map(|s| s.read().users.values().map(Vec::len).sum::<usize>())
-            .sum();
-        let watched = store
-            .watched
-            .iter()
-            .map(|w| w.read().values().map(BTreeMap::len).sum::<usize>())
-            .sum();
+        let sessions =
+            store.sessions.iter().map(|s| s.read().users.values().map(Vec::len).sum::<usize>()).sum();
+        let watched = store.watched.iter().map(|w| w.read().values().map(BTreeMap::len).sum::<usize>()).sum();
         let counted: usize = store.sessions.iter().map(|s| s.read().count).sum();
         assert_eq!(sessions, counted, "the shards' counts follow their lists");
         (sessions, watched)
@@ -363,21 +331,12 @@ mod tests {
         for n in 0..100_000 {
             clock.advance(10);
             store.register(&entry(n), TTL, 8).await.unwrap();
-            store
-                .watch(&entry(n), std::slice::from_ref(&star), TTL)
-                .await
-                .unwrap();
+            store.watch(&entry(n), std::slice::from_ref(&star), TTL).await.unwrap();
         }
         // 3,000 are live at a time; a shard may hold as many expired ones, and its floor.
         let (sessions, watched) = kept(&store);
-        assert!(
-            sessions <= 2 * 3_000 + SHARDS * SWEEP_FLOOR,
-            "{sessions} are kept"
-        );
-        assert_eq!(
-            sessions, watched,
-            "a watch is kept as long as its session and no longer"
-        );
+        assert!(sessions <= 2 * 3_000 + SHARDS * SWEEP_FLOOR, "{sessions} are kept");
+        assert_eq!(sessions, watched, "a watch is kept as long as its session and no longer");
         assert_eq!(store.watchers(&star).await.unwrap().len(), 3_000);
     }
 
@@ -388,20 +347,14 @@ mod tests {
         let star = UserId::new("star").unwrap();
         for n in 0..10 {
             store.register(&entry(n), TTL, 8).await.unwrap();
-            store
-                .watch(&entry(n), std::slice::from_ref(&star), TTL)
-                .await
-                .unwrap();
+            store.watch(&entry(n), std::slice::from_ref(&star), TTL).await.unwrap();
         }
         clock.advance(30_001);
         for n in 0..10 {
             assert!(store.lookup(&entry(n).user_id).await.unwrap().is_empty());
         }
         assert_eq!(kept(&store), (0, 0));
-        assert!(
-            store.watched.iter().all(|w| w.read().is_empty()),
-            "nor is an empty list of watchers kept"
-        );
+        assert!(store.watched.iter().all(|w| w.read().is_empty()), "nor is an empty list of watchers kept");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -414,10 +367,7 @@ mod tests {
                 let (store, star) = (store.clone(), star.clone());
                 async move { store.watch(&entry(n), &[star], TTL).await.unwrap() }
             });
-            store
-                .unregister(&entry(n).user_id, SessionId(n as u128))
-                .await
-                .unwrap();
+            store.unregister(&entry(n).user_id, SessionId(n as u128)).await.unwrap();
             watching.await.unwrap();
             assert_eq!(kept(&store), (0, 0), "round {n}");
         }

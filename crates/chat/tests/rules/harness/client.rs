@@ -38,10 +38,7 @@ impl Device {
     }
 
     pub fn with_cursor(self, cursor: MessageId) -> Device {
-        Device {
-            cursor: Some(cursor),
-            ..self
-        }
+        Device { cursor: Some(cursor), ..self }
     }
 
     /// It acks only when the test says so.
@@ -50,10 +47,7 @@ impl Device {
     }
 
     pub fn at_gateway(self, gateway: &str) -> Device {
-        Device {
-            gateway: gateway.to_owned(),
-            ..self
-        }
+        Device { gateway: gateway.to_owned(), ..self }
     }
 }
 
@@ -157,15 +151,8 @@ impl Client {
             "cursor": device.cursor,
         });
         let _ = to_server.send(Incoming::Text(hello.to_string()));
-        let sink = Sink {
-            line: line.clone(),
-            to_server: to_server.clone(),
-        };
-        (Source(from_client), sink, move |session| Client {
-            line,
-            to_server,
-            session,
-        })
+        let sink = Sink { line: line.clone(), to_server: to_server.clone() };
+        (Source(from_client), sink, move |session| Client { line, to_server, session })
     }
 
     pub fn say(&self, frame: Value) {
@@ -237,11 +224,7 @@ impl Client {
     pub fn bodies(&self) -> Vec<String> {
         let mut seen = std::collections::BTreeSet::new();
         let fresh = |m: &MessageFrame| seen.insert((m.conversation_id.clone(), m.seq));
-        self.messages()
-            .into_iter()
-            .filter(fresh)
-            .map(|m| m.body)
-            .collect()
+        self.messages().into_iter().filter(fresh).map(|m| m.body).collect()
     }
 
     pub fn seqs(&self) -> Vec<Seq> {
@@ -257,10 +240,7 @@ impl Client {
 
     /// The cursor that this device keeps: the one of its `caught_up`.
     pub fn cursor(&self) -> MessageId {
-        self.caught_up()
-            .first()
-            .expect("this device has caught up")
-            .cursor
+        self.caught_up().first().expect("this device has caught up").cursor
     }
 
     pub fn ticks(&self) -> Vec<Ticks> {

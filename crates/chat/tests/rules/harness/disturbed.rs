@@ -71,14 +71,8 @@ impl Disturbed {
     async fn commit_late(&self, new: NewMessage) -> Result<Committed> {
         let id = new.conversation_id.clone();
         let seq = self.memory.leak_seq(&id);
-        self.steps
-            .reach(Step::SeqTaken, When::After, new.client_msg_id.as_str())
-            .await?;
-        let there = self
-            .inner
-            .messages
-            .read_from(&id, seq, PageLimit::messages(1))
-            .await?;
+        self.steps.reach(Step::SeqTaken, When::After, new.client_msg_id.as_str()).await?;
+        let there = self.inner.messages.read_from(&id, seq, PageLimit::messages(1)).await?;
         if there.first().is_some_and(|m| m.seq == seq) {
             return self.inner.messages.commit_sends(vec![new]).await.remove(0);
         }
@@ -98,16 +92,9 @@ impl Disturbed {
         });
         self.late.lock().insert((id.clone(), seq), message.clone());
         if new.undelivered {
-            self.inner
-                .pending
-                .note_undelivered(&message.receiver(), &id, seq)
-                .await?;
+            self.inner.pending.note_undelivered(&message.receiver(), &id, seq).await?;
         }
-        Ok(Committed {
-            message,
-            duplicate: false,
-            implied_read: None,
-        })
+        Ok(Committed { message, duplicate: false, implied_read: None })
     }
 
     fn with_late(
@@ -117,10 +104,7 @@ impl Disturbed {
         from: Seq,
     ) -> Vec<Arc<Message>> {
         let late = self.late.lock();
-        messages.extend(
-            late.range((id.clone(), from)..=(id.clone(), Seq::MAX))
-                .map(|(_, m)| m.clone()),
-        );
+        messages.extend(late.range((id.clone(), from)..=(id.clone(), Seq::MAX)).map(|(_, m)| m.clone()));
         messages.sort_by_key(|m| m.seq);
         messages
     }
@@ -130,10 +114,7 @@ impl Disturbed {
 impl Messages for Disturbed {
     async fn commit_sends(&self, sends: Vec<NewMessage>) -> Vec<Result<Committed>> {
         let count = sends.len();
-        let first = sends
-            .first()
-            .map(|s| s.client_msg_id.to_string())
-            .unwrap_or_default();
+        let first = sends.first().map(|s| s.client_msg_id.to_string()).unwrap_or_default();
         let late = self.late_writers.lock().remove(&first);
         let committed = self.step(Step::CommitSends, &first, async {
             Ok(match late {
@@ -141,9 +122,7 @@ impl Messages for Disturbed {
                 false => self.inner.messages.commit_sends(sends).await,
             })
         });
-        committed
-            .await
-            .unwrap_or_else(|e| (0..count).map(|_| Err(e.clone())).collect())
+        committed.await.unwrap_or_else(|e| (0..count).map(|_| Err(e.clone())).collect())
     }
 
     async fn read_from(&self, id: &ConversationId, from: Seq, limit: PageLimit) -> Result<Vec<Arc<Message>>> {
@@ -162,13 +141,8 @@ impl Messages for Disturbed {
     }
 
     async fn last_seq(&self, id: &ConversationId) -> Result<Seq> {
-        let last = self
-            .step(Step::LastSeq, id.as_str(), self.inner.messages.last_seq(id))
-            .await?;
-        Ok(self
-            .with_late(id, Vec::new(), last)
-            .last()
-            .map_or(last, |m| m.seq))
+        let last = self.step(Step::LastSeq, id.as_str(), self.inner.messages.last_seq(id)).await?;
+        Ok(self.with_late(id, Vec::new(), last).last().map_or(last, |m| m.seq))
     }
 
     async fn close_hole(&self, id: &ConversationId, seq: Seq) -> Result<()> {
@@ -187,30 +161,15 @@ impl Messages for Disturbed {
 #[async_trait]
 impl PendingDeliveries for Disturbed {
     async fn note_undelivered(&self, receiver: &UserId, id: &ConversationId, seq: Seq) -> Result<Noted> {
-        self.step(
-            Step::Note,
-            receiver.as_str(),
-            self.inner.pending.note_undelivered(receiver, id, seq),
-        )
-        .await
+        self.step(Step::Note, receiver.as_str(), self.inner.pending.note_undelivered(receiver, id, seq)).await
     }
 
     async fn pending_of(&self, receiver: &UserId) -> Result<Vec<PendingRow>> {
-        self.step(
-            Step::PendingOf,
-            receiver.as_str(),
-            self.inner.pending.pending_of(receiver),
-        )
-        .await
+        self.step(Step::PendingOf, receiver.as_str(), self.inner.pending.pending_of(receiver)).await
     }
 
     async fn pending_row(&self, receiver: &UserId, id: &ConversationId) -> Result<Option<Seq>> {
-        self.step(
-            Step::PendingRow,
-            receiver.as_str(),
-            self.inner.pending.pending_row(receiver, id),
-        )
-        .await
+        self.step(Step::PendingRow, receiver.as_str(), self.inner.pending.pending_row(receiver, id)).await
     }
 
     async fn settle(
@@ -234,12 +193,7 @@ impl MessageStatus for Disturbed {
         delivered: Seq,
         read: Seq,
     ) -> Result<Advanced> {
-        self.step(
-            Step::Advance,
-            user.as_str(),
-            self.inner.status.advance(user, id, delivered, read),
-        )
-        .await
+        self.step(Step::Advance, user.as_str(), self.inner.status.advance(user, id, delivered, read)).await
     }
 
     async fn status(&self, user: &UserId, id: &ConversationId) -> Result<StatusRow> {
@@ -254,32 +208,20 @@ impl MessageStatus for Disturbed {
 #[async_trait]
 impl SessionStore for Disturbed {
     async fn register(&self, entry: &SessionEntry, ttl: Duration, max: usize) -> Result<Vec<SessionEntry>> {
-        self.step(
-            Step::Register,
-            entry.user_id.as_str(),
-            self.inner.sessions.register(entry, ttl, max),
-        )
-        .await
+        self.step(Step::Register, entry.user_id.as_str(), self.inner.sessions.register(entry, ttl, max)).await
     }
 
     async fn refresh(&self, sessions: &[(UserId, SessionId)], ttl: Duration) -> Result<Vec<bool>> {
         let first = sessions.first().map_or("", |(user, _)| user.as_str());
-        self.step(Step::Refresh, first, self.inner.sessions.refresh(sessions, ttl))
-            .await
+        self.step(Step::Refresh, first, self.inner.sessions.refresh(sessions, ttl)).await
     }
 
     async fn unregister(&self, user: &UserId, session: SessionId) -> Result<bool> {
-        self.step(
-            Step::Unregister,
-            user.as_str(),
-            self.inner.sessions.unregister(user, session),
-        )
-        .await
+        self.step(Step::Unregister, user.as_str(), self.inner.sessions.unregister(user, session)).await
     }
 
     async fn lookup(&self, user: &UserId) -> Result<Vec<SessionEntry>> {
-        self.step(Step::Lookup, user.as_str(), self.inner.sessions.lookup(user))
-            .await
+        self.step(Step::Lookup, user.as_str(), self.inner.sessions.lookup(user)).await
     }
 
     async fn last_seen(&self, user: &UserId) -> Result<Option<u64>> {

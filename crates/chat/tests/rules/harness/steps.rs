@@ -37,10 +37,7 @@ pub enum When {
 }
 
 enum What {
-    Stop {
-        reached: oneshot::Sender<()>,
-        open: oneshot::Receiver<()>,
-    },
+    Stop { reached: oneshot::Sender<()>, open: oneshot::Receiver<()> },
     Fail,
 }
 
@@ -92,20 +89,8 @@ impl Steps {
     fn stop(&self, step: Step, of: &str, when: When) -> Gate {
         let (tell_reached, reached) = oneshot::channel();
         let (open, opened) = oneshot::channel();
-        self.plan(
-            step,
-            of,
-            when,
-            What::Stop {
-                reached: tell_reached,
-                open: opened,
-            },
-        );
-        Gate {
-            name: format!("{when:?} {step:?} of {of}"),
-            reached,
-            open,
-        }
+        self.plan(step, of, when, What::Stop { reached: tell_reached, open: opened });
+        Gate { name: format!("{when:?} {step:?} of {of}"), reached, open }
     }
 
     /// Fails the next such call: nothing is done.
@@ -119,12 +104,7 @@ impl Steps {
     }
 
     fn plan(&self, step: Step, of: &str, when: When, what: What) {
-        self.planned.lock().push(Planned {
-            step,
-            of: of.to_owned(),
-            when,
-            what,
-        });
+        self.planned.lock().push(Planned { step, of: of.to_owned(), when, what });
     }
 
     /// Fails all these calls until they are brought up.
@@ -143,9 +123,7 @@ impl Steps {
         }
         let next = {
             let mut planned = self.planned.lock();
-            let at = planned
-                .iter()
-                .position(|p| (p.step, p.when, p.of.as_str()) == (step, when, of));
+            let at = planned.iter().position(|p| (p.step, p.when, p.of.as_str()) == (step, when, of));
             at.map(|at| planned.remove(at).what)
         };
         match next {

@@ -9,11 +9,7 @@ fn a_message_is_told_once_and_acked_every_time() {
     assert_eq!(acks(&frames(&mut state)), [1]);
     state.frame(from_bob(1));
     assert_eq!(told(&mut state), [1]);
-    assert_eq!(
-        acks(&frames(&mut state)),
-        [1],
-        "the server may not have heard the first ack"
-    );
+    assert_eq!(acks(&frames(&mut state)), [1], "the server may not have heard the first ack");
 }
 
 #[test]
@@ -43,10 +39,7 @@ fn an_own_message_from_history_before_its_confirmation_is_not_told_twice() {
     frames(&mut state);
     state.frame(from_bob(3));
     let asked = queries(&frames(&mut state));
-    let mine = MessageFrame {
-        client_msg_id: id.clone(),
-        ..message("alice~bob", "alice", 2)
-    };
+    let mine = MessageFrame { client_msg_id: id.clone(), ..message("alice~bob", "alice", 2) };
     let page = vec![mine, message("alice~bob", "bob", 3)];
     state.frame(history(asked[0].reference.clone().unwrap(), page, 3, None));
     assert_eq!(told(&mut state), [1, 3]);
@@ -59,19 +52,11 @@ fn the_cursor_comes_with_caught_up_then_follows_the_acks_and_never_goes_back() {
     let mut state = start(None);
     state.frame(from_bob(7));
     frames(&mut state);
-    assert_eq!(
-        state.cursor(),
-        None,
-        "a device that has not caught up holds nothing for sure"
-    );
+    assert_eq!(state.cursor(), None, "a device that has not caught up holds nothing for sure");
     state.frame(caught_up(500, &[]));
     assert_eq!(state.cursor(), Some(MessageId(500)));
     state.frame(from_bob(8));
-    assert_eq!(
-        state.cursor(),
-        Some(MessageId(500)),
-        "an ack moves it, not the message"
-    );
+    assert_eq!(state.cursor(), Some(MessageId(500)), "an ack moves it, not the message");
     frames(&mut state);
     assert_eq!(state.cursor(), Some(MessageId(800)));
     state.frame(ServerFrame::Message(message("alice~carol", "carol", 1)));
@@ -97,8 +82,6 @@ fn during_a_later_drain_acks_leave_the_cursor_alone() {
 fn hello_carries_the_cursor() {
     let mut state = ready();
     state.connected("token".into());
-    let Some(ClientFrame::Hello(hello)) = state.next_frame() else {
-        panic!()
-    };
+    let Some(ClientFrame::Hello(hello)) = state.next_frame() else { panic!() };
     assert_eq!(hello.cursor, Some(MessageId(10)));
 }

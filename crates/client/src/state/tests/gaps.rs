@@ -10,11 +10,7 @@ fn a_gap_is_asked_for_once_and_told_in_order() {
     state.frame(from_bob(4));
     state.frame(from_bob(5));
     let written = frames(&mut state);
-    assert_eq!(
-        acks(&written),
-        Vec::<Seq>::new(),
-        "what lies behind a gap is not acked"
-    );
+    assert_eq!(acks(&written), Vec::<Seq>::new(), "what lies behind a gap is not acked");
     let asked = queries(&written);
     assert_eq!(asked.len(), 1);
     assert_eq!((asked[0].after_seq, asked[0].before_seq), (Some(1), None));
@@ -34,12 +30,7 @@ fn a_void_is_closed_by_the_history_that_leaves_it_out() {
     state.frame(from_bob(1));
     state.frame(from_bob(3));
     let asked = queries(&frames(&mut state));
-    state.frame(history(
-        asked[0].reference.clone().unwrap(),
-        vec![message("alice~bob", "bob", 3)],
-        3,
-        None,
-    ));
+    state.frame(history(asked[0].reference.clone().unwrap(), vec![message("alice~bob", "bob", 3)], 3, None));
     assert_eq!(told(&mut state), [1, 3]);
     state.frame(from_bob(4));
     assert_eq!(queries(&frames(&mut state)), []);
@@ -57,11 +48,7 @@ fn a_wide_gap_is_read_page_by_page_while_the_cursor_waits() {
     state.frame(history(asked[0].reference.clone().unwrap(), page, 3, Some(3)));
     let asked = queries(&frames(&mut state));
     assert_eq!(asked[0].after_seq, Some(3));
-    assert_eq!(
-        state.cursor(),
-        Some(MessageId(10)),
-        "another conversation's message may be the missing one"
-    );
+    assert_eq!(state.cursor(), Some(MessageId(10)), "another conversation's message may be the missing one");
     let page = [4, 5, 6].map(|seq| message("alice~bob", "bob", seq)).to_vec();
     state.frame(history(asked[0].reference.clone().unwrap(), page, 6, None));
     assert_eq!(told(&mut state), [1, 2, 3, 4, 5, 6]);
@@ -75,28 +62,16 @@ fn a_repair_refused_for_now_is_tried_again_and_one_refused_for_ever_is_given_up(
     state.frame(from_bob(1));
     state.frame(from_bob(3));
     let asked = queries(&frames(&mut state));
-    state.frame(refusal(
-        asked[0].reference.clone().unwrap(),
-        ErrorCode::Unavailable,
-        Some(50),
-    ));
+    state.frame(refusal(asked[0].reference.clone().unwrap(), ErrorCode::Unavailable, Some(50)));
     assert_eq!(state.take_retry_ms(), Some(50));
     assert_eq!(queries(&frames(&mut state)), []);
     state.retry();
     let asked = queries(&frames(&mut state));
     assert_eq!(asked.len(), 1);
-    state.frame(refusal(
-        asked[0].reference.clone().unwrap(),
-        ErrorCode::NotFound,
-        None,
-    ));
+    state.frame(refusal(asked[0].reference.clone().unwrap(), ErrorCode::NotFound, None));
     assert_eq!(told(&mut state), [1, 3]);
     state.frame(from_bob(2));
-    assert_eq!(
-        told(&mut state),
-        [2],
-        "it was never received, so it is not a duplicate"
-    );
+    assert_eq!(told(&mut state), [2], "it was never received, so it is not a duplicate");
 }
 
 #[test]
@@ -167,20 +142,12 @@ fn after_a_reset_gaps_are_the_applications_to_reload() {
     greet(&mut state);
     frames(&mut state);
     events(&mut state);
-    state.frame(ServerFrame::Reset(Reset {
-        reason: "too old".into(),
-    }));
+    state.frame(ServerFrame::Reset(Reset { reason: "too old".into() }));
     state.frame(from_bob(500));
     state.frame(caught_up(90_000, &[("alice~bob", 510)]));
     assert_eq!(queries(&frames(&mut state)), []);
     let told = events(&mut state);
-    assert!(
-        matches!(
-            &told[..],
-            [Event::Reset { .. }, Event::Message(_), Event::CaughtUp]
-        ),
-        "{told:?}"
-    );
+    assert!(matches!(&told[..], [Event::Reset { .. }, Event::Message(_), Event::CaughtUp]), "{told:?}");
     assert_eq!(state.cursor(), Some(MessageId(90_000)));
     state.frame(from_bob(513));
     assert_eq!(queries(&frames(&mut state))[0].after_seq, Some(510));
@@ -197,22 +164,10 @@ fn a_gap_that_shrinks_while_its_history_is_asked_for_is_still_closed() {
     let asked = queries(&frames(&mut state));
     assert_eq!(asked[0].after_seq, Some(1));
     state.frame(sent(&id, 2));
-    let mine = MessageFrame {
-        client_msg_id: id,
-        ..message("alice~bob", "alice", 2)
-    };
-    state.frame(history(
-        asked[0].reference.clone().unwrap(),
-        vec![mine],
-        2,
-        Some(2),
-    ));
+    let mine = MessageFrame { client_msg_id: id, ..message("alice~bob", "alice", 2) };
+    state.frame(history(asked[0].reference.clone().unwrap(), vec![mine], 2, Some(2)));
     let asked = queries(&frames(&mut state));
-    assert_eq!(
-        asked[0].after_seq,
-        Some(3),
-        "the page ended before what is missing"
-    );
+    assert_eq!(asked[0].after_seq, Some(3), "the page ended before what is missing");
     let page = [4, 5].map(|seq| message("alice~bob", "bob", seq)).to_vec();
     state.frame(history(asked[0].reference.clone().unwrap(), page, 5, None));
     assert_eq!(told(&mut state), [1, 3, 4, 5]);

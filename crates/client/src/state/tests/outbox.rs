@@ -5,20 +5,14 @@ use super::*;
 #[test]
 fn what_was_not_confirmed_goes_out_again_with_the_same_ids_in_order() {
     let mut state = ready();
-    let ids: Vec<_> = ["one", "two", "three"]
-        .iter()
-        .map(|body| post(&mut state, body))
-        .collect();
+    let ids: Vec<_> = ["one", "two", "three"].iter().map(|body| post(&mut state, body)).collect();
     assert_eq!(sends(&frames(&mut state)), ids);
     state.frame(sent(&ids[0], 1));
     state.disconnected();
     assert_eq!(frames(&mut state), []);
     let fourth = post(&mut state, "four");
     greet(&mut state);
-    assert_eq!(
-        sends(&frames(&mut state)),
-        [ids[1].clone(), ids[2].clone(), fourth]
-    );
+    assert_eq!(sends(&frames(&mut state)), [ids[1].clone(), ids[2].clone(), fourth]);
 }
 
 #[test]
@@ -47,11 +41,7 @@ fn a_refusal_for_now_waits_and_holds_back_what_comes_after_it() {
     let mut state = ready();
     let first = post(&mut state, "one");
     frames(&mut state);
-    state.frame(refusal(
-        Ref::Text(first.to_string()),
-        ErrorCode::RateLimited,
-        Some(700),
-    ));
+    state.frame(refusal(Ref::Text(first.to_string()), ErrorCode::RateLimited, Some(700)));
     let second = post(&mut state, "two");
     assert_eq!(frames(&mut state), []);
     assert_eq!(state.take_retry_ms(), Some(700));
@@ -90,9 +80,7 @@ fn a_refusal_for_ever_is_told_and_forgotten() {
 #[test]
 fn only_so_many_are_on_their_way_at_once() {
     let mut state = ready();
-    let ids: Vec<_> = (0..IN_FLIGHT_MAX + 5)
-        .map(|n| post(&mut state, &n.to_string()))
-        .collect();
+    let ids: Vec<_> = (0..IN_FLIGHT_MAX + 5).map(|n| post(&mut state, &n.to_string())).collect();
     assert_eq!(sends(&frames(&mut state)), ids[..IN_FLIGHT_MAX]);
     state.frame(sent(&ids[0], 1));
     assert_eq!(sends(&frames(&mut state)), ids[IN_FLIGHT_MAX..=IN_FLIGHT_MAX]);
@@ -111,10 +99,7 @@ fn a_body_the_server_would_not_take_fails_here() {
         error: WireError::new(ErrorCode::BodyTooLarge, "the body is longer than 100 bytes"),
     };
     assert!(events(&mut offline).contains(&failed));
-    assert!(matches!(
-        offline.send(Draft::text(user("bob"), "x".repeat(101))),
-        Err(Refused::Invalid(_))
-    ));
+    assert!(matches!(offline.send(Draft::text(user("bob"), "x".repeat(101))), Err(Refused::Invalid(_))));
 }
 
 #[test]
@@ -123,11 +108,7 @@ fn a_message_that_ends_the_connection_is_not_sent_for_ever() {
     let (short, long) = (post(&mut state, "short"), post(&mut state, "much longer"));
     frames(&mut state);
     let code = ErrorCode::FrameTooLarge;
-    state.frame(ServerFrame::Bye(Bye {
-        code,
-        reason: "too large".into(),
-        reconnect_after_ms: 0,
-    }));
+    state.frame(ServerFrame::Bye(Bye { code, reason: "too large".into(), reconnect_after_ms: 0 }));
     state.disconnected();
     assert!(
         matches!(&events(&mut state)[..], [Event::SendFailed { client_msg_id, .. }] if *client_msg_id == long)
@@ -160,9 +141,7 @@ fn a_draft_says_what_its_author_had_received() {
     state.frame(from_bob(3));
     let written = frames(&mut state);
     assert!(
-        written
-            .iter()
-            .any(|f| matches!(f, ClientFrame::Send(send) if send.seen_seq == Some(2))),
+        written.iter().any(|f| matches!(f, ClientFrame::Send(send) if send.seen_seq == Some(2))),
         "{written:?}"
     );
 }
@@ -172,10 +151,7 @@ fn another_user_gets_nothing_of_the_one_before() {
     let mut before = ready();
     before.frame(from_bob(1));
     post(&mut before, "alice's secret");
-    let saved = Saved {
-        user: Some(user("zoe")),
-        ..before.saved()
-    };
+    let saved = Saved { user: Some(user("zoe")), ..before.saved() };
     let mut state = start(Some(saved));
     assert_eq!(sends(&frames(&mut state)), []);
     let told = events(&mut state);

@@ -60,13 +60,9 @@ impl Toy {
                 self.greeted = true;
                 for which in 0..2 {
                     let known = |row: &Option<MessageFrame>| {
-                        row.as_ref()
-                            .is_some_and(|frame| Some(frame.message_id) <= hello.cursor)
+                        row.as_ref().is_some_and(|frame| Some(frame.message_id) <= hello.cursor)
                     };
-                    let held = self.rows[which]
-                        .iter()
-                        .rposition(known)
-                        .map_or(0, |at| at as Seq + 1);
+                    let held = self.rows[which].iter().rposition(known).map_or(0, |at| at as Seq + 1);
                     // As the real one does, a part of what the device holds is delivered again.
                     self.next[which] = (held + 1).saturating_sub(self.rng.random_range(0..3)).max(1);
                 }
@@ -77,18 +73,14 @@ impl Toy {
                     last_seq: self.rows[which].len() as Seq,
                 });
                 let heads = heads.into_iter().filter(|head| head.last_seq > 0).collect();
-                self.to_client
-                    .push_back(ServerFrame::CaughtUp(CaughtUp { cursor, heads }));
+                self.to_client.push_back(ServerFrame::CaughtUp(CaughtUp { cursor, heads }));
             }
             ClientFrame::Send(send) => {
                 let which = usize::from(send.to.as_ref().unwrap().as_str() == "carol");
                 // A session is not told of its own messages, except when it drains; what was before them is.
                 self.deliver();
                 let stored = self.rows[which].iter().flatten();
-                let known = stored
-                    .into_iter()
-                    .find(|row| row.client_msg_id == send.client_msg_id)
-                    .cloned();
+                let known = stored.into_iter().find(|row| row.client_msg_id == send.client_msg_id).cloned();
                 let duplicate = known.is_some();
                 let row = known.unwrap_or_else(|| self.append(which, "alice", Some(send.client_msg_id)));
                 self.next[which] = self.next[which].max(row.seq + 1);
@@ -164,11 +156,7 @@ fn live(seed: u64) {
     let noisy = rng.random_range(10..300);
     for step in 0..noisy + 50 {
         let quiet = step >= noisy;
-        let dice = if quiet {
-            rng.random_range(4..10)
-        } else {
-            rng.random_range(0..10)
-        };
+        let dice = if quiet { rng.random_range(4..10) } else { rng.random_range(0..10) };
         match dice {
             0 if connected && rng.random_bool(0.3) => {
                 (connected, toy.greeted) = (false, false);
@@ -228,10 +216,7 @@ fn live(seed: u64) {
     }
 
     for (which, conversation) in CONVERSATIONS.iter().enumerate() {
-        let of_peer = toy.rows[which]
-            .iter()
-            .flatten()
-            .filter(|row| row.sender.as_str() != "alice");
+        let of_peer = toy.rows[which].iter().flatten().filter(|row| row.sender.as_str() != "alice");
         let expected: Vec<Seq> = of_peer.map(|row| row.seq).collect();
         let conversation = conversation.parse().unwrap();
         let heard = told.messages.remove(&conversation).unwrap_or_default();

@@ -9,18 +9,13 @@ fn ticks_only_grow_and_read_implies_delivered() {
     state.frame(ticks("bob", 3, 0));
     state.frame(ticks("bob", 2, 1));
     let tick = |seq| state.tick_of(&ab(), seq);
-    assert_eq!(
-        [tick(1), tick(3), tick(4)],
-        [Tick::Blue, Tick::Double, Tick::Single]
-    );
+    assert_eq!([tick(1), tick(3), tick(4)], [Tick::Blue, Tick::Double, Tick::Single]);
     events(&mut state);
     state.frame(ticks("bob", 1, 0));
     assert_eq!(events(&mut state), [], "nothing grew");
     state.frame(ticks("bob", 0, 5));
     assert_eq!(state.tick_of(&ab(), 5), Tick::Blue);
-    let ServerFrame::Ticks(merged) = ticks("bob", 5, 5) else {
-        unreachable!()
-    };
+    let ServerFrame::Ticks(merged) = ticks("bob", 5, 5) else { unreachable!() };
     assert_eq!(events(&mut state), [Event::Ticks(merged)]);
 }
 
@@ -45,20 +40,11 @@ fn ticks_missed_while_away_are_asked_for() {
     else {
         panic!("{written:?}")
     };
-    let read = Boundaries {
-        last_delivered_seq: 1,
-        last_read_seq: 1,
-    };
+    let read = Boundaries { last_delivered_seq: 1, last_read_seq: 1 };
     let reference = query.reference.clone();
     let own = Boundaries::default();
-    let answer = StatusAnswer {
-        reference,
-        conversation_id: ab(),
-        last_seq: 1,
-        unread_count: 0,
-        own,
-        peer: read,
-    };
+    let answer =
+        StatusAnswer { reference, conversation_id: ab(), last_seq: 1, unread_count: 0, own, peer: read };
     state.frame(ServerFrame::Status(answer));
     assert_eq!(state.tick_of(&ab(), 1), Tick::Blue);
     assert_eq!(state.next_answer(), None, "the application did not ask");
@@ -79,9 +65,7 @@ fn a_read_made_offline_is_said_after_the_reconnect_until_it_is_confirmed() {
     greet(&mut state);
     let written = reads(&frames(&mut state));
     assert_eq!(written[0].0, 1);
-    state.frame(ServerFrame::Done(Done {
-        reference: written[0].1.clone(),
-    }));
+    state.frame(ServerFrame::Done(Done { reference: written[0].1.clone() }));
     state.disconnected();
     greet(&mut state);
     assert_eq!(reads(&frames(&mut state)), []);

@@ -76,12 +76,7 @@ impl Input {
         let before = &self.graphemes[..self.cursor];
         let is_space = |grapheme: &&String| grapheme.trim().is_empty();
         let spaces = before.iter().rev().take_while(is_space).count();
-        let word = before
-            .iter()
-            .rev()
-            .skip(spaces)
-            .take_while(|grapheme| !is_space(grapheme))
-            .count();
+        let word = before.iter().rev().skip(spaces).take_while(|grapheme| !is_space(grapheme)).count();
         let start = self.cursor - spaces - word;
         self.graphemes.drain(start..self.cursor);
         self.cursor = start;
@@ -94,11 +89,8 @@ impl Input {
 
     /// The part that fits into `columns` with the cursor in sight, and the cursor's column in it.
     pub(super) fn window(&self, columns: usize) -> (String, usize) {
-        let shown: Vec<&str> = self
-            .graphemes
-            .iter()
-            .map(|g| if g == "\n" { LINE_BREAK } else { g.as_str() })
-            .collect();
+        let shown: Vec<&str> =
+            self.graphemes.iter().map(|g| if g == "\n" { LINE_BREAK } else { g.as_str() }).collect();
         let mut start = self.cursor;
         let mut column = 0;
         // One column is left for the cursor itself.

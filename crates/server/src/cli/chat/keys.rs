@@ -66,19 +66,9 @@ fn leave(model: &mut Model) -> Option<Wish> {
         return Some(Wish::Quit);
     }
     model.warned = true;
-    let (what, them) = if waiting == 1 {
-        ("message is", "it")
-    } else {
-        ("messages are", "them")
-    };
-    let how = if model.link == Link::Online {
-        "wait a moment, or"
-    } else {
-        "go online first, or"
-    };
-    model.remark(format!(
-        "{waiting} {what} not sent yet: {how} press again to leave and lose {them}"
-    ));
+    let (what, them) = if waiting == 1 { ("message is", "it") } else { ("messages are", "them") };
+    let how = if model.link == Link::Online { "wait a moment, or" } else { "go online first, or" };
+    model.remark(format!("{waiting} {what} not sent yet: {how} press again to leave and lose {them}"));
     None
 }
 
@@ -111,11 +101,7 @@ mod tests {
         model.now_ms += 3_000;
         assert_eq!(hit(&mut model, KeyCode::Char('!')), Some(Wish::Typing));
         assert_eq!(hit(&mut model, KeyCode::Enter), Some(Wish::Send("hi!".into())));
-        assert_eq!(
-            hit(&mut model, KeyCode::Enter),
-            None,
-            "there is nothing left to send"
-        );
+        assert_eq!(hit(&mut model, KeyCode::Enter), None, "there is nothing left to send");
     }
 
     #[test]
@@ -123,15 +109,8 @@ mod tests {
         let mut model = model();
         model.posted("m-1".parse().unwrap(), "hello");
         assert_eq!(hit(&mut model, KeyCode::Esc), None);
-        assert!(
-            model
-                .notice()
-                .is_some_and(|notice| notice.starts_with("1 message is not sent"))
-        );
-        assert_eq!(
-            press(&mut model, key(KeyCode::Char('c'), KeyModifiers::CONTROL), 10),
-            Some(Wish::Quit)
-        );
+        assert!(model.notice().is_some_and(|notice| notice.starts_with("1 message is not sent")));
+        assert_eq!(press(&mut model, key(KeyCode::Char('c'), KeyModifiers::CONTROL), 10), Some(Wish::Quit));
     }
 
     #[test]

@@ -63,10 +63,7 @@ pub(super) async fn run(talk: Talk, client: Client, mut events: Events) -> Resul
     while events.next().await.is_some() {}
     match refusals.first() {
         None => Ok(()),
-        Some(first) => Err(format!(
-            "{} of the messages refused, the first with {first}",
-            refusals.len()
-        )),
+        Some(first) => Err(format!("{} of the messages refused, the first with {first}", refusals.len())),
     }
 }
 
@@ -121,9 +118,6 @@ mod tests {
             attachment: None,
             meta: None,
         };
-        assert_eq!(
-            as_line(&message),
-            "[14:05] bob: hi\u{fffd}[0m\n    [14:06] carol: not me"
-        );
+        assert_eq!(as_line(&message), "[14:05] bob: hi\u{fffd}[0m\n    [14:06] carol: not me");
     }
 }

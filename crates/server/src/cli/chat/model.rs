@@ -137,10 +137,7 @@ impl Model {
     }
 
     pub(super) fn waiting(&self) -> usize {
-        self.unsent
-            .iter()
-            .filter(|unsent| unsent.refused.is_none())
-            .count()
+        self.unsent.iter().filter(|unsent| unsent.refused.is_none()).count()
     }
 
     /// Whether the other side should be told now that something is being typed.
@@ -217,48 +214,24 @@ impl Model {
     fn show(&mut self, message: MessageFrame) {
         let mut body = harmless(&message.body);
         if message.attachment.is_some() {
-            body = if body.is_empty() {
-                "📎".into()
-            } else {
-                format!("📎 {body}")
-            };
+            body = if body.is_empty() { "📎".into() } else { format!("📎 {body}") };
         }
-        let shown = Shown {
-            mine: message.sender == self.me,
-            body,
-            ts: message.ts,
-        };
+        let shown = Shown { mine: message.sender == self.me, body, ts: message.ts };
         self.messages.insert(message.seq, shown);
     }
 
     /// A message was put into the outbox.
     pub(super) fn posted(&mut self, id: ClientMsgId, body: &str) {
-        self.unsent.push(Unsent {
-            id,
-            body: harmless(body),
-            ts: self.now_ms,
-            refused: None,
-        });
+        self.unsent.push(Unsent { id, body: harmless(body), ts: self.now_ms, refused: None });
         self.scroll = 0;
     }
 
     fn sent(&mut self, sent: Sent) {
-        let Some(at) = self
-            .unsent
-            .iter()
-            .position(|unsent| unsent.id == sent.client_msg_id)
-        else {
+        let Some(at) = self.unsent.iter().position(|unsent| unsent.id == sent.client_msg_id) else {
             return;
         };
         let unsent = self.unsent.remove(at);
-        self.messages.insert(
-            sent.seq,
-            Shown {
-                mine: true,
-                body: unsent.body,
-                ts: sent.ts,
-            },
-        );
+        self.messages.insert(sent.seq, Shown { mine: true, body: unsent.body, ts: sent.ts });
         self.warned = false;
     }
 
@@ -276,10 +249,7 @@ impl Model {
 
     /// The inbox knows the name that the host application gave the peer.
     pub(super) fn inbox(&mut self, page: &InboxPage) {
-        let entry = page
-            .conversations
-            .iter()
-            .find(|entry| entry.conversation_id == self.conversation);
+        let entry = page.conversations.iter().find(|entry| entry.conversation_id == self.conversation);
         if let Some(name) = entry.and_then(|entry| entry.peer.name.as_deref()) {
             self.peer_name = Some(harmless(name).replace('\n', " "));
         }

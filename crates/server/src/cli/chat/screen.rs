@@ -27,10 +27,7 @@ const BURST_MAX: usize = 256;
 
 /// The answer to something asked in the background.
 enum Answer {
-    History {
-        page: Result<HistoryPage, Error>,
-        was: Older,
-    },
+    History { page: Result<HistoryPage, Error>, was: Older },
     Inbox(InboxPage),
 }
 
@@ -48,13 +45,7 @@ pub(super) async fn run(model: Model, client: Client, events: Events) -> Result<
     // Terminals that know neither still work.
     let _ = execute!(stdout(), EnableBracketedPaste, EnableFocusChange);
     let (answers, inbox) = mpsc::channel(8);
-    let screen = Screen {
-        model,
-        client,
-        answers,
-        shown: view::Shown::default(),
-        looks_back: false,
-    };
+    let screen = Screen { model, client, answers, shown: view::Shown::default(), looks_back: false };
     let ended = screen.run(&mut terminal, events, inbox).await;
     let _ = execute!(stdout(), DisableFocusChange, DisableBracketedPaste);
     ratatui::restore();
@@ -105,9 +96,7 @@ impl Screen {
 
     async fn draw(&mut self, terminal: &mut DefaultTerminal) -> Result<(), String> {
         let (model, shown) = (&self.model, &mut self.shown);
-        terminal
-            .draw(|frame| *shown = view::draw(frame, model))
-            .map_err(|e| format!("cannot draw: {e}"))?;
+        terminal.draw(|frame| *shown = view::draw(frame, model)).map_err(|e| format!("cannot draw: {e}"))?;
         self.model.scroll = self.shown.scroll;
         if let Some(seq) = self.model.saw(self.shown.newest) {
             let _ = self.client.read(self.model.conversation.clone(), seq).await;
@@ -164,17 +153,13 @@ impl Screen {
         match answer {
             Answer::Inbox(page) => self.model.inbox(&page),
             Answer::History { page: Ok(page), was } => self.model.history(Some(page), was),
-            Answer::History {
-                page: Err(Error::Wire(error)),
-                ..
-            } if error.code == ErrorCode::NotFound => {
+            Answer::History { page: Err(Error::Wire(error)), .. } if error.code == ErrorCode::NotFound => {
                 // Nobody has written yet.
                 self.model.older = Older::Nothing;
             }
             Answer::History { page: Err(e), was } => {
                 self.model.history(None, was);
-                self.model
-                    .remark(format!("older messages could not be loaded: {e}"));
+                self.model.remark(format!("older messages could not be loaded: {e}"));
             }
         }
     }
@@ -207,11 +192,7 @@ impl Screen {
     }
 
     async fn send(&mut self, body: String) {
-        match self
-            .client
-            .post(Draft::text(self.model.peer.clone(), body.as_str()))
-            .await
-        {
+        match self.client.post(Draft::text(self.model.peer.clone(), body.as_str())).await {
             Ok(id) => self.model.posted(id, &body),
             Err(e) => {
                 self.model.input.insert(&body);

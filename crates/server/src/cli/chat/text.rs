@@ -43,19 +43,14 @@ pub(super) fn graphemes(text: &str) -> Vec<String> {
             all.push("\n".to_owned());
         }
         let line = Span::raw(line);
-        all.extend(
-            line.styled_graphemes(Style::default())
-                .map(|grapheme| grapheme.symbol.to_owned()),
-        );
+        all.extend(line.styled_graphemes(Style::default()).map(|grapheme| grapheme.symbol.to_owned()));
     }
     all
 }
 
 /// Lines of at most `columns`, broken at spaces where that is possible.
 pub(super) fn wrap(text: &str, columns: usize) -> Vec<String> {
-    text.split('\n')
-        .flat_map(|line| wrap_line(line, columns.max(2)))
-        .collect()
+    text.split('\n').flat_map(|line| wrap_line(line, columns.max(2))).collect()
 }
 
 fn wrap_line(line: &str, columns: usize) -> Vec<String> {
@@ -87,10 +82,7 @@ mod tests {
 
     #[test]
     fn escapes_are_disarmed() {
-        assert_eq!(
-            harmless("a\x1b[31mb\x07\u{202e}c"),
-            "a\u{fffd}[31mb\u{fffd}\u{fffd}c"
-        );
+        assert_eq!(harmless("a\x1b[31mb\x07\u{202e}c"), "a\u{fffd}[31mb\u{fffd}\u{fffd}c");
         assert_eq!(harmless("a\r\nb\rc\td"), "a\nb\nc    d");
     }
 

@@ -64,10 +64,8 @@ fn header(frame: &mut Frame<'_>, model: &Model, area: Rect) {
     let faint = Style::new().fg(FAINT);
     let online = model.presence.as_ref().is_some_and(|presence| presence.online);
     let dot = Span::styled(" ● ", Style::new().fg(if online { GREEN } else { FAINT }));
-    let name = Span::styled(
-        model.peer_title().to_owned(),
-        Style::new().fg(TEXT).add_modifier(Modifier::BOLD),
-    );
+    let name =
+        Span::styled(model.peer_title().to_owned(), Style::new().fg(TEXT).add_modifier(Modifier::BOLD));
     let state = if model.is_typing() {
         Span::styled("  typing…", Style::new().fg(GREEN).add_modifier(Modifier::ITALIC))
     } else {
@@ -76,10 +74,7 @@ fn header(frame: &mut Frame<'_>, model: &Model, area: Rect) {
     let line = Line::from(vec![dot, name, state]);
     let me = Line::styled(format!("{} ", model.me), faint).right_aligned();
     frame.render_widget(Paragraph::new(me).style(Style::new().bg(BAR)), area);
-    let left = Rect {
-        width: area.width.min(line.width() as u16),
-        ..area
-    };
+    let left = Rect { width: area.width.min(line.width() as u16), ..area };
     frame.render_widget(Paragraph::new(line).style(Style::new().bg(BAR)), left);
 }
 
@@ -128,9 +123,7 @@ fn footer(model: &Model, shown: &Shown) -> Line<'static> {
 }
 
 fn input(frame: &mut Frame<'_>, model: &Model, area: Rect) {
-    let block = Block::bordered()
-        .border_type(BorderType::Rounded)
-        .border_style(Style::new().fg(FAINT));
+    let block = Block::bordered().border_type(BorderType::Rounded).border_style(Style::new().fg(FAINT));
     let inner = block.inner(area);
     frame.render_widget(block, area);
     if inner.is_empty() {
@@ -138,10 +131,7 @@ fn input(frame: &mut Frame<'_>, model: &Model, area: Rect) {
     }
     let (text, column) = model.input.window(usize::from(inner.width));
     let line = match model.input.is_empty() {
-        true => Line::styled(
-            format!("message {}", model.peer_title()),
-            Style::new().fg(Color::Indexed(242)),
-        ),
+        true => Line::styled(format!("message {}", model.peer_title()), Style::new().fg(Color::Indexed(242))),
         false => Line::raw(text),
     };
     frame.render_widget(Paragraph::new(line), inner);
@@ -185,12 +175,7 @@ fn conversation(frame: &mut Frame<'_>, model: &Model, area: Rect) -> Shown {
         lines.insert(0, Line::default());
     }
     frame.render_widget(Paragraph::new(lines), area);
-    Shown {
-        newest,
-        page: height,
-        scroll,
-        near_top,
-    }
+    Shown { newest, page: height, scroll, near_top }
 }
 
 /// The lowest line first; true if the oldest loaded message is among them.
@@ -218,11 +203,7 @@ fn rows_upwards(model: &Model, columns: usize, enough: usize) -> (Vec<Row>, bool
         Older::Nothing if model.messages.is_empty() => "no messages yet: write the first",
         Older::Nothing => "the conversation begins here",
     };
-    rows.push(
-        Line::styled(top, Style::new().fg(Color::Indexed(242)))
-            .centered()
-            .into(),
-    );
+    rows.push(Line::styled(top, Style::new().fg(Color::Indexed(242))).centered().into());
     (rows, true)
 }
 
@@ -251,10 +232,7 @@ fn draw_bubble(model: &Model, bubble: &Bubble<'_>, columns: usize) -> Vec<Row> {
     let stamp = stamp(model, bubble);
     let stamp_width: usize = stamp.iter().map(Span::width).sum();
     // Time and ticks share the last line if they fit beside it.
-    if lines
-        .last()
-        .is_none_or(|last| width(last) + 2 + stamp_width > room)
-    {
+    if lines.last().is_none_or(|last| width(last) + 2 + stamp_width > room) {
         lines.push(String::new());
     }
     let last = lines.len() - 1;
@@ -264,11 +242,7 @@ fn draw_bubble(model: &Model, bubble: &Bubble<'_>, columns: usize) -> Vec<Row> {
         false => width(line),
     };
     let inner = lines.iter().enumerate().map(needed).max().unwrap_or(0);
-    let margin = if bubble.mine {
-        columns.saturating_sub(inner + 2)
-    } else {
-        0
-    };
+    let margin = if bubble.mine { columns.saturating_sub(inner + 2) } else { 0 };
 
     let mut rows = Vec::with_capacity(lines.len() + 1);
     for (at, line) in lines.iter().enumerate() {
@@ -281,17 +255,10 @@ fn draw_bubble(model: &Model, bubble: &Bubble<'_>, columns: usize) -> Vec<Row> {
         }
         spans.push(Span::styled(" ", style));
         let seq = bubble.seq.filter(|_| at == last && !bubble.mine);
-        rows.push(Row {
-            line: Line::from(spans),
-            seq,
-        });
+        rows.push(Row { line: Line::from(spans), seq });
     }
     if let Some(why) = bubble.refused {
-        rows.push(
-            Line::styled(format!("not sent: {why} "), Style::new().fg(ALARM))
-                .right_aligned()
-                .into(),
-        );
+        rows.push(Line::styled(format!("not sent: {why} "), Style::new().fg(ALARM)).right_aligned().into());
     }
     rows
 }
@@ -310,10 +277,7 @@ fn stamp(model: &Model, bubble: &Bubble<'_>) -> Vec<Span<'static>> {
         Some(Tick::Double) => (" ✓✓", FAINT),
         Some(Tick::Blue) => (" ✓✓", BLUE),
     };
-    vec![
-        time,
-        Span::styled(mark, back.fg(colour).add_modifier(Modifier::BOLD)),
-    ]
+    vec![time, Span::styled(mark, back.fg(colour).add_modifier(Modifier::BOLD))]
 }
 
 #[cfg(test)]
@@ -336,10 +300,7 @@ mod tests {
         let (me, peer) = (user("alice"), user("bob"));
         let conversation = ConversationId::between(&me, &peer).unwrap();
         let mut model = Model::new(me.clone(), peer, conversation, NOON);
-        model.event(Event::Connected {
-            user_id: me,
-            server_time: NOON,
-        });
+        model.event(Event::Connected { user_id: me, server_time: NOON });
         model.older = Older::Nothing;
         model
     }
@@ -409,35 +370,18 @@ mod tests {
             " Enter send · PgUp older · Ctrl-O offlin",
         ];
         assert_eq!(lines[..11], expected);
-        assert_eq!(
-            shown,
-            Shown {
-                newest: Some(1),
-                page: 9,
-                scroll: 0,
-                near_top: true
-            }
-        );
+        assert_eq!(shown, Shown { newest: Some(1), page: 9, scroll: 0, near_top: true });
         let colour = |y| terminal.backend().buffer()[(37, y)].fg;
-        assert_eq!(
-            (colour(8), colour(9)),
-            (BLUE, FAINT),
-            "the first is read, the second delivered"
-        );
+        assert_eq!((colour(8), colour(9)), (BLUE, FAINT), "the first is read, the second delivered");
     }
 
     #[test]
     fn unsent_messages_wait_with_a_clock_until_they_are_sent() {
         let mut model = model();
-        model.event(Event::Disconnected {
-            will_retry_in: Some(Duration::from_millis(3_500)),
-        });
+        model.event(Event::Disconnected { will_retry_in: Some(Duration::from_millis(3_500)) });
         model.posted("x-1".parse().unwrap(), "are you there");
         let (lines, ..) = screen(&model, 60, 12);
-        assert!(
-            lines[1].contains("offline · next try in 4 s · 1 message waits"),
-            "{lines:#?}"
-        );
+        assert!(lines[1].contains("offline · next try in 4 s · 1 message waits"), "{lines:#?}");
         assert!(lines[7].ends_with("are you there  12:00 🕓"), "{lines:#?}");
 
         model.event(Event::Sent(Sent {
@@ -449,10 +393,7 @@ mod tests {
             ts: NOON + 60_000,
             duplicate: false,
         }));
-        model.event(Event::Connected {
-            user_id: user("alice"),
-            server_time: 0,
-        });
+        model.event(Event::Connected { user_id: user("alice"), server_time: 0 });
         let (lines, ..) = screen(&model, 60, 12);
         assert!(lines[7].ends_with("are you there  12:01 ✓"), "{lines:#?}");
     }
@@ -460,11 +401,7 @@ mod tests {
     #[test]
     fn the_header_tells_what_the_peer_does() {
         let mut model = model();
-        model.event(Event::Presence(Presence {
-            user_id: user("bob"),
-            online: true,
-            last_seen: None,
-        }));
+        model.event(Event::Presence(Presence { user_id: user("bob"), online: true, last_seen: None }));
         assert!(screen(&model, 60, 10).0[0].contains("● bob  online"));
         model.event(Event::Typing(Typing {
             conversation_id: "alice~bob".parse().unwrap(),
@@ -473,11 +410,7 @@ mod tests {
         assert!(screen(&model, 60, 10).0[0].contains("typing…"));
         model.now_ms += 10_000;
         let last_seen = Some(NOON - 3_600_000);
-        model.event(Event::Presence(Presence {
-            user_id: user("bob"),
-            online: false,
-            last_seen,
-        }));
+        model.event(Event::Presence(Presence { user_id: user("bob"), online: false, last_seen }));
         assert!(screen(&model, 60, 10).0[0].contains("last seen 11:00"));
     }
 
@@ -489,10 +422,7 @@ mod tests {
         }
         model.scroll = 10;
         let (lines, shown, _) = screen(&model, 40, 15);
-        assert_eq!(
-            (shown.newest, shown.scroll, shown.near_top),
-            (Some(30), 10, false)
-        );
+        assert_eq!((shown.newest, shown.scroll, shown.near_top), (Some(30), 10, false));
         assert!(lines[10].starts_with(" number 30"), "{lines:#?}");
         model.event(message("bob", 41, "new", NOON));
         assert!(screen(&model, 40, 15).0[11].contains("1 new message"));
@@ -508,25 +438,14 @@ mod tests {
         model.event(message("bob", 1, "日本語のとても長いメッセージ", NOON));
         model.event(message("bob", 2, "\x1b[2Jgone?", NOON));
         let (lines, ..) = screen(&model, 24, 14);
-        assert!(
-            lines.iter().any(|line| line.trim() == "日本語のとても長"),
-            "{lines:#?}"
-        );
-        assert!(
-            lines.iter().any(|line| line.contains("\u{fffd}[2Jgone?")),
-            "{lines:#?}"
-        );
+        assert!(lines.iter().any(|line| line.trim() == "日本語のとても長"), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("\u{fffd}[2Jgone?")), "{lines:#?}");
     }
 
     #[test]
     fn the_smallest_terminals_do_not_panic() {
         let mut model = model();
-        model.event(message(
-            "bob",
-            1,
-            "a message that is longer than the screen",
-            NOON,
-        ));
+        model.event(message("bob", 1, "a message that is longer than the screen", NOON));
         model.posted("x-1".parse().unwrap(), "unsent 🕓");
         model.input.insert("日本語 something");
         for columns in 1..30 {
