@@ -105,10 +105,9 @@ impl State {
     /// zeros is not made, so that a row appears with the first ack or read.
     fn raise(&mut self, user: &UserId, id: &ConversationId, delivered: Seq, read: Seq) -> (Boundaries, bool) {
         let before = self.boundaries(user, id);
-        if id.side_of(user).is_none() {
-            return (before, false);
-        }
-        let last = self.last_seq(id);
+        let Some(side) = id.side_of(user) else { return (before, false) };
+        // The last message this member may see: a receipt never covers what is withheld behind it.
+        let last = self.conversations.get(id).and_then(|c| c.shown_to(side)).map_or(0, |m| m.seq);
         let last_read_seq = before.last_read_seq.max(read.min(last));
         let last_delivered_seq = before.last_delivered_seq.max(delivered.min(last)).max(last_read_seq);
         let after = Boundaries { last_delivered_seq, last_read_seq };

@@ -1,6 +1,7 @@
 //! The command line: what there is to say, and what becomes of it. A file a command.
 
 mod backup;
+mod bench;
 mod chat;
 mod doctor;
 mod erase;
@@ -55,6 +56,8 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Make a data directory from a backup
     Restore(restore::RestoreArgs),
+    /// Put load on a server, verify what it does and say how fast it is
+    Bench(bench::BenchOptions),
     /// Check configuration, data and server, and say what to do
     Doctor(doctor::DoctorArgs),
 }
@@ -107,6 +110,7 @@ impl Cli {
             Command::Erase(args) => Box::pin(erase::run(args)).await,
             Command::Backup(args) => Box::pin(backup::run(args)).await,
             Command::Restore(args) => restore::run(args),
+            Command::Bench(options) => Box::pin(bench::run(options)).await,
             Command::Doctor(args) => Box::pin(doctor::run(args)).await,
         };
         match outcome {

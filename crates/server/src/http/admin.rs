@@ -67,6 +67,7 @@ async fn unknown() -> ApiError {
 async fn info(State(state): State<AppState>, started: Instant) -> impl IntoResponse {
     Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
         "server_time": state.sessions.clock.now_ms(),
         "uptime_secs": started.elapsed().as_secs(),
         "sessions": state.sessions.gateway.session_count(),

@@ -25,10 +25,6 @@ use bluetick_store::{EmbeddedConfig, Store, SystemClock};
 use drive::{Bound, Measured, drive};
 use workload::Workload;
 
-// What the server runs with: the committer frees what the callers allocated.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 const CONVERSATIONS: usize = 100_000;
 const WRITERS: [usize; 3] = [1, 64, 1024];
 

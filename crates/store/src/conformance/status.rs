@@ -86,6 +86,14 @@ pub async fn receipts_are_clamped_to_the_last_seq(t: &Fixture) {
     );
 }
 
+pub async fn receipts_do_not_cover_what_is_withheld_at_the_end(t: &Fixture) {
+    let (bob, id) = (user("bob"), conversation("alice~bob"));
+    t.send_many(&id, Side::Low, 2).await;
+    t.send(NewMessage { withheld: true, ..message(&id, Side::Low, "unseen") }).await;
+    let advanced = t.store.status.advance(&bob, &id, 3, 3).await.unwrap();
+    assert_eq!((advanced.row.last_delivered_seq, advanced.row.last_read_seq), (2, 2), "a single tick for ever");
+}
+
 pub async fn nothing_is_made_without_messages(t: &Fixture) {
     let (bob, id) = (user("bob"), conversation("alice~bob"));
     let advanced = t.store.status.advance(&bob, &id, 5, 5).await.unwrap();

@@ -322,7 +322,7 @@ impl Committer {
             let sender = conv.member(new.from);
             // A reply implies read up to what the client had seen, or up to what was delivered to it (R10).
             let seen = match seen {
-                Some((asked, _)) if asked >= conv.last_seq => conv.end_mark(new.from),
+                Some((asked, _)) if asked >= conv.last_visible(new.from) => conv.end_mark(new.from),
                 Some((_, mark)) => mark,
                 None => sender.delivered,
             };

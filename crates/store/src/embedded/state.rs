@@ -288,9 +288,14 @@ impl Conv {
         self.counted[side.other().index()].saturating_sub(read)
     }
 
-    /// A boundary at the end of the conversation, as a member's mark.
+    /// The last seq that a member may see.
+    pub(super) fn last_visible(&self, side: Side) -> Seq {
+        self.member(side).last.as_ref().map_or(0, |last| last.seq)
+    }
+
+    /// A boundary at the end of what a member may see: a receipt never covers what is withheld behind it.
     pub(super) fn end_mark(&self, side: Side) -> Mark {
-        Mark { seq: self.last_seq, counted: self.counted[side.other().index()] }
+        Mark { seq: self.last_visible(side), counted: self.counted[side.other().index()] }
     }
 
     pub(super) fn boundaries(&self, side: Side) -> Boundaries {

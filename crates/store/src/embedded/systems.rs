@@ -22,9 +22,9 @@ impl Shared {
         self.hot.conv(&self.engine, id)
     }
 
-    /// A boundary of a member at a seq, clamped to the end of the conversation.
+    /// A boundary of a member at a seq, clamped to the last one they may see.
     fn mark_at(&self, conv: &Conv, side: Side, seq: Seq) -> Result<Mark> {
-        if seq >= conv.last_seq {
+        if seq >= conv.last_visible(side) {
             return Ok(conv.end_mark(side));
         }
         let member = conv.member(side);

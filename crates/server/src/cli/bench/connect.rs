@@ -1,0 +1,114 @@
+//! Users of the benchmark, and how they come in.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use bluetick_client::{RawConnection, RawError};
+use bluetick_protocol::{ClientFrame, ConversationId, DeviceId, Receipt, Seq, ServerFrame, UserId};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use super::super::{Failure, Outcome, target::Place, token};
+
+/// Connections that are being opened at a time: enough to keep a server busy, few enough for its backlog.
+const CONNECTING_AT_ONCE: usize = 64;
+/// A server that says nothing for so long, while something is owed, has lost it.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Files this process needs besides its sockets.
+const OTHER_FILES: u64 = 64;
+
+pub struct Server {
+    place: Place,
+    url: String,
+}
+
+/// Raises the limit on open files as far as it goes, and says so if that is not enough.
+pub fn make_room_for(connections: usize) -> Outcome {
+    let mut limit = getrlimit(Resource::Nofile);
+    let wanted = connections as u64 + OTHER_FILES;
+    if limit.current.is_some_and(|current| current < wanted) {
+        limit.current = limit.maximum;
+        // What comes of it is looked at below.
+        let _ = setrlimit(Resource::Nofile, limit);
+    }
+    match getrlimit(Resource::Nofile).current {
+        Some(allowed) if allowed < wanted => Err(Failure::Failed(format!(
+            "{connections} connections need {wanted} open files, and this process may have {allowed}; \
+             ask for fewer or raise the limit (ulimit -n)"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+pub fn user(n: u32) -> UserId {
+    plain_id(&format!("bench-{n}"))
+}
+
+fn device() -> &'static DeviceId {
+    static DEVICE: OnceLock<DeviceId> = OnceLock::new();
+    DEVICE.get_or_init(|| plain_id("bench"))
+}
+
+/// Ids that are made here of letters, digits and dashes.
+pub fn plain_id<T: std::str::FromStr>(text: &str) -> T
+where
+    T::Err: std::fmt::Debug,
+{
+    text.parse().expect("letters, digits and dashes make an id")
+}
+
+impl Server {
+    pub fn new(place: Place) -> Arc<Server> {
+        let url = place.websocket_url();
+        Arc::new(Server { place, url })
+    }
+
+    /// Connects a user and says hello. What the server has to say comes next, to the caller.
+    pub async fn hello(&self, user: &UserId) -> Result<RawConnection, String> {
+        let token = token::mint_for_chat(&self.place, user).map_err(|failure| match failure {
+            Failure::Usage(why) | Failure::Failed(why) => why,
+            Failure::Told => "no token could be made".into(),
+        })?;
+        let failed = |e: RawError| format!("{user} cannot connect to {}: {e}", self.url);
+        let mut connection = RawConnection::connect(&self.url).await.map_err(failed)?;
+        connection.hello(&token, device(), None).await.map_err(failed)?;
+        Ok(connection)
+    }
+
+    /// The same, and takes what was left from an earlier run, so that what comes after is of this one.
+    pub async fn join(&self, user: &UserId) -> Result<RawConnection, String> {
+        let mut connection = self.hello(user).await?;
+        loop {
+            match connection.next_frame(PATIENCE).await.map_err(|e| format!("{user}: {e}"))? {
+                ServerFrame::CaughtUp(_) => return Ok(connection),
+                ServerFrame::Message(m) => {
+                    let ack = ack(m.conversation_id, m.seq);
+                    connection.send_frame(&ack).await.map_err(|e| format!("{user}: {e}"))?;
+                }
+                ServerFrame::Bye(bye) => return Err(format!("{user} was sent away: {}", bye.reason)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Joins many users, in their order.
+    pub async fn join_all(
+        &self,
+        users: impl Iterator<Item = UserId>,
+        joined: impl Fn(),
+    ) -> Result<Vec<RawConnection>, String> {
+        let joining = users.map(|user| async move { self.join(&user).await });
+        stream::iter(joining).buffered(CONNECTING_AT_ONCE).inspect_ok(|_| joined()).try_collect().await
+    }
+}
+
+pub fn ack(conversation_id: ConversationId, seq: Seq) -> ClientFrame {
+    ClientFrame::Ack(Receipt { reference: None, conversation_id, seq })
+}
+
+/// Closes many connections, as clients do that leave.
+pub async fn close_all(connections: Vec<RawConnection>) {
+    stream::iter(connections).for_each_concurrent(CONNECTING_AT_ONCE, RawConnection::close).await;
+}
