@@ -1,7 +1,7 @@
 //! What an operator asks of a running server: rows as the notes draw them, the way of a message, repair, export and
 //! erasure.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bluetick_protocol::{
     ConversationId, ErrorCode, MessageFrame, MessageId, Profile, Seq, UserId, WireError,
@@ -10,6 +10,10 @@ use bluetick_store::{ConversationRow, Message, PageLimit, PendingRow, SessionEnt
 use serde::Serialize;
 
 use crate::{Answer, Event, Gateways, Trace, TraceEvent, wire};
+
+/// How long an erasure waits for the user's sessions to end.
+const SESSIONS_END_WITHIN_MS: u64 = 5_000;
+const SESSIONS_LOOK_EVERY_MS: u64 = 20;
 
 pub struct Admin {
     store: Store,
@@ -167,6 +171,13 @@ impl Admin {
         for session in self.sessions(user).await? {
             let why = WireError::new(ErrorCode::Erased, "this user's data were erased");
             self.gateways.hand_over(&session, Event::Close(why)).await;
+        }
+        // A session that ends writes its last words down; they must be there before they can be erased.
+        for _ in 0..SESSIONS_END_WITHIN_MS / SESSIONS_LOOK_EVERY_MS {
+            if self.sessions(user).await?.is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(SESSIONS_LOOK_EVERY_MS)).await;
         }
         let mut erased = Erased { conversations: 0, messages: 0 };
         for id in self.store.maintenance.memberships(user).await.map_err(wire)? {

@@ -12,7 +12,7 @@ pub fn wire(error: StoreError) -> WireError {
                 .retry_after(retry_after.as_millis() as u64)
         }
         StoreError::Full(why) => {
-            tracing::error!(why, "refused for want of room");
+            tracing::debug!(why, "refused for want of room");
             WireError::new(ErrorCode::StorageFull, "the server has no room for new messages; try again later")
                 .retry_after(5_000)
         }

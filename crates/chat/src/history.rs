@@ -17,7 +17,10 @@ impl Node {
         let (messages, from_seq, to_seq, next) = match after_seq {
             Some(after) => {
                 let from = after.saturating_add(1);
-                let (messages, next) = self.read_without_holes(&id, from, limit, last_seq).await?;
+                let (messages, next) = match from <= last_seq {
+                    true => self.read_without_holes(&id, from, limit, last_seq).await?,
+                    false => (Vec::new(), from),
+                };
                 (messages, from, next - 1, Some(next - 1).filter(|&to| to < last_seq && to > after))
             }
             None => {

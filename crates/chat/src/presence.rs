@@ -52,6 +52,10 @@ impl Node {
     }
 
     pub(crate) async fn tell_presence(&self, user: UserId, online: bool) -> Answer<()> {
+        // A device that came back while another was leaving: the user never was offline.
+        if !online && !self.sessions_of(&user).await.is_empty() {
+            return Ok(());
+        }
         let now = self.clock.now_ms();
         self.store.sessions.set_last_seen(&user, now).await.map_err(wire)?;
         let presence = Presence { user_id: user.clone(), online, last_seen: Some(now) };
@@ -66,8 +70,10 @@ impl Node {
     pub(crate) async fn tell_typing(&self, user: UserId, id: ConversationId) -> Answer<()> {
         let side = self.member_of(&user, &id).await?;
         let peer = id.member(side.other());
-        if self.store.users.blocks(&peer, &user).await.map_err(wire)? {
-            return Ok(());
+        for (one, other) in [(&peer, &user), (&user, &peer)] {
+            if self.store.users.blocks(one, other).await.map_err(wire)? {
+                return Ok(());
+            }
         }
         let typing = Typing { conversation_id: id, user_id: user };
         for session in self.sessions_of(&peer).await {

@@ -8,8 +8,8 @@ use bluetick_store::{Message, PageLimit};
 
 use crate::{Answer, From, Node, Range, RangeRequest, rules::rule, wire};
 
-/// How many messages one step back looks at when a start is searched by message_id.
-const STEP_BACK: usize = 64;
+/// How many messages one look at a place takes, in case the first are void.
+const PROBE: usize = 4;
 
 impl Node {
     pub(crate) async fn range(&self, request: RangeRequest) -> Answer<Range> {
@@ -27,28 +27,34 @@ impl Node {
         Ok(Range { first_seq, messages, next_seq, last_seq: last_seq.max(next_seq - 1) })
     }
 
-    /// The first seq of the run at the conversation's end whose messages are newer than an id; one past the end if
-    /// none is.
+    /// The first seq whose message is newer than an id; one past the end if none is. Ids grow with the seqs, so it is
+    /// found by steps that double and then by halving, however much lies behind.
     async fn first_since(&self, id: &ConversationId, since: MessageId, last_seq: Seq) -> Answer<Seq> {
-        let mut start = last_seq + 1;
-        loop {
-            let page = self
-                .store
-                .messages
-                .read_before(id, start, PageLimit::messages(STEP_BACK))
-                .await
-                .map_err(wire)?;
-            if page.is_empty() {
-                return Ok(start);
+        let (mut newer, mut step) = (last_seq + 1, 1);
+        let mut older = loop {
+            if newer == 1 {
+                return Ok(1);
             }
-            for message in page.iter().rev() {
-                // A void has no time of its own; it belongs to what surrounds it.
-                if message.message_id <= since && !message.void {
-                    return Ok(start);
-                }
-                start = message.seq;
+            let probe = newer.saturating_sub(step).max(1);
+            if !self.is_newer(id, probe, since).await? {
+                break probe;
+            }
+            (newer, step) = (probe, step * 2);
+        };
+        while newer - older > 1 {
+            let middle = older + (newer - older) / 2;
+            match self.is_newer(id, middle, since).await? {
+                true => newer = middle,
+                false => older = middle,
             }
         }
+        Ok(newer)
+    }
+
+    /// Whether the message at a seq, or the first one behind it that is not void, was minted after an id.
+    async fn is_newer(&self, id: &ConversationId, seq: Seq, since: MessageId) -> Answer<bool> {
+        let page = self.store.messages.read_from(id, seq, PageLimit::messages(PROBE)).await.map_err(wire)?;
+        Ok(page.iter().find(|m| !m.void).is_none_or(|m| m.message_id > since))
     }
 
     /// Messages from a seq on, and the seq after them. A hole is waited for, read again, and closed with a void, so

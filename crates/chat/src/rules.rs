@@ -14,7 +14,6 @@ mod switches {
         R4,
         R5,
         R6,
-        R7,
         R8,
         R9,
         R12,

@@ -116,10 +116,12 @@ impl Node {
             sender.as_str(),
             self.clock.now_ms(),
         );
-        if !message.withheld {
+        if !message.withheld && !message.void {
             self.deliver_to_receiver(&receiver, message, row_written).await?;
         }
-        self.echo_to_sender(sender, origin, message).await;
+        if !message.void {
+            self.echo_to_sender(sender, origin, message).await;
+        }
         if let Some(row) = &committed.implied_read {
             self.tell_ticks(row).await;
         }

@@ -1,7 +1,13 @@
 //! The end of a pending row: removed when all that was drained for it is acked (R4), or moved by a session that
 //! closes before (R5).
 
-use crate::{Answer, DebtsRequest, Node, SettleRequest, Settled, rules::rule, wire};
+use bluetick_protocol::{ConversationId, UserId};
+use futures_util::future::join_all;
+
+use crate::{Answer, Debt, DebtsRequest, Node, SettleRequest, Settled, rules::rule, wire};
+
+/// Debts that are paid side by side.
+const DEBTS_AT_ONCE: usize = 64;
 
 impl Node {
     pub(crate) async fn settle_row(&self, request: SettleRequest) -> Answer<Settled> {
@@ -26,27 +32,37 @@ impl Node {
         if !rule!(self.rules, R5) {
             return Ok(());
         }
-        for debt in request.debts {
-            let id = &debt.conversation_id;
-            let moved = match debt.row {
-                // A row before the debt covers it; move it up to what is really missing.
-                Some(row) if row <= debt.first_unacked => self
-                    .store
-                    .pending
-                    .settle(&request.user, id, row, Some(debt.first_unacked))
-                    .await
-                    .map_err(wire)?,
-                _ => false,
-            };
-            match moved {
-                true => self.wake(&request.user, id).await,
-                false => self.note_and_wake(&request.user, id, debt.first_unacked).await?,
+        // Side by side, so that they share the store's fsync.
+        let mut debts = request.debts.into_iter().peekable();
+        while debts.peek().is_some() {
+            let some = debts.by_ref().take(DEBTS_AT_ONCE);
+            for paid in join_all(some.map(|debt| self.pay(&request.user, debt))).await {
+                paid?;
             }
         }
         Ok(())
     }
 
-    async fn wake(&self, user: &bluetick_protocol::UserId, id: &bluetick_protocol::ConversationId) {
+    async fn pay(&self, user: &UserId, debt: Debt) -> Answer<()> {
+        let id = &debt.conversation_id;
+        let moved = match debt.row {
+            // A row before the debt covers it; move it up to what is really missing.
+            Some(row) if row <= debt.first_unacked => {
+                let settled = self.store.pending.settle(user, id, row, Some(debt.first_unacked)).await;
+                settled.map_err(wire)?
+            }
+            _ => false,
+        };
+        match moved {
+            true => {
+                self.wake(user, id).await;
+                Ok(())
+            }
+            false => self.note_and_wake(user, id, debt.first_unacked).await,
+        }
+    }
+
+    async fn wake(&self, user: &UserId, id: &ConversationId) {
         for session in self.sessions_of(user).await {
             self.hand_over(&session, crate::Event::Wake { conversation_id: id.clone() }).await;
         }

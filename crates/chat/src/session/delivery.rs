@@ -23,8 +23,12 @@ use crate::{Debt, From, Plan, Range};
 const READ_AHEAD_BYTES: usize = 256 * 1024;
 /// Most messages one read of a lane asks for.
 const READ_MESSAGES: usize = 64;
+/// Failed reads after which a lane no longer holds up the others.
+const FAILURES_MAX: u32 = 6;
 /// Conversations remembered for a device that may come back.
-const HELD_MAX: usize = 512;
+const HELD_MAX: usize = 64;
+/// Live messages that may go out between two turns of the session's loop without being read again.
+const OUT_DIRECT_MAX: usize = 64;
 /// Most lanes read at once.
 const READS_AT_ONCE: usize = 16;
 
@@ -60,6 +64,9 @@ struct Lane {
     /// Sent by this very session, which knows them.
     own: BTreeSet<Seq>,
     acked: Seq,
+    /// Reads in a row that failed; too many park the lane.
+    failures: u32,
+    parked: bool,
     /// It went back for something late: an ack of what was sent before that does not cover it.
     rewound: bool,
 }
@@ -108,6 +115,10 @@ pub(crate) struct Delivery {
     /// Lanes that must pass a seq before `caught_up`.
     drain: Option<(BTreeMap<ConversationId, Seq>, CaughtUp)>,
     pub(super) out: VecDeque<Out>,
+    /// So much waits for the socket that a live message had better be read again later.
+    pub(super) socket_full: bool,
+    /// Lanes whose pending row may have become ready to be settled.
+    may_settle: BTreeSet<ConversationId>,
 }
 
 /// A read that the session is to make.
@@ -137,6 +148,8 @@ impl Delivery {
             planned: false,
             drain: None,
             out: VecDeque::new(),
+            socket_full: false,
+            may_settle: BTreeSet::new(),
         }
     }
 
@@ -196,7 +209,7 @@ impl Delivery {
         let own = message.sender() == self.user;
         let is_origin = origin == Some(self.session);
         let nothing_behind = self.nothing_behind();
-        let has_room = self.has_room() || own;
+        let has_room = (self.has_room() || own) && !self.socket_full && self.out.len() < OUT_DIRECT_MAX;
         let lane = self.lanes.entry(id.clone()).or_default();
         if row_written {
             self.rows_unknown.insert(id.clone());
@@ -253,7 +266,8 @@ impl Delivery {
 
     /// Takes on what a connecting, or re-registered, session must deliver. `drain` asks for a `caught_up` at its end.
     pub(super) fn plan(&mut self, plan: Plan, drain: bool) {
-        self.since = plan.since;
+        // Lanes that have not found their beginning yet still need the older one.
+        self.since = if drain { plan.since } else { self.since.min(plan.since) };
         self.planned = true;
         let mut targets = BTreeMap::new();
         for planned in plan.lanes {
@@ -330,9 +344,15 @@ impl Delivery {
         };
         lane.reading = false;
         let Some(range) = range else {
-            self.unread.insert(id.clone());
+            lane.failures += 1;
+            if lane.failures < FAILURES_MAX {
+                self.unread.insert(id.clone());
+            } else {
+                self.park(id);
+            }
             return false;
         };
+        lane.failures = 0;
         let next = match lane.next {
             // The lane was rewound while it was being read: what came is not what is wanted.
             Some(next) if next != range.first_seq => {
@@ -429,18 +449,24 @@ impl Delivery {
                 lane.unacked.pop_front();
                 self.unacked -= 1;
             }
+            if lane.row.is_some() {
+                self.may_settle.insert(id.clone());
+            }
         }
         self.unacked < before
     }
 
     /// Rows that can be settled: all that was drained for them is sent and acked (R4).
     pub(super) fn next_to_settle(&mut self) -> Option<(ConversationId, Seq)> {
-        let done = |lane: &Lane| {
-            lane.row.is_some() && !lane.settling && lane.unacked.is_empty() && !lane.is_behind()
-        };
-        let (id, lane) = self.lanes.iter_mut().find(|(_, lane)| done(lane))?;
-        lane.settling = true;
-        lane.row.map(|row| (id.clone(), row))
+        while let Some(id) = self.may_settle.pop_first() {
+            let Some(lane) = self.lanes.get_mut(&id) else { continue };
+            let done = !lane.settling && lane.unacked.is_empty() && !lane.is_behind();
+            if let Some(row) = lane.row.filter(|_| done) {
+                lane.settling = true;
+                return Some((id, row));
+            }
+        }
+        None
     }
 
     /// A row was settled, or could not be. `last_seq` was read afterwards: what lies beyond is still to be sent.
@@ -449,7 +475,10 @@ impl Delivery {
             return;
         };
         lane.settling = false;
-        let Some((row, last_seq)) = outcome else { return };
+        let Some((row, last_seq)) = outcome else {
+            self.may_settle.insert(id.clone());
+            return;
+        };
         lane.row = None;
         if last_seq > lane.head {
             lane.head = last_seq;
@@ -494,8 +523,41 @@ impl Delivery {
     /// Puts a lane into the merge if it has something to send and is not in it.
     fn fall_behind(&mut self, id: &ConversationId) {
         let Some(lane) = self.lanes.get(id) else { return };
-        if lane.is_behind() && lane.front.is_none() && !lane.reading {
+        if !lane.is_behind() {
+            if lane.row.is_some() {
+                self.may_settle.insert(id.clone());
+            }
+        } else if lane.front.is_none() && !lane.reading && !lane.parked {
             self.unread.insert(id.clone());
+        }
+    }
+
+    /// Takes a lane that cannot be read out of the merge, so that it holds up no other conversation. What it owes is
+    /// written down when the session ends.
+    fn park(&mut self, id: &ConversationId) {
+        tracing::error!(conversation = %id, "a conversation cannot be read; delivering the others without it");
+        metrics::counter!("bluetick_unreadable_conversations_total").increment(1);
+        if let Some(lane) = self.lanes.get_mut(id) {
+            lane.parked = true;
+        }
+        if let Some((targets, _)) = &mut self.drain {
+            targets.remove(id);
+        }
+        self.drain_may_be_empty();
+    }
+
+    /// Tries the parked lanes once more.
+    pub(super) fn unpark(&mut self) {
+        let parked = self.lanes.iter_mut().filter(|(_, lane)| lane.parked);
+        let ids: Vec<_> = parked
+            .map(|(id, lane)| {
+                lane.parked = false;
+                lane.failures = FAILURES_MAX - 1;
+                id.clone()
+            })
+            .collect();
+        for id in ids {
+            self.fall_behind(&id);
         }
     }
 

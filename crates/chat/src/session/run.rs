@@ -85,6 +85,8 @@ struct Session<'a, R, W> {
     unacked_since: Option<Instant>,
     /// Since when the socket has taken nothing of what waits.
     stuck_since: Option<Instant>,
+    /// The socket has taken frames that it has not written yet.
+    unflushed: bool,
 }
 
 async fn ready<T>(slot: &mut Option<BoxFuture<'static, T>>) -> T {
@@ -187,6 +189,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             last_activity: now,
             unacked_since: None,
             stuck_since: None,
+            unflushed: false,
             rng,
         }
     }
@@ -208,7 +211,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             }
             self.start_work(now);
             let wake_at = self.next_deadline(now);
-            let accepts = self.requests.len() + self.receipts.len() < limits::REQUESTS_AHEAD_MAX;
+            // Who does not read the answers is not listened to either.
+            let accepts = self.requests.len() + self.receipts.len() < limits::REQUESTS_AHEAD_MAX
+                && self.queue.len() < 2 * OUT_MAX;
             tokio::select! {
                 biased;
                 answered = ready(&mut self.working) => {
@@ -235,12 +240,14 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 written = poll_fn(|cx| {
                     let waiting = self.queue.len();
                     let written = self.sink.poll_write(cx, &mut self.queue);
+                    self.unflushed = written.is_pending();
                     if self.queue.len() < waiting {
                         self.stuck_since = Some(Instant::now());
                     }
                     written
-                }), if !self.queue.is_empty() => {
+                }), if !self.queue.is_empty() || self.unflushed => {
                     self.stuck_since = None;
+                    self.unflushed = false;
                     if written.is_err() {
                         return None;
                     }
@@ -269,6 +276,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     fn gather(&mut self) -> Option<WireError> {
         let room = OUT_MAX.saturating_sub(self.queue.len());
         let (frames, out, close, unacked) = self.handle.with(|state| {
+            state.delivery.socket_full = room == 0;
             state.delivery.pump(room);
             let out = std::mem::take(&mut state.delivery.out);
             let mut frames = Vec::new();
@@ -327,8 +335,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     fn start_work(&mut self, now: Instant) {
         if self.queue.len() < OUT_MAX {
             self.start_request();
+            self.start_receipts();
         }
-        self.start_receipts();
         let may_retry = self.retry_at.is_none_or(|at| at <= now);
         if self.reading.is_none() && may_retry {
             self.start_reads();
@@ -400,7 +408,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 wait |= !state.delivery.read_done(&id, range.ok());
             }
         });
-        self.retry_at = wait.then(|| Instant::now() + RETRY);
+        if wait {
+            self.retry_at = Some(Instant::now() + RETRY);
+        }
     }
 
     fn start_upkeep(&mut self) {
@@ -452,6 +462,13 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         let rules = self.host.rules.clone();
         self.handle.with(|state| state.delivery.await_plan());
         Box::pin(async move {
+            if !first
+                && let Ok(sessions) = registry.lookup(&entry.user_id).await
+                && sessions.iter().any(|s| s.device == entry.device && s.session_id != entry.session_id)
+            {
+                // The device has come back meanwhile: this session is the ghost.
+                return Upkeep::Refreshed(Refresh::Replaced);
+            }
             let request = PlanRequest { user: entry.user_id.clone(), cursor };
             let early = match rule!(rules, R1) {
                 true => None,
@@ -513,7 +530,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 match plan {
                     Ok(plan) => {
                         self.opened = true;
-                        if first && let Some(reason) = plan.reset.clone() {
+                        if let Some(reason) = plan.reset.clone() {
                             self.push_frames(vec![ServerFrame::Reset(Reset { reason })]);
                         }
                         metrics::histogram!("bluetick_drain_conversations").record(plan.lanes.len() as f64);
@@ -571,6 +588,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.next_beat = now + config.heartbeat;
             self.queue.push_back(Outgoing::Ping);
             self.refresh_due = true;
+            self.handle.with(|state| state.delivery.unpark());
             if now.duration_since(self.last_activity) > config.overlap {
                 let quiet = self.host.clock.now_ms().saturating_sub(config.overlap.as_millis() as u64);
                 self.handle.with(|state| state.delivery.forget_idle(MessageId::at(quiet)));
@@ -624,9 +642,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             host.gateway.remember_held(&self.entry, acked);
         }
         let user = self.entry.user_id.clone();
-        let left = host.registry.unregister(&user, self.entry.session_id).await;
+        let left = timeout(FAREWELL, host.registry.unregister(&user, self.entry.session_id)).await;
         self.pay(debts).await;
-        if matches!(left, Ok(true)) && self.opened {
+        if matches!(left, Ok(Ok(true))) && self.opened {
             let _ = timeout(FAREWELL, host.app.presence_changed(user, false)).await;
         }
         if let Some(why) = end {

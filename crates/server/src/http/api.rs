@@ -35,8 +35,11 @@ pub async fn send(
         return Err(ApiError::new(ErrorCode::BadRequest, "\"ref\" may have at most 64 characters"));
     }
     let sends = vec![check_send(send)?];
-    let mut answers = state.app.send(SendRequest { user: who.user, session: None, sends }).await;
-    match answers.pop() {
+    // In a task of its own: a caller who hangs up must not stop a stored message on its way to the receiver.
+    let app = state.app.clone();
+    let request = SendRequest { user: who.user, session: None, sends };
+    let answers = tokio::spawn(async move { app.send(request).await }).await;
+    match answers.ok().and_then(|mut answers| answers.pop()) {
         Some(answer) => Ok(Json(answer?)),
         None => Err(ApiError::new(ErrorCode::Internal, "the server met an error it did not expect")),
     }

@@ -91,7 +91,11 @@ pub async fn receipts_do_not_cover_what_is_withheld_at_the_end(t: &Fixture) {
     t.send_many(&id, Side::Low, 2).await;
     t.send(NewMessage { withheld: true, ..message(&id, Side::Low, "unseen") }).await;
     let advanced = t.store.status.advance(&bob, &id, 3, 3).await.unwrap();
-    assert_eq!((advanced.row.last_delivered_seq, advanced.row.last_read_seq), (2, 2), "a single tick for ever");
+    assert_eq!(
+        (advanced.row.last_delivered_seq, advanced.row.last_read_seq),
+        (2, 2),
+        "a single tick for ever"
+    );
 }
 
 pub async fn nothing_is_made_without_messages(t: &Fixture) {

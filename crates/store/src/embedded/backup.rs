@@ -28,8 +28,7 @@ const PART_MAX_BYTES: u64 = 16 * 1024 * 1024;
 impl Embedded {
     /// Everything that was durable when this was called, as rows of the engine.
     pub(super) async fn write_backup(&self, sink: BackupSink<'_>) -> Result<u64> {
-        self.ask(Op::Checkpoint).await?;
-        let snapshot = self.shared.engine.snapshot();
+        let snapshot = self.ask(Op::Checkpoint).await?;
         let (chunks, mut chunks_in) = tokio::sync::mpsc::channel::<Vec<u8>>(4);
         let reader = tokio::task::spawn_blocking(move || {
             let gone = || StoreError::unavailable("the receiver of the backup");

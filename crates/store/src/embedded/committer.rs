@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     Shared,
     checkpoint::CheckpointJob,
+    engine::EngineSnapshot,
     hot::Published,
     log::{AppendError, Group, Log},
     state::{Conv, Entry, Mark, Record, UserRow},
@@ -72,7 +73,7 @@ pub(super) enum Op {
     Recount {
         id: ConversationId,
         side: Side,
-        counted: u64,
+        read: Mark,
         reply: Reply<()>,
     },
     Erase {
@@ -95,8 +96,8 @@ pub(super) enum Op {
         user: UserId,
         reply: Reply<()>,
     },
-    /// Begin a checkpoint, and answer when it is done.
-    Checkpoint(Reply<()>),
+    /// Begin a checkpoint, and answer when it is done, with the engine as it is then.
+    Checkpoint(Reply<EngineSnapshot>),
     /// Look whether there is something to do without being asked.
     Tick,
     Close(Reply<()>),
@@ -130,7 +131,7 @@ pub(super) struct Committer {
     frozen: bool,
     quiet_ticks: u32,
     /// Who waits for the next checkpoint, and who for the one under way.
-    checkpoint_waiters: [Vec<Reply<()>>; 2],
+    checkpoint_waiters: [Vec<Reply<EngineSnapshot>>; 2],
     checkpoint_wanted: bool,
     closing: Option<Reply<()>>,
 }
@@ -259,8 +260,8 @@ impl Committer {
                 let done = self.settle(&id, side, expected, to);
                 self.answer(done, reply);
             }
-            Op::Recount { id, side, counted, reply } => {
-                let done = self.recount(&id, side, counted);
+            Op::Recount { id, side, read, reply } => {
+                let done = self.recount(&id, side, read);
                 self.answer(done, reply);
             }
             Op::Erase { id, side, reply } => {
@@ -339,7 +340,8 @@ impl Committer {
             client_msg_id: new.client_msg_id,
             from: new.from,
             body: new.body,
-            ts: now,
+            // The id's time, which never falls back: the inbox's order and a cursor must agree.
+            ts: self.last_id.ms(),
             attachment: new.attachment,
             meta: new.meta,
             withheld: new.withheld,
@@ -411,12 +413,12 @@ impl Committer {
         Ok(true)
     }
 
-    fn recount(&mut self, id: &ConversationId, side: Side, counted: u64) -> Result<()> {
+    fn recount(&mut self, id: &ConversationId, side: Side, read: Mark) -> Result<()> {
         let member = self.conv(id)?.published.conv.member(side).clone();
-        if member.read.counted == counted {
+        // A read that came in between has a count of its own, and a later recount looks at that.
+        if member.read.seq != read.seq || member.read.counted == read.counted {
             return Ok(());
         }
-        let read = Mark { seq: member.read.seq, counted };
         self.write(id, Record::Receipt { id: id.clone(), side, delivered: member.delivered, read })
     }
 
@@ -503,7 +505,10 @@ impl Committer {
             self.quiet_ticks = 0;
             let bytes = self.group.len_bytes() as u64;
             let begun = Instant::now();
-            if let Some(why) = self.refusal() {
+            // Receipts, rows and erasures still pass: a device that drains must be able to ack, and they need little.
+            if !self.ids_in_group.is_empty()
+                && let Some(why) = self.refusal()
+            {
                 self.fail(StoreError::Full(why));
                 return;
             }
@@ -576,12 +581,12 @@ impl Committer {
         if self.frozen || !(full || quiet || self.checkpoint_wanted) {
             return;
         }
-        self.checkpoint_wanted = false;
         self.quiet_ticks = 0;
         if let Err(e) = self.log.rotate() {
             tracing::error!(error = %e, "no new log segment could be begun; the checkpoint waits");
             return;
         }
+        self.checkpoint_wanted = false;
         self.frozen = true;
         self.active_bytes = 0;
         self.messages = 0;
@@ -613,8 +618,9 @@ impl Committer {
             tracing::warn!(error = %e, "an old log segment could not be removed");
         }
         self.shared.log_bytes.store(self.log.total_bytes(), Ordering::Relaxed);
+        // Taken here, before the next checkpoint can begin: a snapshot must not hold half of one.
         for waiter in self.checkpoint_waiters[1].drain(..) {
-            let _ = waiter.send(Ok(()));
+            let _ = waiter.send(Ok(self.shared.engine.snapshot()));
         }
     }
 }

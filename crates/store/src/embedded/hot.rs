@@ -7,6 +7,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    ops::Range,
     sync::Arc,
 };
 
@@ -165,10 +166,12 @@ impl Hot {
     pub(super) fn entry(&self, engine: &Engine, id: &ConversationId, seq: Seq) -> Result<Option<Entry>> {
         {
             let shard = self.conv_shard(id).lock();
-            for dirty in [shard.active.get(id), shard.frozen.get(id)].into_iter().flatten() {
-                if let Some(entry) = find(&dirty.entries, seq) {
-                    return Ok(Some(mask(&dirty.conv, entry.clone())));
-                }
+            let generations = [shard.active.get(id), shard.frozen.get(id)];
+            // The newest rows say what is erased, wherever the entry is.
+            if let Some(newest) = generations.into_iter().flatten().next()
+                && let Some(entry) = generations.into_iter().flatten().find_map(|d| find(&d.entries, seq))
+            {
+                return Ok(Some(mask(&newest.conv, entry.clone())));
             }
         }
         let Some(entry) = engine.entry(id, seq)? else {
@@ -180,11 +183,33 @@ impl Hot {
         })
     }
 
-    /// The entries that are in memory, in order.
-    fn recent(&self, id: &ConversationId) -> Vec<Entry> {
+    /// The first seq in memory, and the entries there with seqs in a range: at most `max`, from its front or its end.
+    fn recent(
+        &self,
+        id: &ConversationId,
+        range: Range<Seq>,
+        max: usize,
+        from_end: bool,
+    ) -> (Seq, Vec<Entry>) {
         let shard = self.conv_shard(id).lock();
-        let both = [shard.frozen.get(id), shard.active.get(id)];
-        both.into_iter().flatten().flat_map(|d| d.entries.iter().cloned()).collect()
+        let generations = [shard.frozen.get(id), shard.active.get(id)];
+        let runs: Vec<&[Entry]> = generations.into_iter().flatten().map(|d| d.entries.as_slice()).collect();
+        let border = runs.iter().find_map(|run| run.first()).map_or(Seq::MAX, |e| e.message.seq);
+        let within = |run: &[Entry]| {
+            let first = run.first().map_or(0, |e| e.message.seq);
+            let place =
+                |seq: Seq| usize::try_from(seq.saturating_sub(first)).unwrap_or(usize::MAX).min(run.len());
+            place(range.start)..place(range.end)
+        };
+        let found = runs.iter().flat_map(|run| &run[within(run)]);
+        let entries = match from_end {
+            false => found.take(max).cloned().collect(),
+            true => {
+                let skip = found.clone().count().saturating_sub(max);
+                found.skip(skip).cloned().collect()
+            }
+        };
+        (border, entries)
     }
 
     /// Whether every entry from `seq` on is in memory, so that reading them needs no disk.
@@ -210,8 +235,7 @@ impl Hot {
         if from > conv.last_seq {
             return Ok(Vec::new());
         }
-        let recent = self.recent(id);
-        let border = recent.first().map_or(Seq::MAX, |e| e.message.seq);
+        let (border, recent) = self.recent(id, from..Seq::MAX, limit.messages, false);
         let mut entries = match from < border {
             true => engine.entries(id, from, border, limit)?,
             false => Vec::new(),
@@ -219,7 +243,7 @@ impl Hot {
         let mut bytes: usize = entries.iter().map(|e| e.message.body.len()).sum();
         let whole = entries.last().is_none_or(|e| e.message.seq + 1 == border);
         if whole {
-            for entry in recent.into_iter().filter(|e| e.message.seq >= from) {
+            for entry in recent {
                 bytes += entry.message.body.len();
                 if entries.len() >= limit.messages || (bytes > limit.bytes && !entries.is_empty()) {
                     break;
@@ -240,10 +264,9 @@ impl Hot {
         let Some(conv) = self.conv(engine, id)? else {
             return Ok(Vec::new());
         };
-        let recent = self.recent(id);
-        let border = recent.first().map_or(Seq::MAX, |e| e.message.seq);
+        let (border, recent) = self.recent(id, 0..before, limit.messages, true);
         let (mut entries, mut bytes) = (Vec::new(), 0usize);
-        for entry in recent.into_iter().rev().filter(|e| e.message.seq < before) {
+        for entry in recent.into_iter().rev() {
             bytes += entry.message.body.len();
             if entries.len() >= limit.messages || (bytes > limit.bytes && !entries.is_empty()) {
                 entries.reverse();
@@ -431,14 +454,8 @@ impl Hot {
 
     /// Lets go of what is frozen, once the engine has it.
     pub(super) fn drop_frozen(&self) {
-        for shard in &self.convs {
-            let mut shard = shard.lock();
-            let frozen = std::mem::take(&mut shard.frozen);
-            shard.drops += 1;
-            for (id, dirty) in frozen.iter() {
-                shard.clean.insert(id.clone(), dirty.conv.clone());
-            }
-        }
+        // Users first: whoever loads an inbox and finds a conversation among the user's dirty ones must still find its
+        // rows in memory.
         for shard in &self.users {
             let mut shard = shard.lock();
             let frozen = std::mem::take(&mut shard.frozen);
@@ -447,6 +464,14 @@ impl Hot {
                 if let Some(row) = &dirty.row {
                     shard.clean.insert(user.clone(), row.clone());
                 }
+            }
+        }
+        for shard in &self.convs {
+            let mut shard = shard.lock();
+            let frozen = std::mem::take(&mut shard.frozen);
+            shard.drops += 1;
+            for (id, dirty) in frozen.iter() {
+                shard.clean.insert(id.clone(), dirty.conv.clone());
             }
         }
     }

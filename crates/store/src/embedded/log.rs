@@ -11,7 +11,8 @@
 //!
 //! A group is written only after the one before it is durable. So a damaged group with a whole one behind it had
 //! been acknowledged: that is damage, and the log refuses to open. A damaged group with nothing behind it is a
-//! torn tail: nobody was told of it, and it is cut.
+//! torn tail: nobody was told of it, and it is cut. The header's crc begins with a secret seed of the store's, so that
+//! no message body can be made to look like a group that follows.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -59,7 +60,7 @@ impl Group {
         self.records += 1;
     }
 
-    fn seal(&mut self, group: u64, first_lsn: u64) {
+    fn seal(&mut self, seed: u32, group: u64, first_lsn: u64) {
         let body = (self.bytes.len() - HEADER_BYTES) as u32;
         let header = &mut self.bytes[..HEADER_BYTES];
         header[0..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -67,7 +68,7 @@ impl Group {
         header[16..24].copy_from_slice(&first_lsn.to_le_bytes());
         header[24..28].copy_from_slice(&body.to_le_bytes());
         header[28..32].copy_from_slice(&self.records.to_le_bytes());
-        let crc = crc32c::crc32c(&header[8..]);
+        let crc = crc32c::crc32c_append(seed, &header[8..]);
         header[4..8].copy_from_slice(&crc.to_le_bytes());
     }
 
@@ -90,10 +91,10 @@ struct Header {
     records: u32,
 }
 
-fn read_header(bytes: &[u8]) -> Option<Header> {
+fn read_header(seed: u32, bytes: &[u8]) -> Option<Header> {
     let u32_at = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let u64_at = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-    if u32_at(0)? != MAGIC || u32_at(4)? != crc32c::crc32c(bytes.get(8..HEADER_BYTES)?) {
+    if u32_at(0)? != MAGIC || u32_at(4)? != crc32c::crc32c_append(seed, bytes.get(8..HEADER_BYTES)?) {
         return None;
     }
     Some(Header {
@@ -116,6 +117,7 @@ pub(super) enum AppendError {
 pub(super) struct Log {
     dir: PathBuf,
     segment_bytes: u64,
+    seed: u32,
     file: File,
     path: PathBuf,
     end: u64,
@@ -130,6 +132,7 @@ impl Log {
     pub(super) fn open(
         dir: &Path,
         segment_bytes: u64,
+        seed: u32,
         first_lsn: u64,
         mut replay: impl FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<Log> {
@@ -143,7 +146,7 @@ impl Log {
             if *start > next.lsn && n > 0 {
                 return Err(StoreError::Corrupt(format!("the log lacks records before {}", path.display())));
             }
-            let end = scan(path, &bytes, last, &mut next, &mut replay)?;
+            let end = scan(path, &bytes, seed, last, &mut next, &mut replay)?;
             if last {
                 let file = OpenOptions::new().write(true).open(path).map_err(|e| cannot("open", path, &e))?;
                 if end < bytes.len() as u64 {
@@ -153,6 +156,7 @@ impl Log {
                 return Ok(Log {
                     dir: dir.to_owned(),
                     segment_bytes,
+                    seed,
                     file,
                     path: path.clone(),
                     end,
@@ -166,7 +170,7 @@ impl Log {
         let (file, path) =
             create_segment(dir, next.lsn).map_err(|e| cannot("create a segment in", dir, &e))?;
         let (next_group, next_lsn) = (next.group, next.lsn);
-        Ok(Log { dir: dir.to_owned(), segment_bytes, file, path, end: 0, next_group, next_lsn, old })
+        Ok(Log { dir: dir.to_owned(), segment_bytes, seed, file, path, end: 0, next_group, next_lsn, old })
     }
 
     pub(super) fn next_lsn(&self) -> u64 {
@@ -186,12 +190,13 @@ impl Log {
         if self.end >= self.segment_bytes {
             self.rotate().map_err(AppendError::Refused)?;
         }
-        group.seal(self.next_group, self.next_lsn);
+        group.seal(self.seed, self.next_group, self.next_lsn);
         if let Err(e) = self.file.write_all_at(&group.bytes, self.end) {
             // Take back what may have been written, so that no later group follows a torn one.
             return match self.file.set_len(self.end) {
-                Ok(()) => Err(AppendError::Refused(e)),
-                Err(_) => Err(AppendError::Unknown(e)),
+                // Durably gone, or a power loss could bring back a torn group in front of later ones.
+                Ok(()) if self.file.sync_all().is_ok() => Err(AppendError::Refused(e)),
+                _ => Err(AppendError::Unknown(e)),
             };
         }
         self.file.sync_data().map_err(AppendError::Unknown)?;
@@ -237,14 +242,15 @@ struct Next {
 fn scan(
     path: &Path,
     bytes: &[u8],
+    seed: u32,
     last_segment: bool,
     next: &mut Next,
     replay: &mut impl FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<u64> {
     let mut at = 0usize;
     while at < bytes.len() {
-        let Some((header, records)) = whole_group(&bytes[at..]) else {
-            let behind = whole_group_behind(&bytes[at..], next.group);
+        let Some((header, records)) = whole_group(seed, &bytes[at..]) else {
+            let behind = whole_group_behind(seed, &bytes[at..], next.group);
             if last_segment && behind.is_none() {
                 return Ok(at as u64);
             }
@@ -265,8 +271,8 @@ fn scan(
     Ok(at as u64)
 }
 
-fn whole_group(bytes: &[u8]) -> Option<(Header, Vec<&[u8]>)> {
-    let header = read_header(bytes)?;
+fn whole_group(seed: u32, bytes: &[u8]) -> Option<(Header, Vec<&[u8]>)> {
+    let header = read_header(seed, bytes)?;
     let mut body = bytes.get(HEADER_BYTES..HEADER_BYTES.checked_add(header.bytes)?)?;
     let mut records = Vec::with_capacity(header.records.min(65_536) as usize);
     while !body.is_empty() {
@@ -286,11 +292,11 @@ fn whole_group(bytes: &[u8]) -> Option<(Header, Vec<&[u8]>)> {
 }
 
 /// Looks behind a damaged place for a group that was begun after it.
-fn whole_group_behind(bytes: &[u8], damaged: u64) -> Option<Header> {
+fn whole_group_behind(seed: u32, bytes: &[u8], damaged: u64) -> Option<Header> {
     let magic = MAGIC.to_le_bytes();
     (1..bytes.len().saturating_sub(HEADER_BYTES - 1))
         .filter(|&at| bytes[at..at + 4] == magic)
-        .filter_map(|at| read_header(&bytes[at..]))
+        .filter_map(|at| read_header(seed, &bytes[at..]))
         .find(|header| header.group > damaged)
 }
 
@@ -330,9 +336,11 @@ fn cannot(what: &str, path: &Path, e: &io::Error) -> StoreError {
 mod tests {
     use super::*;
 
+    const SEED: u32 = 0x5eed;
+
     fn open(dir: &Path) -> Result<(Log, Vec<Vec<u8>>)> {
         let mut seen = Vec::new();
-        let log = Log::open(dir, 1 << 20, 1, |lsn, bytes| {
+        let log = Log::open(dir, 1 << 20, SEED, 1, |lsn, bytes| {
             assert_eq!(lsn, seen.len() as u64 + 1);
             seen.push(bytes.to_vec());
             Ok(())
@@ -371,6 +379,23 @@ mod tests {
             assert_eq!(seen.len(), expected, "cut at {cut}");
             assert_eq!(log.next_lsn(), expected as u64 + 1);
         }
+    }
+
+    #[test]
+    fn a_body_that_looks_like_a_group_does_not_stop_the_log_from_opening() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(dir.path()).unwrap();
+        append(&mut log, &[b"first"]);
+        // What a user could write who knows the format but not the seed.
+        let mut forged = Group::default();
+        forged.push(|out| out.extend_from_slice(b"x"));
+        forged.seal(0, 1 << 40, 1 << 40);
+        append(&mut log, &[&forged.bytes, b"the rest"]);
+        let bytes = fs::read(&log.path).unwrap();
+        let path = log.path.clone();
+        drop(log);
+        fs::write(&path, &bytes[..bytes.len() - 3]).unwrap();
+        assert_eq!(open(dir.path()).unwrap().1, [b"first"]);
     }
 
     #[test]
@@ -418,7 +443,7 @@ mod tests {
         assert_eq!(left, [3, 4, 5]);
         drop(log);
         let mut seen = Vec::new();
-        let log = Log::open(dir.path(), 1 << 20, 1, |lsn, _| {
+        let log = Log::open(dir.path(), 1 << 20, SEED, 1, |lsn, _| {
             seen.push(lsn);
             Ok(())
         })

@@ -243,6 +243,7 @@ fn recover(
     let log = Log::open(
         &shared.config.dir.join("log"),
         segment_bytes(&shared.config),
+        meta.seed as u32,
         meta.lsn + 1,
         |lsn, bytes| {
             if lsn > meta.lsn {

@@ -22,10 +22,10 @@ impl Shared {
         self.hot.conv(&self.engine, id)
     }
 
-    /// A boundary of a member at a seq, clamped to the last one they may see.
+    /// A boundary of a member at a seq, clamped to the end of the conversation.
     fn mark_at(&self, conv: &Conv, side: Side, seq: Seq) -> Result<Mark> {
-        if seq >= conv.last_visible(side) {
-            return Ok(conv.end_mark(side));
+        if seq >= conv.last_seq {
+            return Ok(Mark { seq: conv.last_seq, counted: conv.counted[side.other().index()] });
         }
         let member = conv.member(side);
         if let Some(known) = [member.delivered, member.read].into_iter().find(|mark| mark.seq == seq) {
@@ -282,8 +282,9 @@ impl MessageStatus for Embedded {
         let Some(conv) = self.shared.conv(conversation)? else {
             return Ok(Advanced { row: Conv::new(conversation.clone()).status_row(side), moved: false });
         };
-        let delivered = self.shared.mark_at(&conv, side, delivered)?;
-        let read = self.shared.mark_at(&conv, side, read)?;
+        let visible = conv.last_visible(side);
+        let delivered = self.shared.mark_at(&conv, side, delivered.min(visible))?;
+        let read = self.shared.mark_at(&conv, side, read.min(visible))?;
         let member = conv.member(side);
         // Boundaries only grow: what is behind them already needs no write.
         if read.seq <= member.read.seq && delivered.seq <= member.delivered.seq {
@@ -423,19 +424,15 @@ impl Conversations for Embedded {
                         page.filter(|e| e.message.from != side && e.message.visible_to(side)).count() as u64;
                     from = next;
                 }
-                Ok(Some((
-                    conv.unread(side),
-                    unread,
-                    conv.counted[side.other().index()].saturating_sub(unread),
-                )))
+                let counted = conv.counted[side.other().index()].saturating_sub(unread);
+                let read = Mark { seq: conv.member(side).read.seq, counted };
+                Ok(Some((conv.unread(side), unread, read)))
             })
             .await?;
-        let Some((before, after, read_counted)) = counted else {
-            return Ok((0, 0));
-        };
+        let Some((before, after, read)) = counted else { return Ok((0, 0)) };
         if before != after {
             let id = id.clone();
-            self.ask(|reply| Op::Recount { id, side, counted: read_counted, reply }).await?;
+            self.ask(|reply| Op::Recount { id, side, read, reply }).await?;
         }
         Ok((before, after))
     }
@@ -508,7 +505,7 @@ impl Maintenance for Embedded {
         let user = user.clone();
         self.ask(|reply| Op::EraseUser { user, reply }).await?;
         // The bytes themselves go with the log segments and the engine's old tables.
-        self.ask(Op::Checkpoint).await
+        self.ask(Op::Checkpoint).await.map(drop)
     }
 
     async fn memberships(&self, user: &UserId) -> Result<Vec<ConversationId>> {
@@ -523,7 +520,7 @@ impl Maintenance for Embedded {
     }
 
     async fn checkpoint(&self) -> Result<()> {
-        self.ask(Op::Checkpoint).await
+        self.ask(Op::Checkpoint).await.map(drop)
     }
 
     async fn close(&self) -> Result<()> {
