@@ -335,8 +335,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     fn start_work(&mut self, now: Instant) {
         if self.queue.len() < OUT_MAX {
             self.start_request();
-            self.start_receipts();
         }
+        // Acks of a slow reader still count; what they answer is bounded by what is accepted.
+        self.start_receipts();
         let may_retry = self.retry_at.is_none_or(|at| at <= now);
         if self.reading.is_none() && may_retry {
             self.start_reads();
