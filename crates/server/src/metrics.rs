@@ -50,13 +50,14 @@ fn describe() {
 }
 
 const COUNTERS: &[(&str, &str)] = &[
-    ("bluetick_sends_total", "Messages stored"),
+    ("bluetick_sends_total", "Sends answered with sent, repeated ones included"),
     ("bluetick_rate_limited_total", "Sends refused because the user had too many"),
     ("bluetick_deliveries_total", "Messages written to sessions"),
     ("bluetick_hand_overs_total", "Messages handed to a live session by their sender"),
     ("bluetick_acks_total", "Acks received"),
     ("bluetick_reads_total", "Reads received"),
-    ("bluetick_pending_rows_written_total", "Pending rows written"),
+    ("bluetick_pending_rows_written_total", "Times that a pending row was written or found to cover a message"),
+    ("bluetick_unreadable_conversations_total", "Conversations that could not be read for delivery"),
     ("bluetick_pending_rows_deleted_total", "Pending rows deleted"),
     ("bluetick_stale_sessions_total", "Entries of the session store that named no live session"),
     ("bluetick_sessions_opened_total", "Sessions opened"),
@@ -72,7 +73,7 @@ const COUNTERS: &[(&str, &str)] = &[
 
 const GAUGES: &[(&str, &str)] = &[
     ("bluetick_connections", "WebSocket sessions that are open"),
-    ("bluetick_commit_queue", "Writes in the group that is being committed"),
+    ("bluetick_commit_queue", "Writes that wait for the group being committed"),
     ("bluetick_log_bytes", "Bytes in the store's log"),
     ("bluetick_free_bytes", "Room left on the disk"),
     ("bluetick_unflushed_messages", "Checkpoint lag: messages in the log and not yet in the engine"),
