@@ -51,6 +51,13 @@ macro_rules! text_id {
             }
         }
 
+        // Maps keyed by an id can be asked by its text; both hash alike.
+        impl std::borrow::Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(&self.0)

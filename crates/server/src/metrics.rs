@@ -56,7 +56,10 @@ const COUNTERS: &[(&str, &str)] = &[
     ("bluetick_hand_overs_total", "Messages handed to a live session by their sender"),
     ("bluetick_acks_total", "Acks received"),
     ("bluetick_reads_total", "Reads received"),
-    ("bluetick_pending_rows_written_total", "Times that a pending row was written or found to cover a message"),
+    (
+        "bluetick_pending_rows_written_total",
+        "Times that a pending row was written or found to cover a message",
+    ),
     ("bluetick_unreadable_conversations_total", "Conversations that could not be read for delivery"),
     ("bluetick_pending_rows_deleted_total", "Pending rows deleted"),
     ("bluetick_stale_sessions_total", "Entries of the session store that named no live session"),

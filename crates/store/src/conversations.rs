@@ -70,22 +70,38 @@ pub trait Conversations: Send + Sync {
 
 /// What the inbox shows of a body: one line, cut at a character.
 pub fn preview_of(body: &str) -> String {
-    let mut preview = String::new();
-    let mut gap = false;
+    let mut preview = String::with_capacity(body.len().min(limits::PREVIEW_MAX_CHARS + 8));
+    let (mut shown, mut gap) = (0, false);
     for (n, c) in body.chars().enumerate() {
-        if preview.chars().count() >= limits::PREVIEW_MAX_CHARS || n > 4 * limits::PREVIEW_MAX_CHARS {
+        if shown >= limits::PREVIEW_MAX_CHARS || n > 4 * limits::PREVIEW_MAX_CHARS {
             preview.push('…');
             break;
         }
         if c.is_whitespace() || c.is_control() {
-            gap = !preview.is_empty();
+            gap = shown > 0;
         } else {
             if gap {
                 preview.push(' ');
+                shown += 1;
                 gap = false;
             }
             preview.push(c);
+            shown += 1;
         }
     }
     preview
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preview_is_one_line_and_cut_at_a_character() {
+        assert_eq!(preview_of("  two\n\n lines "), "two lines");
+        assert_eq!(preview_of(&"é".repeat(80)), "é".repeat(80));
+        assert_eq!(preview_of(&"é".repeat(81)), format!("{}…", "é".repeat(80)));
+        assert_eq!(preview_of(""), "");
+        assert!(preview_of(&" ".repeat(10_000)).len() < 10);
+    }
 }

@@ -2,7 +2,6 @@
 //! changes visible, and answers: in this order, so that nobody sees or is told what could still be lost (R15).
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc,
         atomic::Ordering,
@@ -12,6 +11,7 @@ use std::{
 };
 
 use bluetick_protocol::{ConversationId, MessageId, Profile, Seq, Side, UserId};
+use foldhash::{HashMap, HashMapExt};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{

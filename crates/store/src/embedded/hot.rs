@@ -5,13 +5,10 @@
 //! *frozen*, writes that to the engine, and drops it. A reader looks at active, frozen, clean and engine, in this
 //! order. Only the committer changes any of it, and only with what is durable (R15).
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    ops::Range,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 use bluetick_protocol::{ConversationId, Seq, Side, UserId};
+use foldhash::{HashMap, HashMapExt};
 use parking_lot::Mutex;
 use quick_cache::unsync::Cache;
 use xxhash_rust::xxh3::xxh3_64;
@@ -40,7 +37,7 @@ pub(super) struct Dirty {
 pub(super) struct DirtyUser {
     pub row: Option<Arc<UserRow>>,
     /// The user's conversations that changed in this generation.
-    pub convs: BTreeSet<ConversationId>,
+    pub convs: Vec<ConversationId>,
 }
 
 /// What the committer publishes of one conversation.
@@ -416,15 +413,24 @@ impl Hot {
             }
         };
         for side in Side::BOTH {
-            let user = conv.id.member(side);
-            let mut shard = self.user_shard(user.as_str()).lock();
+            let user = conv.id.member_str(side);
+            let mut shard = self.user_shard(user).lock();
             if first_touch {
-                shard.active.entry(user.clone()).or_default().convs.insert(conv.id.clone());
+                match shard.active.get_mut(user) {
+                    Some(dirty) => dirty.convs.push(conv.id.clone()),
+                    None => {
+                        let dirty = DirtyUser { row: None, convs: vec![conv.id.clone()] };
+                        shard.active.insert(conv.id.member(side), dirty);
+                    }
+                }
+            }
+            if shard.inboxes.is_empty() {
+                continue;
             }
             if erased {
-                shard.inboxes.remove(&user);
+                shard.inboxes.remove(user);
             } else if let Some(last) = &conv.member(side).last
-                && let Some(mut inbox) = shard.inboxes.get_mut(&user)
+                && let Some(mut inbox) = shard.inboxes.get_mut(user)
             {
                 inbox.set(&conv.id, last.ts);
             }
