@@ -54,6 +54,7 @@ pub(super) fn run(
                 }
                 shared.checkpoint_failing.store(false, Ordering::Release);
                 shared.checkpointed_lsn.store(job.lsn, Ordering::Release);
+                shared.hot.drop_frozen();
                 metrics::histogram!("bluetick_checkpoint_seconds").record(begun.elapsed().as_secs_f64());
                 tracing::debug!(lsn = job.lsn, took = ?begun.elapsed(), "checkpoint");
                 drop(job);

@@ -2,6 +2,7 @@
 //! changes visible, and answers: in this order, so that nobody sees or is told what could still be lost (R15).
 
 use std::{
+    collections::hash_map,
     sync::{
         Arc,
         atomic::Ordering,
@@ -125,7 +126,8 @@ pub(super) struct Committer {
     /// Idempotency records that the engine may not show yet: of this generation, of the frozen one, and of the one
     /// before, for callers that asked the engine before it was there.
     ids: [HashMap<u128, (Seq, u64)>; 3],
-    ids_in_group: Vec<(u128, Seq, u64)>,
+    /// Those of this group, to be taken back if it fails.
+    ids_in_group: Vec<u128>,
     active_bytes: u64,
     messages: u64,
     frozen: bool,
@@ -180,7 +182,7 @@ impl Committer {
                 let message = entry.message.clone();
                 self.last_id = self.last_id.max(message.message_id);
                 let hash = self.shared.hash(&message.conversation_id, message.from, &message.client_msg_id);
-                self.ids_in_group.push((hash, message.seq, message.ts));
+                self.ids[0].insert(hash, (message.seq, message.ts));
                 self.change(&message.conversation_id, &record, true)?;
             }
             Record::Receipt { id, .. } | Record::Pending { id, .. } | Record::Erase { id, .. } => {
@@ -350,7 +352,7 @@ impl Committer {
         let pending = Some(seq).filter(|_| new.undelivered && !new.withheld);
         let entry = Entry { message: message.clone(), counted };
         self.write(&id, Record::Send { entry, pending, implied_read })?;
-        self.ids_in_group.push((hash, seq, now));
+        self.ids_in_group.push(hash);
         self.ids[0].insert(hash, (seq, now));
         let implied_read = match implied_read {
             Some(_) => Some(self.conv(&id)?.published.conv.status_row(new.from)),
@@ -448,19 +450,20 @@ impl Committer {
 
     /// The conversation as this group leaves it so far.
     fn conv(&mut self, id: &ConversationId) -> Result<&mut Overlay> {
-        if !self.overlay.contains_key(id) {
-            let stored = self.shared.hot.conv(&self.shared.engine, id)?;
-            let conv = stored.map_or_else(|| Conv::new(id.clone()), |conv| Conv::clone(&conv));
-            let published = Published {
-                conv,
-                entries: Vec::new(),
-                pending_touched: false,
-                members_touched: false,
-                erased: false,
-            };
-            self.overlay.insert(id.clone(), Overlay { published, changed: false });
-        }
-        self.overlay.get_mut(id).ok_or_else(|| StoreError::Corrupt("a conversation vanished".into()))
+        let place = match self.overlay.entry(id.clone()) {
+            hash_map::Entry::Occupied(found) => return Ok(found.into_mut()),
+            hash_map::Entry::Vacant(place) => place,
+        };
+        let stored = self.shared.hot.conv(&self.shared.engine, id)?;
+        let conv = stored.map_or_else(|| Conv::new(id.clone()), |conv| Conv::clone(&conv));
+        let published = Published {
+            conv,
+            entries: Vec::new(),
+            pending_touched: false,
+            members_touched: false,
+            erased: false,
+        };
+        Ok(place.insert(Overlay { published, changed: false }))
     }
 
     /// Adds a record to the group and to the rows that will be visible once it is durable.
@@ -545,7 +548,7 @@ impl Committer {
     }
 
     fn fail(&mut self, error: StoreError) {
-        for (hash, ..) in self.ids_in_group.drain(..) {
+        for hash in self.ids_in_group.drain(..) {
             self.ids[0].remove(&hash);
         }
         self.overlay.clear();
@@ -567,9 +570,7 @@ impl Committer {
         for (user, row) in self.users.drain() {
             self.shared.hot.publish_user(&user, row);
         }
-        for (hash, seq, ts) in self.ids_in_group.drain(..) {
-            self.ids[0].insert(hash, (seq, ts));
-        }
+        self.ids_in_group.clear();
         self.shared.unflushed.store(self.messages, Ordering::Relaxed);
     }
 
@@ -611,7 +612,6 @@ impl Committer {
             return;
         }
         self.frozen = false;
-        self.shared.hot.drop_frozen();
         self.shared.checkpoints.fetch_add(1, Ordering::Release);
         let done = self.shared.checkpointed_lsn.load(Ordering::Acquire);
         if let Err(e) = self.log.drop_before(done + 1) {

@@ -458,27 +458,34 @@ impl Hot {
         frozen
     }
 
-    /// Lets go of what is frozen, once the engine has it.
+    /// Lets go of what is frozen, once the engine has it. The checkpoint does it, and not the committer: to free so
+    /// many messages takes a while, and nobody should wait for it.
     pub(super) fn drop_frozen(&self) {
         // Users first: whoever loads an inbox and finds a conversation among the user's dirty ones must still find its
         // rows in memory.
         for shard in &self.users {
-            let mut shard = shard.lock();
-            let frozen = std::mem::take(&mut shard.frozen);
-            shard.drops += 1;
-            for (user, dirty) in frozen.iter() {
-                if let Some(row) = &dirty.row {
-                    shard.clean.insert(user.clone(), row.clone());
+            let _freed_after_the_lock = {
+                let mut shard = shard.lock();
+                let frozen = std::mem::take(&mut shard.frozen);
+                shard.drops += 1;
+                for (user, dirty) in frozen.iter() {
+                    if let Some(row) = &dirty.row {
+                        shard.clean.insert(user.clone(), row.clone());
+                    }
                 }
-            }
+                frozen
+            };
         }
         for shard in &self.convs {
-            let mut shard = shard.lock();
-            let frozen = std::mem::take(&mut shard.frozen);
-            shard.drops += 1;
-            for (id, dirty) in frozen.iter() {
-                shard.clean.insert(id.clone(), dirty.conv.clone());
-            }
+            let _freed_after_the_lock = {
+                let mut shard = shard.lock();
+                let frozen = std::mem::take(&mut shard.frozen);
+                shard.drops += 1;
+                for (id, dirty) in frozen.iter() {
+                    shard.clean.insert(id.clone(), dirty.conv.clone());
+                }
+                frozen
+            };
         }
     }
 }
