@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::Path};
 use bluetick_protocol::{ConversationId, MessageId, Seq, UserId};
 use fjall::{
     Database, Keyspace, KeyspaceCreateOptions, Readable, Snapshot,
-    config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry},
+    config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry},
 };
 use parking_lot::RwLock;
 
@@ -312,10 +312,9 @@ fn ingest_into(space: &Keyspace, changes: Vec<Change>) -> Result<()> {
 fn options(space: Space) -> KeyspaceCreateOptions {
     let options = KeyspaceCreateOptions::default();
     match space {
-        // Messages are text: worth compressing from the first level on.
-        Space::Messages => options
-            .data_block_compression_policy(CompressionPolicy::all(fjall::CompressionType::Lz4))
-            .data_block_size_policy(fjall::config::BlockSizePolicy::all(8 * 1024)),
+        // Pages of history read runs of messages. They are compressed below the first levels, where they come to rest:
+        // doing it at every checkpoint would cost a send more than the log does.
+        Space::Messages => options.data_block_size_policy(fjall::config::BlockSizePolicy::all(8 * 1024)),
         _ => options,
     }
 }
