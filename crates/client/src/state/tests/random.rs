@@ -218,7 +218,7 @@ fn live(seed: u64) {
     for (which, conversation) in CONVERSATIONS.iter().enumerate() {
         let of_peer = toy.rows[which].iter().flatten().filter(|row| row.sender.as_str() != "alice");
         let expected: Vec<Seq> = of_peer.map(|row| row.seq).collect();
-        let conversation = conversation.parse().unwrap();
+        let conversation: bluetick_protocol::ConversationId = conversation.parse().unwrap();
         let heard = told.messages.remove(&conversation).unwrap_or_default();
         assert_eq!(heard, expected, "in {conversation}");
     }
