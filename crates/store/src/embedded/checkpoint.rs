@@ -80,19 +80,11 @@ fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
     for dirty in convs.iter().filter(|d| d.erased) {
         void_erased(shared, dirty)?;
     }
-    let mut messages = Vec::new();
-    for dirty in &convs {
-        for entry in &dirty.entries {
-            let erased = entry.message.seq <= dirty.conv.member(entry.message.from).erased;
-            let mut value = Vec::with_capacity(64 + entry.message.body.len());
-            match erased {
-                true => entry.voided().encode(&mut value),
-                false => entry.encode(&mut value),
-            }
-            messages.push((message_key(&dirty.conv.id, entry.message.seq), Some(value)));
-        }
-    }
-    engine.ingest(Space::Messages, messages)?;
+    let entries = convs.iter().flat_map(|dirty| dirty.entries.iter().map(move |entry| (*dirty, entry)));
+    engine.ingest_messages(entries.map(|(dirty, entry)| {
+        let erased = entry.message.seq <= dirty.conv.member(entry.message.from).erased;
+        (entry, erased)
+    }))?;
     engine.ingest_sent_ids(job.sent_ids.clone(), shared.clock.now_ms())?;
     let pending = convs.iter().filter(|d| d.pending_touched);
     engine.ingest(

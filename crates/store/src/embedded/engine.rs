@@ -79,10 +79,14 @@ fn broken(e: fjall::Error) -> StoreError {
 
 pub(super) fn message_key(id: &ConversationId, seq: Seq) -> Vec<u8> {
     let mut key = Vec::with_capacity(id.as_str().len() + 9);
+    put_message_key(&mut key, id, seq);
+    key
+}
+
+fn put_message_key(key: &mut Vec<u8>, id: &ConversationId, seq: Seq) {
     key.extend_from_slice(id.as_str().as_bytes());
     key.push(0);
     key.extend_from_slice(&seq.to_be_bytes());
-    key
 }
 
 /// PK user, SK conversation: no id holds a zero byte.
@@ -222,6 +226,28 @@ impl Engine {
     /// Writes sorted changes as one run that is durable when this returns.
     pub(super) fn ingest(&self, space: Space, changes: Vec<Change>) -> Result<()> {
         ingest_into(self.space(space), changes)
+    }
+
+    /// Writes messages in the order of their keys, those that were erased as voids, through one pair of buffers: this is
+    /// the bulk of a checkpoint.
+    pub(super) fn ingest_messages<'a>(&self, entries: impl Iterator<Item = (&'a Entry, bool)>) -> Result<()> {
+        let mut entries = entries.peekable();
+        if entries.peek().is_none() {
+            return Ok(());
+        }
+        let mut ingestion = self.space(Space::Messages).start_ingestion().map_err(broken)?;
+        let (mut key, mut value) = (Vec::with_capacity(160), Vec::with_capacity(1024));
+        for (entry, erased) in entries {
+            key.clear();
+            value.clear();
+            put_message_key(&mut key, &entry.message.conversation_id, entry.message.seq);
+            match erased {
+                true => entry.voided().encode(&mut value),
+                false => entry.encode(&mut value),
+            }
+            ingestion.write(key.as_slice(), value.as_slice()).map_err(broken)?;
+        }
+        ingestion.finish().map_err(broken)
     }
 
     /// Writes idempotency records, each in the keyspace of its time, and drops the keyspaces that are out of the

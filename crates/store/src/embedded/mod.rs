@@ -92,7 +92,7 @@ impl EmbeddedConfig {
             dir: dir.into(),
             idempotency_window_ms: 30 * 24 * 3600 * 1000,
             free_space_floor_bytes: 256 * 1024 * 1024,
-            checkpoint_bytes: 32 * 1024 * 1024,
+            checkpoint_bytes: 64 * 1024 * 1024,
             cache_bytes: 64 * 1024 * 1024,
             node: 0,
         }
