@@ -81,9 +81,7 @@ impl Node {
         }
         self.trace.note(id, seq, Step::PendingRow, receiver.as_str(), self.clock.now_ms());
         if rule!(self.rules, R2) {
-            for session in self.sessions_of(receiver).await {
-                self.hand_over(&session, Event::Wake { conversation_id: id.clone() }).await;
-            }
+            self.wake(receiver, id).await;
         }
         Ok(())
     }

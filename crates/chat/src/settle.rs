@@ -62,7 +62,8 @@ impl Node {
         }
     }
 
-    async fn wake(&self, user: &UserId, id: &ConversationId) {
+    /// Looks the user up and tells every session found to look for a pending row (R2).
+    pub(crate) async fn wake(&self, user: &UserId, id: &ConversationId) {
         for session in self.sessions_of(user).await {
             self.hand_over(&session, crate::Event::Wake { conversation_id: id.clone() }).await;
         }

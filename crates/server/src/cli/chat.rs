@@ -3,7 +3,7 @@
 //! In a terminal it draws the conversation; without one (a pipe, a script) it is a tool of lines. Both are thin
 //! over `bluetick_client`, which does the reconnecting and keeps what is not sent yet.
 
-mod clock;
+pub(super) mod clock;
 mod input;
 mod keys;
 mod lines;

@@ -5,6 +5,7 @@ use clap::Args;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::chat::clock::civil;
 use super::{Failure, Outcome, output, table, target::Target};
 
 #[derive(Debug, Args)]
@@ -116,17 +117,10 @@ impl Report {
     }
 }
 
-/// A moment as people read it, in UTC; the days are turned into a date by the civil calendar's 400-year cycle.
+/// A moment as people read it, in UTC.
 fn utc(ms: u64) -> String {
     let (days, in_day) = (ms / 86_400_000, ms % 86_400_000);
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (year, month, day) = civil(days);
     let (hour, minute) = (in_day / 3_600_000, in_day / 60_000 % 60);
     let (second, milli) = (in_day / 1_000 % 60, in_day % 1_000);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")

@@ -49,7 +49,7 @@ pub(super) fn moment(ms: u64, now_ms: u64) -> String {
 }
 
 /// Year, month (1–12) and day of the month, by Hinnant's count of days in eras of 400 years from a March.
-fn civil(days: u64) -> (u64, usize, u64) {
+pub(in crate::cli) fn civil(days: u64) -> (u64, usize, u64) {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
