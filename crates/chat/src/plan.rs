@@ -59,6 +59,7 @@ impl Node {
             self.store.conversations.active_since(&user, 0, limits::HEADS_MAX).await.map_err(wire)?;
         plan.heads = newest
             .into_iter()
+            .filter(|_| rule!(self.rules, R6))
             .map(|c| Head { conversation_id: c.conversation_id, last_seq: c.last_seq })
             .collect();
         plan.lanes = lanes.into_values().collect();

@@ -208,7 +208,8 @@ impl ClientState {
         let id = ClientMsgId::new(&name)
             .map_err(|e| Refused::Invalid(WireError::new(ErrorCode::InvalidId, e.to_string())))?;
         // Fixed when the message is written: what comes in before it goes out was not seen by its author.
-        let seen_seq = draft.seen_seq.or_else(|| self.received_from(&draft.to));
+        // A device that knows nothing says so: left out, it would stand for what the user's other devices have.
+        let seen_seq = draft.seen_seq.or_else(|| Some(self.received_from(&draft.to).unwrap_or(0)));
         let send = check_send(Send {
             reference: Some(Ref::Text(name)),
             client_msg_id: id.clone(),

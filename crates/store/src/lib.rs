@@ -23,7 +23,7 @@ pub use conversations::{ActiveConversation, ConversationRow, Conversations, Inbo
 pub use embedded::{EmbeddedConfig, restore};
 pub use error::{Result, StoreError};
 pub use maintenance::{BackupSink, Health, Maintenance};
-pub use memory::Memory;
+pub use memory::{Memory, MemorySessions, Put};
 pub use messages::{Committed, Message, Messages, NewMessage, PageLimit};
 pub use pending::{Noted, PendingDeliveries, PendingRow};
 pub use sessions::{SessionEntry, SessionStore};

@@ -14,6 +14,7 @@ mod conversation;
 mod disturbed;
 mod rows;
 mod sessions;
+mod steps;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,6 +27,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::{Clock, Noted, Result, StoreError};
 use conversation::Conversation;
 pub use sessions::MemorySessions;
+pub use steps::Put;
 
 const IDEMPOTENCY_DEFAULT_WINDOW_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 /// There is one of it in a process, so every message id is minted by the same node.

@@ -80,6 +80,25 @@ pub struct NewMessage {
     pub undelivered: bool,
 }
 
+impl NewMessage {
+    /// The message as it is stored.
+    pub fn into_message(self, seq: Seq, message_id: MessageId, ts: u64) -> Message {
+        Message {
+            conversation_id: self.conversation_id,
+            seq,
+            message_id,
+            client_msg_id: self.client_msg_id,
+            from: self.from,
+            body: self.body,
+            ts,
+            attachment: self.attachment,
+            meta: self.meta,
+            withheld: self.withheld,
+            void: false,
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct Committed {
     /// As stored; of a duplicate, the original.

@@ -80,7 +80,7 @@ impl State {
         Committed { message, duplicate: false, implied_read }
     }
 
-    fn original(&self, new: &NewMessage, now_ms: u64, window_ms: u64) -> Option<Arc<Message>> {
+    pub(super) fn original(&self, new: &NewMessage, now_ms: u64, window_ms: u64) -> Option<Arc<Message>> {
         let conversation = self.conversations.get(&new.conversation_id)?;
         conversation.original(new.from, &new.client_msg_id, now_ms, window_ms).cloned()
     }
@@ -94,9 +94,15 @@ impl State {
 
     /// A reply implies read up to what the sender's client had seen, or else what was delivered to them (R10).
     fn imply_read(&mut self, new: &NewMessage) -> Option<StatusRow> {
+        let next = self.last_seq(&new.conversation_id) + 1;
+        self.imply_read_before(new, next)
+    }
+
+    /// The same of a reply that may be there already: it never covers itself.
+    pub(super) fn imply_read_before(&mut self, new: &NewMessage, reply: Seq) -> Option<StatusRow> {
         let sender = new.conversation_id.member(new.from);
         let delivered = self.boundaries(&sender, &new.conversation_id).last_delivered_seq;
-        let seen = new.seen_seq.unwrap_or(delivered);
+        let seen = new.seen_seq.unwrap_or(delivered).min(reply.saturating_sub(1));
         let (after, moved) = self.raise(&sender, &new.conversation_id, 0, seen);
         moved.then(|| StatusRow {
             user_id: sender,
@@ -110,19 +116,7 @@ impl State {
         let message_id = self.mint(now_ms);
         let conversation = self.conversation_mut(&new.conversation_id);
         let seq = conversation.next_seq();
-        let message = Arc::new(Message {
-            conversation_id: new.conversation_id.clone(),
-            seq,
-            message_id,
-            client_msg_id: new.client_msg_id.clone(),
-            from: new.from,
-            body: new.body.clone(),
-            ts: now_ms,
-            attachment: new.attachment.clone(),
-            meta: new.meta.clone(),
-            withheld: new.withheld,
-            void: false,
-        });
+        let message = Arc::new(new.clone().into_message(seq, message_id, now_ms));
         conversation.messages.insert(seq, message.clone());
         let record = SentRecord { seq, at_ms: now_ms };
         conversation.sent.insert((new.from.index(), new.client_msg_id.clone()), record);

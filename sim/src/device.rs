@@ -1,0 +1,339 @@
+//! A device: the real client logic over a line that breaks, and an application that remembers what it was shown.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use bluetick_chat::session::{Incoming, Outgoing};
+use bluetick_client::{ClientState, Draft, Event, Saved, decode};
+use bluetick_protocol::{ClientFrame, ConversationId, DeviceId, MessageFrame, Seq, ServerFrame, UserId};
+use parking_lot::Mutex;
+use rand::RngExt;
+use tokio::{
+    sync::{Notify, mpsc},
+    time::{Instant, sleep, sleep_until, timeout},
+};
+
+use crate::{
+    line::{Line, connect},
+    sim::{Sim, note},
+    world::Doors,
+};
+
+/// A device that hears nothing for so long, not even a ping, takes its connection for dead.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+const RECONNECT_MAX_MS: u64 = 1_500;
+
+/// What happens to a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    Send(UserId, String),
+    /// The user reads what they have of a conversation.
+    Read,
+    /// The connection breaks, and comes back after so many milliseconds.
+    Break(u64),
+    /// The process ends; what was not saved is gone.
+    Restart(u64),
+    /// Its storage is wiped: it comes back without a cursor.
+    Forget(u64),
+    /// It takes nothing from its socket for so many milliseconds.
+    Stall(u64),
+}
+
+/// What the application was shown, and keeps with the client's own state.
+#[derive(Debug, Clone, Default)]
+struct Shown(BTreeMap<ConversationId, Vec<Seq>>);
+
+/// What is known of a device from outside.
+#[derive(Default)]
+pub struct Seen {
+    shown: Shown,
+    /// When this life of the device first caught up: from then on it must get everything.
+    pub caught_up_at: Option<u64>,
+    pub is_caught_up: bool,
+    pub outbox_len: usize,
+}
+
+impl Seen {
+    pub fn has(&self, id: &ConversationId, seq: Seq) -> bool {
+        self.shown.0.get(id).is_some_and(|seqs| seqs.contains(&seq))
+    }
+}
+
+pub struct Device {
+    sim: Arc<Sim>,
+    pub user: UserId,
+    pub name: DeviceId,
+    pub seen: Arc<Mutex<Seen>>,
+    pub home: Arc<Notify>,
+    doors: Arc<Doors>,
+    commands: mpsc::UnboundedReceiver<Command>,
+    state: ClientState,
+    saved: Option<(Saved, Shown, Option<u64>)>,
+    /// Places that were shown in this life of the process.
+    shown_now: BTreeSet<(ConversationId, Seq)>,
+}
+
+/// Why a connection ended, and for how long the device stays away.
+enum End {
+    Broken(u64),
+    Restart(u64),
+    Forget(u64),
+}
+
+impl Device {
+    pub fn new(
+        sim: Arc<Sim>,
+        doors: Arc<Doors>,
+        user: UserId,
+        name: DeviceId,
+        commands: mpsc::UnboundedReceiver<Command>,
+    ) -> Device {
+        let state = ClientState::new(name.clone(), sim.draw(|rng| rng.random()), None);
+        Device {
+            sim,
+            user,
+            name,
+            seen: Arc::default(),
+            home: Arc::default(),
+            doors,
+            commands,
+            state,
+            saved: None,
+            shown_now: BTreeSet::new(),
+        }
+    }
+
+    fn called(&self) -> String {
+        format!("{}'s {}", self.user, self.name)
+    }
+
+    /// Connects again and again, for ever.
+    pub async fn live(mut self, first_away_ms: u64) {
+        let mut away_ms = first_away_ms;
+        loop {
+            if let Some(end) = self.stay_away(away_ms).await {
+                away_ms = self.end(end);
+                continue;
+            }
+            let (source, sink, line) = connect(&self.sim);
+            if !self.doors.enter(source, sink) {
+                away_ms = self.sim.draw(|rng| rng.random_range(1..=RECONNECT_MAX_MS));
+                continue;
+            }
+            note!(self.sim, "{} connects, cursor {:?}", self.called(), self.state.cursor());
+            self.state.connected(self.user.to_string());
+            let end = self.stay_connected(line).await;
+            self.state.disconnected();
+            self.seen.lock().is_caught_up = false;
+            away_ms = self.end(end);
+        }
+    }
+
+    /// Time without a connection: what the user does meanwhile is kept.
+    async fn stay_away(&mut self, ms: u64) -> Option<End> {
+        let back = Instant::now() + Duration::from_millis(ms);
+        loop {
+            tokio::select! {
+                biased;
+                Some(command) = self.commands.recv() => {
+                    if let Some(end @ (End::Restart(_) | End::Forget(_))) = self.obey(command).await {
+                        return Some(end);
+                    }
+                }
+                () = self.home.notified() => return None,
+                () = sleep_until(back) => return None,
+            }
+        }
+    }
+
+    async fn stay_connected(&mut self, line: Line) -> End {
+        let mut retry_at: Option<Instant> = None;
+        loop {
+            while let Some(frame) = self.state.next_frame() {
+                self.write(&line, frame);
+            }
+            self.handle_events();
+            if let Some(ms) = self.state.take_retry_ms() {
+                retry_at = Some(Instant::now() + Duration::from_millis(ms));
+            }
+            let wake_at = retry_at.unwrap_or_else(|| Instant::now() + SILENCE_MAX * 2);
+            tokio::select! {
+                biased;
+                heard = timeout(SILENCE_MAX, line.next()) => match heard {
+                    Ok(Some(frame)) => self.take(&line, frame),
+                    Ok(None) | Err(_) => {
+                        note!(self.sim, "{} has lost its connection", self.called());
+                        return End::Broken(self.sim.draw(|rng| rng.random_range(1..=RECONNECT_MAX_MS)));
+                    }
+                },
+                Some(command) = self.commands.recv() => {
+                    if let Some(end) = self.obey(command).await {
+                        return end;
+                    }
+                }
+                () = sleep_until(wake_at) => {
+                    retry_at = None;
+                    self.state.retry();
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, line: &Line, frame: ClientFrame) {
+        let text = serde_json::to_string(&frame).unwrap_or_default();
+        note!(self.sim, "{} says {text}", self.called());
+        let mut history = self.sim.history.lock();
+        match &frame {
+            ClientFrame::Read(read) => history.read(&self.user, &read.conversation_id, read.seq),
+            ClientFrame::Send(send) => {
+                let id = send.to.as_ref().and_then(|to| ConversationId::between(&self.user, to));
+                if let (Some(id), Some(seen)) = (id, send.seen_seq) {
+                    history.read(&self.user, &id, seen);
+                }
+            }
+            _ => {}
+        }
+        drop(history);
+        line.write(Incoming::Text(text));
+    }
+
+    fn take(&mut self, line: &Line, frame: Outgoing) {
+        match frame {
+            Outgoing::Ping => line.write(Incoming::Alive),
+            Outgoing::Close(..) => {}
+            Outgoing::Text(text) => {
+                note!(self.sim, "{} hears {text}", self.called());
+                match decode(&text) {
+                    Ok(frame) => {
+                        if let ServerFrame::Ticks(ticks) = &frame {
+                            self.sim.history.lock().told_ticks(ticks);
+                        }
+                        self.state.frame(frame);
+                    }
+                    Err(e) => self.sim.history.lock().violation(format!("{}: {e}: {text}", self.called())),
+                }
+            }
+        }
+    }
+
+    fn handle_events(&mut self) {
+        let mut some = false;
+        while let Some(event) = self.state.next_event() {
+            some = true;
+            match event {
+                Event::Message(message) => self.show(&message),
+                Event::Sent(sent) => self.sim.history.lock().told_sent(&sent),
+                Event::CaughtUp => {
+                    let now = self.sim.now_ms();
+                    let mut seen = self.seen.lock();
+                    seen.is_caught_up = true;
+                    seen.caught_up_at.get_or_insert(now);
+                }
+                Event::SendFailed { client_msg_id, error } => {
+                    let what = format!("{}: {client_msg_id} was refused: {error}", self.called());
+                    self.sim.history.lock().violation(what);
+                }
+                Event::Reset { reason } => {
+                    let what = format!("{} was told to start over: {reason}", self.called());
+                    self.sim.history.lock().violation(what);
+                }
+                _ => {}
+            }
+        }
+        self.seen.lock().outbox_len = self.state.outbox_len();
+        // Once a device has a cursor it saves often, but not always.
+        if some && self.sim.draw(|rng| rng.random_bool(0.5)) {
+            let seen = self.seen.lock();
+            self.saved = Some((self.state.saved(), seen.shown.clone(), seen.caught_up_at));
+        }
+    }
+
+    /// The application draws a message: each once, and in order.
+    fn show(&mut self, message: &MessageFrame) {
+        let (id, seq) = (&message.conversation_id, message.seq);
+        let mut history = self.sim.history.lock();
+        history.received(&self.user, message);
+        if !self.shown_now.insert((id.clone(), seq)) {
+            history.violation(format!("{}: {id} {seq} was shown twice", self.called()));
+        }
+        let mut seen = self.seen.lock();
+        let strict_since = seen.caught_up_at;
+        let shown = seen.shown.0.entry(id.clone()).or_default();
+        // What was stored after this device first caught up comes in order. Before that it does not know what it lacks.
+        let is_strict = |seq: Seq| {
+            let stored = history.stored.get(&(id.clone(), seq));
+            strict_since.is_some_and(|since| stored.is_some_and(|stored| stored.at_ms > since))
+        };
+        if is_strict(seq)
+            && let Some(later) = shown.iter().copied().find(|&other| other > seq)
+        {
+            history.violation(format!("{}: {id} {seq} was shown after {later}", self.called()));
+        }
+        shown.push(seq);
+    }
+
+    async fn obey(&mut self, command: Command) -> Option<End> {
+        note!(self.sim, "{}: {command:?}", self.called());
+        match command {
+            Command::Send(to, body) => {
+                if let Err(e) = self.state.send(Draft::text(to, body)) {
+                    self.sim.history.lock().violation(format!("{}: {e}", self.called()));
+                }
+            }
+            Command::Read => {
+                let newest: Vec<_> = {
+                    let seen = self.seen.lock();
+                    let all = seen.shown.0.iter();
+                    all.filter_map(|(id, seqs)| Some((id.clone(), *seqs.iter().max()?))).collect()
+                };
+                if !newest.is_empty() {
+                    let n = self.sim.draw(|rng| rng.random_range(0..newest.len()));
+                    let (id, seq) = newest[n].clone();
+                    self.state.read(id, seq);
+                }
+            }
+            Command::Stall(ms) => sleep(Duration::from_millis(ms)).await,
+            Command::Break(ms) => return Some(End::Broken(ms)),
+            Command::Restart(ms) => return Some(End::Restart(ms)),
+            Command::Forget(ms) => return Some(End::Forget(ms)),
+        }
+        self.seen.lock().outbox_len = self.state.outbox_len();
+        None
+    }
+
+    fn end(&mut self, end: End) -> u64 {
+        match end {
+            End::Broken(ms) => {
+                self.sim.count(|f| f.broken_connections += 1);
+                ms
+            }
+            End::Restart(ms) => {
+                self.sim.count(|f| f.restarted_devices += 1);
+                self.begin_from_saved();
+                ms
+            }
+            End::Forget(ms) => {
+                self.sim.count(|f| f.forgetful_devices += 1);
+                self.saved = None;
+                self.begin_from_saved();
+                ms
+            }
+        }
+    }
+
+    /// What a restart leaves: the client's state and the application's, as they were saved together.
+    fn begin_from_saved(&mut self) {
+        let (saved, shown, caught_up_at) = match &self.saved {
+            Some((saved, shown, at)) => (Some(saved.clone()), shown.clone(), *at),
+            None => (None, Shown::default(), None),
+        };
+        let all = shown.0.iter().flat_map(|(id, seqs)| seqs.iter().map(|&seq| (id.clone(), seq)));
+        self.shown_now = all.collect();
+        self.state = ClientState::new(self.name.clone(), self.sim.draw(|rng| rng.random()), saved);
+        let outbox_len = self.state.outbox_len();
+        *self.seen.lock() = Seen { shown, caught_up_at, is_caught_up: false, outbox_len };
+    }
+}

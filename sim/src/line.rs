@@ -1,0 +1,172 @@
+//! The connection between a device and its gateway: two pipes, in order, with a delay, that can break.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use bluetick_chat::session::{FrameSink, FrameSource, Gone, Incoming, Outgoing};
+use parking_lot::Mutex;
+use rand::RngExt;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+
+use crate::sim::Sim;
+
+/// Frames on their way to a device that does not read: then the socket is full.
+const SOCKET_FRAMES: usize = 16;
+
+struct Way<T> {
+    frames: VecDeque<(Instant, T)>,
+    last_at: Instant,
+    closed: bool,
+    /// Of a writer that waits for room.
+    writer: Option<Waker>,
+}
+
+/// One direction.
+struct Pipe<T> {
+    way: Mutex<Way<T>>,
+    changed: Notify,
+}
+
+impl<T> Pipe<T> {
+    fn new() -> Arc<Pipe<T>> {
+        let way = Way { frames: VecDeque::new(), last_at: Instant::now(), closed: false, writer: None };
+        Arc::new(Pipe { way: Mutex::new(way), changed: Notify::new() })
+    }
+
+    fn push(&self, sim: &Sim, frame: T) {
+        let delay = Duration::from_millis(sim.delay_ms());
+        let mut way = self.way.lock();
+        if !way.closed {
+            way.last_at = way.last_at.max(Instant::now() + delay);
+            let at = way.last_at;
+            way.frames.push_back((at, frame));
+            self.changed.notify_one();
+        }
+    }
+
+    /// Takes nothing more. Of what is on its way, `kept` frames still arrive.
+    fn close(&self, kept: usize) {
+        let mut way = self.way.lock();
+        if !way.closed {
+            way.closed = true;
+            way.frames.truncate(kept);
+            way.writer.take().into_iter().for_each(Waker::wake);
+            self.changed.notify_one();
+        }
+    }
+
+    /// The next frame; `None` when the pipe is closed and empty. Dropping the future loses nothing.
+    async fn next(&self) -> Option<T> {
+        loop {
+            let changed = self.changed.notified();
+            let due = {
+                let mut way = self.way.lock();
+                match way.frames.front() {
+                    Some((at, _)) if *at <= Instant::now() => {
+                        way.writer.take().into_iter().for_each(Waker::wake);
+                        return way.frames.pop_front().map(|(_, frame)| frame);
+                    }
+                    Some((at, _)) => Some(*at),
+                    None if way.closed => return None,
+                    None => None,
+                }
+            };
+            match due {
+                Some(at) => sleep_until(at).await,
+                None => changed.await,
+            }
+        }
+    }
+}
+
+/// The device's end.
+pub struct Line {
+    sim: Arc<Sim>,
+    to_server: Arc<Pipe<Incoming>>,
+    to_device: Arc<Pipe<Outgoing>>,
+}
+
+pub struct Source {
+    sim: Arc<Sim>,
+    from_device: Arc<Pipe<Incoming>>,
+    to_device: Arc<Pipe<Outgoing>>,
+}
+
+pub struct Sink {
+    sim: Arc<Sim>,
+    to_device: Arc<Pipe<Outgoing>>,
+}
+
+pub fn connect(sim: &Arc<Sim>) -> (Source, Sink, Line) {
+    let (to_server, to_device) = (Pipe::new(), Pipe::new());
+    let source =
+        Source { sim: sim.clone(), from_device: to_server.clone(), to_device: to_device.clone() };
+    let sink = Sink { sim: sim.clone(), to_device: to_device.clone() };
+    (source, sink, Line { sim: sim.clone(), to_server, to_device })
+}
+
+impl Line {
+    pub fn write(&self, frame: Incoming) {
+        self.to_server.push(&self.sim, frame);
+    }
+
+    /// The next frame of the server's; `None` when it is gone.
+    pub async fn next(&self) -> Option<Outgoing> {
+        self.to_device.next().await
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let kept = self.sim.draw(|rng| rng.random_range(0..=8));
+        self.to_server.close(kept);
+        self.to_device.close(0);
+    }
+}
+
+/// The session ended, or its process crashed.
+impl Drop for Source {
+    fn drop(&mut self) {
+        let kept = match self.to_device.way.lock().frames.back() {
+            // After a close frame everything arrives; a crash loses some of what is on its way.
+            Some((_, Outgoing::Close(..))) => usize::MAX,
+            _ => self.sim.draw(|rng| rng.random_range(0..=8)),
+        };
+        self.to_device.close(kept);
+        self.from_device.close(0);
+    }
+}
+
+impl FrameSource for Source {
+    async fn next(&mut self) -> Incoming {
+        self.from_device.next().await.unwrap_or(Incoming::Closed)
+    }
+}
+
+impl FrameSink for Sink {
+    fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut VecDeque<Outgoing>) -> Poll<Result<(), Gone>> {
+        while !queue.is_empty() {
+            {
+                let mut way = self.to_device.way.lock();
+                if way.closed {
+                    return Poll::Ready(Err(Gone));
+                }
+                if way.frames.len() >= SOCKET_FRAMES {
+                    way.writer = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+            }
+            if let Some(frame) = queue.pop_front() {
+                self.to_device.push(&self.sim, frame);
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}

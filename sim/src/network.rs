@@ -1,0 +1,312 @@
+//! Between gateways and app servers: a request to any app server that is up, a hand-over to the gateway that an entry
+//! names. Each may be lost on its way there or back, and what was begun goes on without whoever asked for it.
+
+use std::{fmt::Debug, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bluetick_chat::{
+    Answer, App, DebtsRequest, Event, Gateway, Gateways, HandOver, Node, Plan, PlanRequest, Range,
+    RangeRequest, ReceiptRequest, SendRequest, SettleRequest, Settled,
+};
+use bluetick_protocol::{
+    ConversationId, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Presence, Profile, Sent, Seq,
+    StatusAnswer, UserCard, UserId, WireError,
+};
+use bluetick_store::SessionEntry;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use rand::RngExt;
+use tokio::{sync::oneshot, time::timeout};
+
+use crate::{
+    process::Process,
+    sim::{Sim, note},
+};
+
+/// A request that is not answered by then has failed, for whoever made it.
+const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
+
+/// An app server, which keeps nothing: after a crash it is the same as before.
+pub struct AppServer {
+    pub process: Arc<Process>,
+    pub node: Arc<Node>,
+}
+
+/// What a gateway, or a back end, sees of the app servers.
+pub struct Apps {
+    pub sim: Arc<Sim>,
+    /// The process that asks; `None` for one outside.
+    pub asker: Option<Arc<Process>>,
+    pub servers: Arc<Vec<AppServer>>,
+}
+
+fn unavailable() -> WireError {
+    WireError::new(ErrorCode::Unavailable, "the app server does not answer").retry_after(1_000)
+}
+
+impl Apps {
+    async fn call<T: Send + Debug + 'static>(
+        &self,
+        what: impl FnOnce() -> String,
+        call: impl FnOnce(Arc<Node>) -> BoxFuture<'static, T>,
+    ) -> Answer<T> {
+        let sim = &self.sim;
+        let what = if sim.is_traced() { what() } else { String::new() };
+        let name = self.asker.as_ref().map_or("back end", |process| process.name()).to_owned();
+        if let Some(asker) = &self.asker {
+            asker.awake().await;
+            asker.may_crash(sim).await;
+        }
+        let server = &self.servers[sim.draw(|rng| rng.random_range(0..self.servers.len()))];
+        sim.hop().await;
+        let cut_off = |process: &Arc<Process>| process.is_cut_off();
+        if !server.process.is_up() || cut_off(&server.process) || self.asker.as_ref().is_some_and(cut_off) {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            note!(sim, "{name} → {}: {what}: no connection", server.process.name());
+            return Err(unavailable());
+        }
+        note!(sim, "{name} → {}: {what}", server.process.name());
+        let (answer, answered) = oneshot::channel();
+        let working = call(server.node.clone());
+        server.process.spawn(async move {
+            let _ = answer.send(working.await);
+        });
+        let answer = match timeout(REQUEST_DEADLINE, answered).await {
+            Ok(Ok(answer)) => answer,
+            _ => {
+                note!(sim, "{name} ← {}: {what}: no answer", server.process.name());
+                return Err(unavailable());
+            }
+        };
+        if sim.strikes(sim.setup.lost_answer_rate) {
+            sim.count(|f| f.lost_answers += 1);
+            note!(sim, "{name} ← {}: {what}: the answer is lost", server.process.name());
+            return Err(unavailable());
+        }
+        sim.hop().await;
+        if let Some(asker) = &self.asker {
+            asker.awake().await;
+            asker.may_crash(sim).await;
+        }
+        note!(sim, "{name} ← {}: {what}: {answer:?}", server.process.name());
+        Ok(answer)
+    }
+}
+
+#[async_trait]
+impl App for Apps {
+    async fn send(&self, request: SendRequest) -> Vec<Answer<Sent>> {
+        let count = request.sends.len();
+        let ids: Vec<_> = request.sends.iter().map(|s| s.client_msg_id.clone()).collect();
+        let what = || format!("send {}", ids.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(" "));
+        let sent = self.call(what, |node| Box::pin(async move { node.send(request).await })).await;
+        sent.unwrap_or_else(|e| (0..count).map(|_| Err(e.clone())).collect())
+    }
+
+    async fn plan(&self, request: PlanRequest) -> Answer<Plan> {
+        let what = format!("plan for {} since {:?}", request.user, request.cursor);
+        self.call(|| what, |node| Box::pin(async move { node.plan(request).await })).await?
+    }
+
+    async fn read_range(&self, request: RangeRequest) -> Answer<Range> {
+        let what = format!("range of {} for {}: {:?}", request.conversation_id, request.user, request.from);
+        let call = self.call(
+            || what,
+            |node| Box::pin(async move { node.read_range(request).await.map(ShortRange) }),
+        );
+        Ok(call.await??.0)
+    }
+
+    async fn pending_row(&self, user: UserId, id: ConversationId) -> Answer<Option<Seq>> {
+        let what = format!("row {id} of {user}?");
+        self.call(|| what, |node| Box::pin(async move { node.pending_row(user, id).await })).await?
+    }
+
+    async fn ack(&self, request: ReceiptRequest) -> Answer<()> {
+        let what = format!("{} acks {} {}", request.user, request.conversation_id, request.seq);
+        self.call(|| what, |node| Box::pin(async move { node.ack(request).await })).await?
+    }
+
+    async fn read(&self, request: ReceiptRequest) -> Answer<()> {
+        let what = format!("{} reads {} {}", request.user, request.conversation_id, request.seq);
+        self.call(|| what, |node| Box::pin(async move { node.read(request).await })).await?
+    }
+
+    async fn settle(&self, request: SettleRequest) -> Answer<Settled> {
+        let what = format!("settle {} of {} at {}", request.conversation_id, request.user, request.row);
+        self.call(|| what, |node| Box::pin(async move { node.settle(request).await })).await?
+    }
+
+    async fn pay_debts(&self, request: DebtsRequest) -> Answer<()> {
+        let what = format!("debts of {}: {:?}", request.user, request.debts);
+        self.call(|| what, |node| Box::pin(async move { node.pay_debts(request).await })).await?
+    }
+
+    async fn typing(&self, user: UserId, id: ConversationId) -> Answer<()> {
+        self.call(|| "typing".into(), |node| Box::pin(async move { node.typing(user, id).await })).await?
+    }
+
+    async fn inbox(&self, user: UserId, query: InboxQuery) -> Answer<InboxPage> {
+        self.call(|| "inbox".into(), |node| Box::pin(async move { node.inbox(user, query).await })).await?
+    }
+
+    async fn history(&self, user: UserId, query: HistoryQuery) -> Answer<HistoryPage> {
+        let what = format!("history of {} for {user} after {:?}", query.conversation_id, query.after_seq);
+        let call = self.call(
+            || what,
+            |node| Box::pin(async move { node.history(user, query).await.map(ShortPage) }),
+        );
+        Ok(call.await??.0)
+    }
+
+    async fn status(&self, user: UserId, id: ConversationId) -> Answer<StatusAnswer> {
+        self.call(|| "status".into(), |node| Box::pin(async move { node.status(user, id).await })).await?
+    }
+
+    async fn watch(&self, watcher: SessionEntry, users: Vec<UserId>) -> Answer<Vec<Presence>> {
+        self.call(|| "watch".into(), |node| Box::pin(async move { node.watch(watcher, users).await })).await?
+    }
+
+    async fn presence_changed(&self, user: UserId, online: bool) -> Answer<()> {
+        let what = format!("{user} is {}", if online { "online" } else { "offline" });
+        self.call(|| what, |node| Box::pin(async move { node.presence_changed(user, online).await })).await?
+    }
+
+    async fn end_sessions(&self, sessions: Vec<SessionEntry>, why: WireError) {
+        if !sessions.is_empty() {
+            let what = format!("end {} sessions: {}", sessions.len(), why.code);
+            let _ = self
+                .call(|| what, |node| Box::pin(async move { node.end_sessions(sessions, why).await }))
+                .await;
+        }
+    }
+
+    async fn profile(&self, user: UserId) -> Answer<UserCard> {
+        self.call(|| "profile".into(), |node| Box::pin(async move { node.profile(user).await })).await?
+    }
+
+    async fn put_profile(&self, user: UserId, profile: Profile) -> Answer<UserCard> {
+        let call = |node: Arc<Node>| -> BoxFuture<'static, _> {
+            Box::pin(async move { node.put_profile(user, profile).await })
+        };
+        self.call(|| "put profile".into(), call).await?
+    }
+
+    async fn user_card(&self, user: UserId, other: UserId) -> Answer<UserCard> {
+        self.call(|| "card".into(), |node| Box::pin(async move { node.user_card(user, other).await })).await?
+    }
+
+    async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> Answer<()> {
+        let call = |node: Arc<Node>| -> BoxFuture<'static, _> {
+            Box::pin(async move { node.set_block(user, other, blocked).await })
+        };
+        self.call(|| "block".into(), call).await?
+    }
+
+    async fn blocks(&self, user: UserId) -> Answer<Vec<UserId>> {
+        self.call(|| "blocks".into(), |node| Box::pin(async move { node.blocks(user).await })).await?
+    }
+}
+
+struct ShortRange(Range);
+
+impl Debug for ShortRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Range { first_seq, messages, next_seq, last_seq } = &self.0;
+        let seqs: Vec<_> = messages.iter().map(|m| m.seq).collect();
+        write!(f, "{first_seq}..{next_seq} of {last_seq}: {seqs:?}")
+    }
+}
+
+struct ShortPage(HistoryPage);
+
+impl Debug for ShortPage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let seqs: Vec<_> = self.0.messages.iter().map(|m| m.seq).collect();
+        write!(f, "{}..={}: {seqs:?}", self.0.from_seq, self.0.to_seq)
+    }
+}
+
+/// A gateway's process: it may crash, and then another of the same name comes up without a session.
+pub struct GatewayServer {
+    pub process: Arc<Process>,
+    /// And after which crash it came up.
+    current: Mutex<(u64, Arc<Gateway>)>,
+}
+
+impl GatewayServer {
+    pub fn new(process: Arc<Process>) -> GatewayServer {
+        let gateway = Arc::new(Gateway::new(process.name()));
+        GatewayServer { process, current: Mutex::new((0, gateway)) }
+    }
+
+    /// What runs now. A crash leaves nothing of what was before.
+    pub fn gateway(&self) -> Arc<Gateway> {
+        let mut current = self.current.lock();
+        if current.0 != self.process.crashes() {
+            *current = (self.process.crashes(), Arc::new(Gateway::new(self.process.name())));
+        }
+        current.1.clone()
+    }
+}
+
+/// What an app server sees of the gateways.
+pub struct GatewaysOf {
+    pub sim: Arc<Sim>,
+    pub asker: Arc<Process>,
+    pub servers: Arc<Vec<GatewayServer>>,
+}
+
+#[async_trait]
+impl Gateways for GatewaysOf {
+    async fn hand_over(&self, to: &SessionEntry, event: Event) -> HandOver {
+        let sim = &self.sim;
+        let what = if sim.is_traced() {
+            format!("{} → {} {} {}: {}", self.asker.name(), to.gateway, to.user_id, to.device, short(&event))
+        } else {
+            String::new()
+        };
+        self.asker.awake().await;
+        sim.hop().await;
+        self.asker.may_crash(sim).await;
+        let Some(server) = self.servers.iter().find(|server| server.process.name() == to.gateway) else {
+            return HandOver::Refused;
+        };
+        if self.asker.is_cut_off() || server.process.is_cut_off() {
+            note!(sim, "{what}: cut off");
+            return std::future::pending().await;
+        }
+        server.process.awake().await;
+        if !server.process.is_up() {
+            note!(sim, "{what}: down");
+            return HandOver::Refused;
+        }
+        let outcome = server.gateway().hand_over(to, event).await;
+        note!(sim, "{what}: {outcome:?}");
+        if sim.strikes(sim.setup.lost_answer_rate) {
+            sim.count(|f| f.lost_answers += 1);
+            note!(sim, "{what}: the answer is lost");
+            return std::future::pending().await;
+        }
+        sim.hop().await;
+        self.asker.may_crash(sim).await;
+        outcome
+    }
+}
+
+fn short(event: &Event) -> String {
+    match event {
+        Event::Message { message, row_written, .. } => {
+            let row = if *row_written { " with a row" } else { "" };
+            format!("message {} {}{row}", message.conversation_id, message.seq)
+        }
+        Event::Wake { conversation_id } => format!("wake {conversation_id}"),
+        Event::Ticks(t) => format!(
+            "ticks of {} in {}: {}/{}",
+            t.user_id, t.conversation_id, t.last_delivered_seq, t.last_read_seq
+        ),
+        Event::Close(why) => format!("close: {}", why.code),
+        Event::Typing(_) => "typing".into(),
+        Event::Presence(_) => "presence".into(),
+    }
+}

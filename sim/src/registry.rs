@@ -1,0 +1,79 @@
+//! The session store as one process reaches it.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bluetick_protocol::{SessionId, UserId};
+use bluetick_store::{MemorySessions, Result, SessionEntry, SessionStore};
+use futures_util::FutureExt;
+
+use crate::{process::Process, sim::Sim};
+
+pub struct Registry {
+    pub sim: Arc<Sim>,
+    pub process: Arc<Process>,
+    pub inner: Arc<MemorySessions>,
+}
+
+fn now<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
+    call.now_or_never().unwrap_or_else(|| Err(crate::sim::unavailable()))
+}
+
+#[async_trait]
+impl SessionStore for Registry {
+    async fn register(&self, entry: &SessionEntry, ttl: Duration, max: usize) -> Result<Vec<SessionEntry>> {
+        let (inner, added) = (self.inner.clone(), entry.clone());
+        let what = || format!("register {} {} {}", entry.user_id, entry.device, entry.session_id);
+        self.sim.step(&self.process, what, move || now(inner.register(&added, ttl, max))).await
+    }
+
+    async fn refresh(&self, sessions: &[(UserId, SessionId)], ttl: Duration) -> Result<Vec<bool>> {
+        let (inner, refreshed) = (self.inner.clone(), sessions.to_vec());
+        let what = || format!("refresh {sessions:?}");
+        self.sim.step(&self.process, what, move || now(inner.refresh(&refreshed, ttl))).await
+    }
+
+    async fn unregister(&self, user: &UserId, session: SessionId) -> Result<bool> {
+        let (inner, of) = (self.inner.clone(), user.clone());
+        let what = || format!("unregister {user} {session}");
+        self.sim.step(&self.process, what, move || now(inner.unregister(&of, session))).await
+    }
+
+    async fn lookup(&self, user: &UserId) -> Result<Vec<SessionEntry>> {
+        let (inner, of) = (self.inner.clone(), user.clone());
+        let found = self.sim.step(&self.process, || format!("look up {user}"), move || {
+            now(inner.lookup(&of)).map(Entries)
+        });
+        Ok(found.await?.0)
+    }
+
+    async fn last_seen(&self, user: &UserId) -> Result<Option<u64>> {
+        self.inner.last_seen(user).await
+    }
+
+    async fn set_last_seen(&self, user: &UserId, ms: u64) -> Result<()> {
+        self.inner.set_last_seen(user, ms).await
+    }
+
+    async fn watch(&self, watcher: &SessionEntry, users: &[UserId], ttl: Duration) -> Result<()> {
+        self.inner.watch(watcher, users, ttl).await
+    }
+
+    async fn watchers(&self, user: &UserId) -> Result<Vec<SessionEntry>> {
+        self.inner.watchers(user).await
+    }
+
+    async fn flush(&self) -> Result<()> {
+        self.inner.flush().await
+    }
+}
+
+/// Entries, which the trace shows short.
+struct Entries(Vec<SessionEntry>);
+
+impl std::fmt::Debug for Entries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let short = |e: &SessionEntry| format!("{} {} at {}", e.device, e.session_id, e.gateway);
+        f.debug_list().entries(self.0.iter().map(short)).finish()
+    }
+}

@@ -1,0 +1,93 @@
+//! Many seeds, on every core.
+
+use std::{
+    cell::Cell,
+    ops::Range,
+    panic,
+    sync::{
+        Arc, Once,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use parking_lot::Mutex;
+
+use crate::{Faults, Outcome, Rule, run};
+
+/// What all runs together came to.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    pub runs: u64,
+    pub messages: u64,
+    pub faults: Faults,
+    /// The runs in which the promise was broken, lowest seed first.
+    pub broken: Vec<Outcome>,
+}
+
+thread_local! {
+    static SEED: Cell<u64> = const { Cell::new(0) };
+    static PANICS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Makes a panic inside a run name the seed, and count as a violation where it does not end the process.
+fn watch_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            eprintln!("seed {}:", SEED.get());
+            PANICS.set(PANICS.get() + 1);
+            before(info);
+        }));
+    });
+}
+
+fn run_watched(seed: u64, without: &[Rule]) -> Outcome {
+    SEED.set(seed);
+    let before = PANICS.get();
+    let mut outcome = run(seed, without, false);
+    if PANICS.get() > before {
+        outcome.violations.push("something panicked".into());
+    }
+    outcome
+}
+
+/// Runs the seeds. `stop_at_first` ends with the first violation; `on_run` hears of every run.
+pub fn run_many(
+    seeds: Range<u64>,
+    without: &[Rule],
+    stop_at_first: bool,
+    on_run: impl Fn(&Outcome) + Sync,
+) -> Report {
+    watch_panics();
+    let threads = thread::available_parallelism().map_or(1, |n| n.get());
+    let next = AtomicU64::new(seeds.start);
+    let stop = AtomicBool::new(false);
+    let report = Arc::new(Mutex::new(Report::default()));
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        break;
+                    }
+                    let outcome = run_watched(seed, without);
+                    on_run(&outcome);
+                    let mut report = report.lock();
+                    report.runs += 1;
+                    report.messages += outcome.messages;
+                    report.faults.add(&outcome.faults);
+                    if !outcome.violations.is_empty() {
+                        report.broken.push(outcome);
+                        stop.store(stop_at_first, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let mut report = report.lock().clone();
+    report.broken.sort_by_key(|outcome| outcome.seed);
+    report
+}

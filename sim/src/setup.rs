@@ -1,0 +1,202 @@
+//! What a run is made of, drawn from its seed: how large it is, what may fail, and what happens when.
+
+use std::time::Duration;
+
+use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
+
+use crate::device::Command;
+use bluetick_protocol::UserId;
+
+#[derive(Debug, Clone)]
+pub struct Setup {
+    pub seed: u64,
+    /// Devices of each user.
+    pub users: Vec<usize>,
+    pub gateways: usize,
+    pub apps: usize,
+    pub window: usize,
+    pub heartbeat: Duration,
+    pub ttl: Duration,
+    pub overlap: Duration,
+    /// Of one hop of the network.
+    pub delay_max_ms: u64,
+    /// How wrong the clocks of processes are.
+    pub skew_max_ms: i64,
+    pub error_rate: f64,
+    pub lost_answer_rate: f64,
+    pub late_write_rate: f64,
+    /// Of an app server, and of a gateway, before and after each of its steps.
+    pub app_crash_rate: f64,
+    pub gateway_crash_rate: f64,
+    /// Whether devices may lose their state. A message that a device without a cursor took and did not ack is lost
+    /// with the process that held its session, so these runs have no crashes of gateways.
+    pub forgetful: bool,
+    /// What happens, and at which millisecond, in order.
+    pub schedule: Vec<(u64, Happening)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Happening {
+    Device { user: usize, device: usize, command: Command },
+    BackendSend { from: usize, to: usize, id: String },
+    FlushRegistry,
+    FallBack { a: usize, b: usize, by: u64 },
+    CrashApp(usize),
+    CrashGateway(usize),
+    PauseGateway(usize, u64),
+    PauseApp(usize, u64),
+    CutOffGateway(usize, u64),
+    CutOffApp(usize, u64),
+}
+
+pub fn user_id(n: usize) -> UserId {
+    let name = ["ann", "bob", "cy", "dee", "eve", "fay"][n % 6];
+    match UserId::new(name) {
+        Ok(id) => id,
+        Err(_) => unreachable!("the names above are good ids"),
+    }
+}
+
+impl Setup {
+    pub fn without_faults() -> Setup {
+        Setup {
+            seed: 0,
+            users: vec![1, 1],
+            gateways: 1,
+            apps: 1,
+            window: 256,
+            heartbeat: Duration::from_secs(20),
+            ttl: Duration::from_secs(60),
+            overlap: Duration::from_secs(60),
+            delay_max_ms: 0,
+            skew_max_ms: 0,
+            error_rate: 0.0,
+            lost_answer_rate: 0.0,
+            late_write_rate: 0.0,
+            app_crash_rate: 0.0,
+            gateway_crash_rate: 0.0,
+            forgetful: false,
+            schedule: Vec::new(),
+        }
+    }
+
+    pub fn draw(seed: u64) -> Setup {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let rng = &mut rng;
+        // Small runs often: they are quick, and what they find is easy to read.
+        let (users, messages, span_ms) = match rng.random_range(0..20) {
+            0..12 => (2, rng.random_range(1..=6), rng.random_range(50..=8_000)),
+            12..19 => (rng.random_range(2..=3), rng.random_range(4..=30), rng.random_range(500..=120_000)),
+            _ => (rng.random_range(2..=6), rng.random_range(30..=300), rng.random_range(5_000..=300_000)),
+        };
+        // How likely a kind of fault is to be in a run: some runs have none, some have all.
+        let much = *[0.0, 0.25, 0.25, 0.5, 1.0].choose(rng).unwrap_or(&0.25);
+        let is_in = |rng: &mut StdRng| rng.random_bool(much);
+        let rate = |rng: &mut StdRng, rates: &[f64]| match rng.random_bool(much) {
+            true => rates.choose(rng).copied().unwrap_or(0.0),
+            false => 0.0,
+        };
+        let forgetful = rng.random_bool(0.5);
+        let heartbeat = Duration::from_secs(*[5, 10, 20].choose(rng).unwrap_or(&20));
+        let mut setup = Setup {
+            seed,
+            users: (0..users).map(|_| rng.random_range(1..=2)).collect(),
+            gateways: rng.random_range(1..=3),
+            apps: rng.random_range(1..=3),
+            window: *[1, 2, 4, 256].choose(rng).unwrap_or(&256),
+            heartbeat,
+            ttl: heartbeat * 3,
+            overlap: Duration::from_secs(*[20, 60].choose(rng).unwrap_or(&60)),
+            delay_max_ms: *[0, 2, 10, 50, 300].choose(rng).unwrap_or(&10),
+            skew_max_ms: *[0, 0, 500, 3_000].choose(rng).unwrap_or(&0),
+            error_rate: rate(rng, &[0.01, 0.05, 0.15]),
+            lost_answer_rate: rate(rng, &[0.01, 0.05, 0.15]),
+            late_write_rate: rate(rng, &[0.01, 0.03]),
+            app_crash_rate: rate(rng, &[0.002, 0.01]),
+            gateway_crash_rate: if forgetful { 0.0 } else { rate(rng, &[0.002, 0.01]) },
+            forgetful,
+            schedule: Vec::new(),
+        };
+        // What happens comes in bursts, so that it meets.
+        let bursts: Vec<u64> = (0..rng.random_range(1..=5)).map(|_| rng.random_range(0..=span_ms)).collect();
+        let mut when = {
+            let mut rng = StdRng::seed_from_u64(rng.random());
+            let spread = setup.delay_max_ms * 4 + 3;
+            move || bursts.choose(&mut rng).copied().unwrap_or(0) + rng.random_range(0..=spread)
+        };
+        let mut all: Vec<(u64, Happening)> = Vec::new();
+        let two_users = |rng: &mut StdRng| {
+            let from = rng.random_range(0..users);
+            let to = (from + rng.random_range(1..users)) % users;
+            (from, to)
+        };
+        let a_device = |rng: &mut StdRng, setup: &Setup| {
+            let user = rng.random_range(0..users);
+            (user, rng.random_range(0..setup.users[user]))
+        };
+        for n in 0..messages {
+            let (from, to) = two_users(rng);
+            let happening = match rng.random_bool(0.4) {
+                true => Happening::BackendSend { from, to, id: format!("b{n}") },
+                false => {
+                    let device = rng.random_range(0..setup.users[from]);
+                    let command = Command::Send(user_id(to), format!("d{n}"));
+                    Happening::Device { user: from, device, command }
+                }
+            };
+            all.push((when(), happening));
+        }
+        let away = |rng: &mut StdRng| match rng.random_range(0..3) {
+            0 => rng.random_range(0..=20),
+            1 => rng.random_range(0..=2_000),
+            _ => rng.random_range(0..=span_ms + 5_000),
+        };
+        let few = messages / 3 + 2;
+        let moves = [
+            (rng.random_range(0..=few), 0),
+            (rng.random_range(0..=few), 1),
+            (if is_in(rng) { rng.random_range(1..=few) } else { 0 }, 2),
+            (if forgetful { rng.random_range(1..=few) } else { 0 }, 3),
+            (if is_in(rng) { 1 } else { 0 }, 4),
+        ];
+        for (count, kind) in moves {
+            for _ in 0..count {
+                let (user, device) = a_device(rng, &setup);
+                let command = match kind {
+                    0 => Command::Read,
+                    1 => Command::Break(away(rng)),
+                    2 => Command::Restart(away(rng)),
+                    3 => Command::Forget(away(rng)),
+                    _ => Command::Stall(rng.random_range(100..=40_000)),
+                };
+                all.push((when(), Happening::Device { user, device, command }));
+            }
+        }
+        let long_ms = (setup.ttl.as_millis() as u64) + 5_000;
+        for kind in 0..8 {
+            let count = if is_in(rng) { rng.random_range(1..=3) } else { 0 };
+            for _ in 0..count {
+                let (app, gateway) = (rng.random_range(0..setup.apps), rng.random_range(0..setup.gateways));
+                let time = if rng.random_bool(0.5) { rng.random_range(100..=5_000) } else { long_ms };
+                let (a, b) = two_users(rng);
+                all.push((
+                    when(),
+                    match kind {
+                        0 => Happening::FlushRegistry,
+                        1 => Happening::FallBack { a, b, by: rng.random_range(1..=4) },
+                        2 => Happening::CrashApp(app),
+                        3 if !forgetful => Happening::CrashGateway(gateway),
+                        3 => Happening::FlushRegistry,
+                        4 => Happening::PauseGateway(gateway, time),
+                        5 => Happening::PauseApp(app, time),
+                        6 => Happening::CutOffGateway(gateway, time),
+                        _ => Happening::CutOffApp(app, time),
+                    },
+                ));
+            }
+        }
+        all.sort_by_key(|(at, _)| *at);
+        setup.schedule = all;
+        setup
+    }
+}
