@@ -28,6 +28,8 @@ pub struct PlanRequest {
     pub user: UserId,
     /// What the device said it holds; nothing for a new one.
     pub cursor: Option<MessageId>,
+    /// Whether the heads of conversations are wanted, for a `caught_up`.
+    pub heads: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -89,6 +91,8 @@ pub struct ReceiptRequest {
     pub session: Option<SessionId>,
     pub conversation_id: ConversationId,
     pub seq: Seq,
+    /// Where the session began, if it is not known that nothing before is missing: the ack says nothing of that.
+    pub since: Option<Seq>,
 }
 
 /// All that was drained for a row is acked: remove it (R4).
@@ -129,7 +133,9 @@ pub trait App: Send + Sync {
     async fn plan(&self, request: PlanRequest) -> Answer<Plan>;
     async fn read_range(&self, request: RangeRequest) -> Answer<Range>;
     async fn pending_row(&self, user: UserId, conversation: ConversationId) -> Answer<Option<Seq>>;
-    async fn ack(&self, request: ReceiptRequest) -> Answer<()>;
+    /// Takes an ack. Returns whether the user's boundary followed it: not if something before where the session began
+    /// has reached no device yet.
+    async fn ack(&self, request: ReceiptRequest) -> Answer<bool>;
     async fn read(&self, request: ReceiptRequest) -> Answer<()>;
     async fn settle(&self, request: SettleRequest) -> Answer<Settled>;
     async fn pay_debts(&self, request: DebtsRequest) -> Answer<()>;
@@ -158,6 +164,8 @@ pub enum Event {
         message: Arc<Message>,
         /// A pending row was written for it: the session is to look for the row and settle it.
         row_written: bool,
+        /// A device of the receiver's has acked it already: a repetition of its delivery, for who lacks it (R9).
+        acked: bool,
         /// The session that sent it, which needs no copy.
         origin: Option<SessionId>,
     },

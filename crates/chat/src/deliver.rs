@@ -44,6 +44,7 @@ impl Node {
         receiver: &UserId,
         message: &Arc<Message>,
         row_written: bool,
+        acked: bool,
     ) -> Answer<()> {
         let (id, seq) = (&message.conversation_id, message.seq);
         if row_written {
@@ -55,17 +56,24 @@ impl Node {
         }
         let mut taken = false;
         for session in self.sessions_of(receiver).await {
-            let event = Event::Message { message: message.clone(), row_written, origin: None };
+            let event = Event::Message { message: message.clone(), row_written, acked, origin: None };
             if self.hand_over(&session, event).await == HandOver::Taken {
                 taken = true;
                 metrics::counter!("bluetick_hand_overs_total").increment(1);
                 self.trace.note(id, seq, Step::HandedOver, &session.device.to_string(), self.clock.now_ms());
             }
         }
-        if taken || row_written {
+        if taken || row_written || acked {
             return Ok(());
         }
         self.note_and_wake(receiver, id, seq).await
+    }
+
+    /// Whether a device of the receiver's has acked a message. Repeating its delivery then serves those that lack it,
+    /// and leaves no row, which would bring all that came after it once more.
+    pub(crate) async fn has_acked(&self, receiver: &UserId, message: &Message) -> Answer<bool> {
+        let status = self.store.status.status(receiver, &message.conversation_id).await.map_err(wire)?;
+        Ok(status.last_delivered_seq >= message.seq)
     }
 
     /// Writes the pending row, then looks the receiver up once more and wakes every session it finds (R2).
@@ -94,7 +102,7 @@ impl Node {
         message: &Arc<Message>,
     ) {
         for session in self.sessions_of(sender).await {
-            let event = Event::Message { message: message.clone(), row_written: false, origin };
+            let event = Event::Message { message: message.clone(), row_written: false, acked: false, origin };
             self.hand_over(&session, event).await;
         }
     }

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use bluetick_protocol::{ConversationId, Head, MessageId, limits};
+use bluetick_store::ActiveConversation;
 
 use crate::{Answer, Node, Plan, PlanLane, PlanRequest, rules::rule, wire};
 
 impl Node {
     pub(crate) async fn make_plan(&self, request: PlanRequest) -> Answer<Plan> {
-        let PlanRequest { user, cursor } = request;
+        let PlanRequest { user, cursor, heads } = request;
         let now = self.clock.now_ms();
         let mut plan = Plan {
             lanes: Vec::new(),
@@ -55,13 +56,11 @@ impl Node {
         for lane in lanes.values_mut() {
             lane.last_seq = self.store.messages.last_seq(&lane.conversation_id).await.map_err(wire)?;
         }
-        let newest =
-            self.store.conversations.active_since(&user, 0, limits::HEADS_MAX).await.map_err(wire)?;
-        plan.heads = newest
-            .into_iter()
-            .filter(|_| rule!(self.rules, R6))
-            .map(|c| Head { conversation_id: c.conversation_id, last_seq: c.last_seq })
-            .collect();
+        if heads && rule!(self.rules, R6) {
+            let newest = self.store.conversations.active_since(&user, 0, limits::HEADS_MAX);
+            let head = |c: ActiveConversation| Head { conversation_id: c.conversation_id, last_seq: c.last_seq };
+            plan.heads = newest.await.map_err(wire)?.into_iter().map(head).collect();
+        }
         plan.lanes = lanes.into_values().collect();
         Ok(plan)
     }

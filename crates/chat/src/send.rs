@@ -117,7 +117,8 @@ impl Node {
             self.clock.now_ms(),
         );
         if !message.withheld && !message.void {
-            self.deliver_to_receiver(&receiver, message, row_written).await?;
+            let acked = committed.duplicate && self.has_acked(&receiver, message).await?;
+            self.deliver_to_receiver(&receiver, message, row_written, acked).await?;
         }
         if !message.void {
             self.echo_to_sender(sender, origin, message).await;

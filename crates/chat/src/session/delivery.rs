@@ -17,7 +17,7 @@ use std::{
 use bluetick_protocol::{CaughtUp, ConversationId, MessageId, Seq, SessionId, UserId};
 use bluetick_store::Message;
 
-use crate::{Debt, From, Plan, Range};
+use crate::{Debt, From, HandOver, Plan, Range};
 
 /// Messages read ahead of their turn are kept up to this size; of the rest only the place is remembered.
 const READ_AHEAD_BYTES: usize = 256 * 1024;
@@ -59,16 +59,14 @@ struct Lane {
     row: Option<Seq>,
     settling: bool,
     unacked: VecDeque<Seq>,
-    /// Sent before the lane was rewound: not to be sent again.
-    sent_before: Option<(Seq, Seq)>,
     /// Sent by this very session, which knows them.
     own: BTreeSet<Seq>,
     acked: Seq,
     /// Reads in a row that failed; too many park the lane.
     failures: u32,
     parked: bool,
-    /// It went back for something late: an ack of what was sent before that does not cover it.
-    rewound: bool,
+    /// Nothing that was owed to the user before `start` is missing: an ack moves the user's boundary.
+    joined: bool,
 }
 
 impl Lane {
@@ -119,6 +117,16 @@ pub(crate) struct Delivery {
     pub(super) socket_full: bool,
     /// Lanes whose pending row may have become ready to be settled.
     may_settle: BTreeSet<ConversationId>,
+    /// Something is owed from before where a lane of this session began.
+    late: bool,
+}
+
+/// A message as an app server hands it over.
+pub(super) struct Handed {
+    pub message: Arc<Message>,
+    pub row_written: bool,
+    pub acked: bool,
+    pub origin: Option<SessionId>,
 }
 
 /// A read that the session is to make.
@@ -150,6 +158,7 @@ impl Delivery {
             out: VecDeque::new(),
             socket_full: false,
             may_settle: BTreeSet::new(),
+            late: false,
         }
     }
 
@@ -166,9 +175,7 @@ impl Delivery {
     pub(super) fn acked_so_far(&self) -> BTreeMap<ConversationId, RangeInclusive<Seq>> {
         let mut acked = self.held.clone();
         for (id, lane) in &self.lanes {
-            if lane.rewound {
-                acked.remove(id);
-            } else if lane.start <= lane.acked {
+            if lane.start <= lane.acked {
                 let (mut first, mut last) = (lane.start, lane.acked);
                 if let Some(held) = self.held.get(id)
                     && first <= held.end() + 1
@@ -202,8 +209,15 @@ impl Delivery {
         self.planned && self.unread.is_empty() && self.fronts.is_empty() && self.reading == 0
     }
 
-    /// A live message. It is taken in any case: sent, or remembered.
-    pub(super) fn hand_over(&mut self, message: Arc<Message>, row_written: bool, origin: Option<SessionId>) {
+    /// Whether something is owed from before where a lane of this session began. It cannot be sent in this session:
+    /// acks are cumulative, and one that is on its way would seem to cover it. The next session begins with it.
+    pub(super) fn is_late(&self) -> bool {
+        self.late
+    }
+
+    /// A live message. It is sent or remembered, unless it is late: then it is refused, which leaves a pending row.
+    pub(super) fn hand_over(&mut self, hand: Handed) -> HandOver {
+        let Handed { message, row_written, acked, origin } = hand;
         let id = message.conversation_id.clone();
         let seq = message.seq;
         let own = message.sender() == self.user;
@@ -218,18 +232,21 @@ impl Delivery {
             lane.peer_head = lane.peer_head.max(seq);
         }
         let fresh = lane.next.is_none() && lane.at_most.is_none() && lane.head == 0;
-        if fresh && (seq == 1 || (is_origin && self.planned)) {
-            // Nothing comes before the first message; and what this session sends itself it has. Before the plan is
-            // there it is not known what else the device lacks.
+        if fresh && seq == 1 {
+            // Nothing comes before the first message. Before any other something may be on its way to this session,
+            // even before one that it sent itself.
             (lane.start, lane.next, lane.covered) = (seq, Some(seq), seq);
         }
         match lane.next {
-            Some(next) if seq < lane.start => {
-                // Older than where this session began: a late delivery. Go back for it, past what was sent.
-                lane.sent_before = Some((lane.start, next)).filter(|_| lane.sent_before.is_none());
-                (lane.start, lane.next, lane.covered) = (seq, Some(seq), seq);
-                lane.head = lane.head.max(next.saturating_sub(1));
-                self.reread(&id);
+            Some(_) if seq < lane.start && own => {
+                // Needs no ack, and the device puts it where it belongs.
+                if !is_origin && has_room {
+                    self.emit(&id, message, own);
+                }
+            }
+            Some(_) if seq < lane.start && !acked => {
+                self.late = true;
+                return HandOver::Refused;
             }
             Some(next) if seq < next => {}
             Some(next)
@@ -252,6 +269,7 @@ impl Delivery {
                 self.fall_behind(&id);
             }
         }
+        HandOver::Taken
     }
 
     /// A pending row may have been written for this conversation: it must be looked up.
@@ -354,7 +372,7 @@ impl Delivery {
         };
         lane.failures = 0;
         let next = match lane.next {
-            // The lane was rewound while it was being read: what came is not what is wanted.
+            // A row was found while its beginning was being looked for: what came is not what is wanted.
             Some(next) if next != range.first_seq => {
                 self.fall_behind(id);
                 return true;
@@ -415,10 +433,7 @@ impl Delivery {
             if let Some(front) = lane.front {
                 self.fronts.insert((front, id.clone()));
             }
-            let known = lane.own.remove(&seq) || lane.sent_before.is_some_and(|(a, b)| (a..b).contains(&seq));
-            if lane.sent_before.is_some_and(|(_, b)| seq + 1 >= b) {
-                lane.sent_before = None;
-            }
+            let known = lane.own.remove(&seq);
             let own = message.sender() == self.user;
             if !known && !self.is_held(&message) {
                 self.emit(&id, message, own);
@@ -432,18 +447,29 @@ impl Delivery {
 
     fn emit(&mut self, id: &ConversationId, message: Arc<Message>, own: bool) {
         if !own && let Some(lane) = self.lanes.get_mut(id) {
-            // A rewound lane may send below what is unacked already.
-            let at = lane.unacked.partition_point(|&seq| seq < message.seq);
-            lane.unacked.insert(at, message.seq);
+            lane.unacked.push_back(message.seq);
             self.unacked += 1;
         }
         self.out.push_back(Out::Message(message));
     }
 
-    /// The device holds everything up to here. Returns whether that freed something of the window.
-    pub(super) fn acked(&mut self, id: &ConversationId, seq: Seq) -> bool {
+    /// From where on an ack of this conversation counts, while it is not known that nothing before is missing.
+    pub(super) fn ack_since(&self, id: &ConversationId) -> Option<Seq> {
+        self.lanes.get(id).filter(|lane| !lane.joined && lane.start > 1).map(|lane| lane.start)
+    }
+
+    /// Acks that did not move the user's boundary, because something before them had reached no device.
+    pub(super) fn unjoined(&self) -> Vec<(ConversationId, Seq)> {
+        let unjoined = self.lanes.iter().filter(|(_, lane)| !lane.joined && lane.acked > 0);
+        unjoined.map(|(id, lane)| (id.clone(), lane.acked)).collect()
+    }
+
+    /// The device holds everything from where its lane began up to here. Returns whether that freed something of the
+    /// window.
+    pub(super) fn acked(&mut self, id: &ConversationId, seq: Seq, joined: bool) -> bool {
         let before = self.unacked;
         if let Some(lane) = self.lanes.get_mut(id) {
+            lane.joined |= joined;
             lane.acked = lane.acked.max(seq.min(lane.next.unwrap_or(1).saturating_sub(1)));
             while lane.unacked.front().is_some_and(|&first| first <= seq) {
                 lane.unacked.pop_front();
@@ -498,6 +524,11 @@ impl Delivery {
     pub(super) fn row_found(&mut self, id: &ConversationId, row: Option<Seq>) {
         let Some(row) = row else { return };
         let lane = self.lanes.entry(id.clone()).or_default();
+        if lane.next.is_some() && row < lane.start {
+            // Left by another session of this user, or written late. It stays for the next session.
+            self.late = true;
+            return;
+        }
         lane.row = Some(row);
         lane.head = lane.head.max(row);
         lane.peer_head = lane.peer_head.max(row);
@@ -509,12 +540,6 @@ impl Delivery {
             None => {
                 lane.at_most = Some(lane.at_most.map_or(row, |known| known.min(row)));
                 self.fall_behind(id);
-            }
-            Some(next) if row < lane.start => {
-                // Left by another session of this user: go back to it, past what was sent here.
-                lane.sent_before = Some((lane.start, next)).filter(|_| lane.sent_before.is_none());
-                (lane.start, lane.next, lane.covered) = (row, Some(row), row);
-                self.reread(id);
             }
             Some(_) => self.fall_behind(id),
         }
@@ -561,17 +586,6 @@ impl Delivery {
         }
     }
 
-    /// Forgets what was read of a lane that was rewound, and reads it again.
-    fn reread(&mut self, id: &ConversationId) {
-        self.leave_merge(id);
-        if let Some(lane) = self.lanes.get_mut(id) {
-            lane.rewound = true;
-            let bytes: usize = lane.buffer.drain(..).map(|m| m.weight()).sum();
-            self.read_ahead_bytes = self.read_ahead_bytes.saturating_sub(bytes);
-        }
-        self.fall_behind(id);
-    }
-
     fn leave_merge(&mut self, id: &ConversationId) {
         if let Some(front) = self.lanes.get_mut(id).and_then(|lane| lane.front.take()) {
             self.fronts.remove(&(front, id.clone()));
@@ -602,7 +616,7 @@ impl Delivery {
     /// a read from `since`, which moves up to `quiet`.
     pub(super) fn forget_idle(&mut self, quiet: MessageId) {
         if self.nothing_behind() && self.unacked == 0 && self.rows_unknown.is_empty() && self.out.is_empty() {
-            let idle = |lane: &Lane| lane.row.is_none() && !lane.settling;
+            let idle = |lane: &Lane| lane.row.is_none() && !lane.settling && (lane.joined || lane.acked == 0);
             if self.lanes.values().all(idle) && quiet > self.since {
                 self.since = quiet;
                 self.lanes.clear();

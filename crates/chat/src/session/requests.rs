@@ -123,9 +123,9 @@ async fn answer(
     })
 }
 
-/// Receipts that are durable, and the frames to answer with.
+/// Receipts that are durable, whether the boundary followed each, and the frames to answer with.
 pub(super) struct Receipted {
-    pub acked: Vec<(ConversationId, Seq)>,
+    pub acked: Vec<(ConversationId, Seq, bool)>,
     pub frames: Vec<ServerFrame>,
 }
 
@@ -164,12 +164,25 @@ impl Receipts {
         kept.references.extend(receipt.reference);
     }
 
-    /// Makes them durable.
-    pub(super) fn flush(&mut self, app: Arc<dyn App>, entry: &SessionEntry) -> BoxFuture<'static, Receipted> {
+    /// Says an ack again that the user's boundary could not follow.
+    pub(super) fn ack_again(&mut self, id: ConversationId, seq: Seq) {
+        let kept = self.0.entry(id).or_default();
+        kept.acked = kept.acked.max(seq);
+    }
+
+    /// Makes them durable. `since` tells from where on an ack counts.
+    pub(super) fn flush(
+        &mut self,
+        app: Arc<dyn App>,
+        entry: &SessionEntry,
+        since: impl Fn(&ConversationId) -> Option<Seq>,
+    ) -> BoxFuture<'static, Receipted> {
         let receipts = std::mem::take(&mut self.0);
+        let receipts = receipts.into_iter().map(|(id, receipt)| (since(&id), id, receipt));
+        let receipts: Vec<_> = receipts.collect();
         let entry = entry.clone();
         Box::pin(async move {
-            let one = |(id, receipt): (ConversationId, Receipt)| {
+            let one = |(since, id, receipt): (Option<Seq>, ConversationId, Receipt)| {
                 let (app, entry) = (app.clone(), entry.clone());
                 async move {
                     let request = |seq| ReceiptRequest {
@@ -177,13 +190,15 @@ impl Receipts {
                         session: Some(entry.session_id),
                         conversation_id: id.clone(),
                         seq,
+                        since,
                     };
-                    let mut outcome = Ok(());
+                    let mut outcome = Ok(true);
                     if receipt.read.is_none_or(|read| read < receipt.acked) {
                         outcome = app.ack(request(receipt.acked)).await;
                     }
-                    if let (Some(read), Ok(())) = (receipt.read, &outcome) {
-                        outcome = app.read(request(read)).await;
+                    if let (Some(read), Ok(joined)) = (receipt.read, &outcome) {
+                        let joined = *joined;
+                        outcome = app.read(request(read)).await.map(|()| joined);
                     }
                     (id, receipt.acked, receipt.references, outcome)
                 }
@@ -191,11 +206,11 @@ impl Receipts {
             let (mut acked, mut frames) = (Vec::new(), Vec::new());
             for (id, seq, references, outcome) in join_all(receipts.into_iter().map(one)).await {
                 match outcome {
-                    Ok(()) => {
+                    Ok(joined) => {
                         frames.extend(
                             references.into_iter().map(|reference| ServerFrame::Done(Done { reference })),
                         );
-                        acked.push((id, seq));
+                        acked.push((id, seq, joined));
                     }
                     Err(e) if references.is_empty() => frames.push(error_frame(None, e)),
                     Err(e) => frames.extend(references.into_iter().map(|r| error_frame(Some(r), e.clone()))),

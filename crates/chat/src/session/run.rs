@@ -34,12 +34,16 @@ const OUT_MAX: usize = 64;
 const RETRY: Duration = Duration::from_millis(500);
 /// How long the end of a session may take over each of its steps.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// For how long a session that ended tries to write down what it owes, and how long it waits in between at most.
+const PAY_FOR: Duration = Duration::from_secs(120);
+const PAY_WAIT_MAX: Duration = Duration::from_secs(5);
 
 type RangeRead = (ConversationId, Answer<Range>);
 
 /// Work on the session's standing, one piece at a time.
 enum Upkeep {
-    Opened { registered: bool, plan: Answer<Plan>, first: bool },
+    Opened { registered: bool, plan: Answer<Plan>, first: bool, at_ms: u64 },
+    Looked { plan: Answer<Plan>, at_ms: u64 },
     Refreshed(Refresh),
     Settled(Vec<(ConversationId, Answer<Settled>)>),
     Rows(Vec<(ConversationId, Answer<Option<Seq>>)>),
@@ -75,11 +79,13 @@ struct Session<'a, R, W> {
     opened: bool,
     registered: bool,
     refresh_due: bool,
+    look_due: bool,
     retry_at: Option<Instant>,
     next_beat: Instant,
     last_heard: Instant,
-    /// When the registry last had this session, by the wall clock.
-    last_registered_ms: u64,
+    /// Up to when nothing can have been missed, by the wall clock: when the last plan that was taken on was asked for.
+    planned_ms: u64,
+    next_look: Instant,
     last_activity: Instant,
     /// Since when nothing was acked of a window that holds something.
     unacked_since: Option<Instant>,
@@ -120,10 +126,18 @@ impl SessionHost {
     }
 
     fn reconnect_after(&self, why: &WireError, rng: &mut StdRng) -> u64 {
-        let spread = self.config.reconnect_spread.as_millis() as u64;
+        let spread = match why.code {
+            // Nobody else is told to come back at the same time.
+            ErrorCode::Resync => 100,
+            _ => self.config.reconnect_spread.as_millis() as u64,
+        };
         let least = why.retry_after_ms.unwrap_or(100);
         least + rng.random_range(0..=spread.max(1))
     }
+}
+
+fn late() -> WireError {
+    WireError::new(ErrorCode::Resync, "an older message came late; reconnect, and all of it comes in order")
 }
 
 fn say_bye(queue: &mut VecDeque<Outgoing>, why: &WireError, reconnect_after_ms: u64) {
@@ -181,11 +195,13 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             opened: false,
             registered: false,
             refresh_due: false,
+            look_due: false,
             retry_at: None,
             // Spread, so that sessions which came together do not beat together.
             next_beat: now + host.config.heartbeat.mul_f64(rng.random_range(0.5..1.0)),
             last_heard: now,
-            last_registered_ms: now_ms,
+            planned_ms: now_ms,
+            next_look: now + host.config.look_every,
             last_activity: now,
             unacked_since: None,
             stuck_since: None,
@@ -285,7 +301,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 frames.extend(std::mem::take(&mut state.typing).into_iter().map(ServerFrame::Typing));
                 frames.extend(std::mem::take(&mut state.presence).into_values().map(ServerFrame::Presence));
             }
-            (frames, out, state.close.take(), state.delivery.unacked())
+            let late = state.delivery.is_late().then(late);
+            (frames, out, state.close.take().or(late), state.delivery.unacked())
         });
         if !out.is_empty() {
             self.last_activity = Instant::now();
@@ -311,9 +328,10 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     }
 
     /// Takes note of acks that are durable. Returns whether they freed something of the window.
-    fn take_acks(&mut self, acked: Vec<(ConversationId, Seq)>) -> bool {
+    fn take_acks(&mut self, acked: Vec<(ConversationId, Seq, bool)>) -> bool {
         self.handle.with(|state| {
-            acked.iter().fold(false, |freed, (id, seq)| state.delivery.acked(id, *seq) || freed)
+            let take = |freed, (id, seq, joined): &(_, _, _)| state.delivery.acked(id, *seq, *joined) || freed;
+            acked.iter().fold(false, take)
         })
     }
 
@@ -373,7 +391,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
 
     fn start_receipts(&mut self) {
         if self.receipting.is_none() && !self.receipts.is_empty() {
-            self.receipting = Some(self.receipts.flush(self.host.app.clone(), &self.entry));
+            let handle = self.handle.clone();
+            let since = |id: &ConversationId| handle.with(|state| state.delivery.ack_since(id));
+            self.receipting = Some(self.receipts.flush(self.host.app.clone(), &self.entry, since));
         }
     }
 
@@ -423,8 +443,13 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.refresh_due = false;
             self.upkeep = Some(match self.registered {
                 true => self.refresh(),
-                false => self.register_and_plan(Some(MessageId::at(self.last_registered_ms)), false),
+                false => self.register_and_plan(Some(MessageId::at(self.planned_ms)), false),
             });
+            return;
+        }
+        if self.look_due {
+            self.look_due = false;
+            self.upkeep = Some(self.look());
             return;
         }
         let (rows, settles) = self.handle.with(|state| {
@@ -462,6 +487,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         let (ttl, max_sessions) = (self.host.config.ttl, self.host.config.max_sessions);
         let rules = self.host.rules.clone();
         self.handle.with(|state| state.delivery.await_plan());
+        let at_ms = self.host.clock.now_ms();
         Box::pin(async move {
             if !first
                 && let Ok(sessions) = registry.lookup(&entry.user_id).await
@@ -470,7 +496,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 // The device has come back meanwhile: this session is the ghost.
                 return Upkeep::Refreshed(Refresh::Replaced);
             }
-            let request = PlanRequest { user: entry.user_id.clone(), cursor };
+            let request = PlanRequest { user: entry.user_id.clone(), cursor, heads: first };
             let early = match rule!(rules, R1) {
                 true => None,
                 false => Some(app.plan(request.clone()).await),
@@ -497,7 +523,18 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             if registered && first {
                 let _ = app.presence_changed(entry.user_id, true).await;
             }
-            Upkeep::Opened { registered, plan, first }
+            Upkeep::Opened { registered, plan, first, at_ms }
+        })
+    }
+
+    /// Looks for what should have been handed to this session and was not: a lookup that failed, a hand-over whose
+    /// sender crashed. Such a message has its pending row or its place in the inbox, and nobody to say so.
+    fn look(&self) -> BoxFuture<'static, Upkeep> {
+        let (app, user) = (self.host.app.clone(), self.entry.user_id.clone());
+        let at_ms = self.host.clock.now_ms();
+        let cursor = Some(MessageId::at(self.planned_ms));
+        Box::pin(async move {
+            Upkeep::Looked { plan: app.plan(PlanRequest { user, cursor, heads: false }).await, at_ms }
         })
     }
 
@@ -520,17 +557,18 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     fn take_upkeep(&mut self, done: Upkeep) -> Option<WireError> {
         let mut failed = false;
         match done {
-            Upkeep::Opened { registered, plan, first } => {
+            Upkeep::Opened { registered, plan, first, at_ms } => {
                 self.registered = registered;
-                if registered {
-                    self.last_registered_ms = self.host.clock.now_ms();
-                    if !first && let Some(watch) = self.watched.clone() {
-                        self.requests.push_back(ClientFrame::Watch(watch));
-                    }
+                if registered
+                    && !first
+                    && let Some(watch) = self.watched.clone()
+                {
+                    self.requests.push_back(ClientFrame::Watch(watch));
                 }
                 match plan {
                     Ok(plan) => {
                         self.opened = true;
+                        self.planned_ms = at_ms;
                         if let Some(reason) = plan.reset.clone() {
                             self.push_frames(vec![ServerFrame::Reset(Reset { reason })]);
                         }
@@ -546,7 +584,13 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                     }
                 }
             }
-            Upkeep::Refreshed(Refresh::Alive) => self.last_registered_ms = self.host.clock.now_ms(),
+            Upkeep::Looked { plan: Ok(plan), at_ms } if plan.reset.is_none() => {
+                self.planned_ms = at_ms;
+                self.handle.with(|state| state.delivery.plan(plan, false));
+            }
+            // The next look covers the same time.
+            Upkeep::Looked { .. } => {}
+            Upkeep::Refreshed(Refresh::Alive | Refresh::Unknown) => {}
             Upkeep::Refreshed(Refresh::Gone) => {
                 if rule!(self.host.rules, R12) {
                     metrics::counter!("bluetick_reregistrations_total").increment(1);
@@ -557,7 +601,6 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             Upkeep::Refreshed(Refresh::Replaced) => {
                 return Some(WireError::new(ErrorCode::Replaced, "this device connected again"));
             }
-            Upkeep::Refreshed(Refresh::Unknown) => {}
             Upkeep::Settled(settled) => self.handle.with(|state| {
                 for (id, outcome) in settled {
                     failed |= outcome.is_err();
@@ -589,6 +632,13 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.next_beat = now + config.heartbeat;
             self.queue.push_back(Outgoing::Ping);
             self.refresh_due = true;
+            if now >= self.next_look {
+                self.next_look = now + config.look_every;
+                self.look_due = true;
+                for (id, seq) in self.handle.with(|state| state.delivery.unjoined()) {
+                    self.receipts.ack_again(id, seq);
+                }
+            }
             self.handle.with(|state| state.delivery.unpark());
             if now.duration_since(self.last_activity) > config.overlap {
                 let quiet = self.host.clock.now_ms().saturating_sub(config.overlap.as_millis() as u64);
@@ -644,7 +694,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         }
         let user = self.entry.user_id.clone();
         let left = timeout(FAREWELL, host.registry.unregister(&user, self.entry.session_id)).await;
-        self.pay(debts).await;
+        let mut debts = DebtsRequest { user: user.clone(), debts };
+        self.pay_once(&mut debts).await;
         if matches!(left, Ok(Ok(true))) && self.opened {
             let _ = timeout(FAREWELL, host.app.presence_changed(user, false)).await;
         }
@@ -656,6 +707,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         } else {
             metrics::counter!("bluetick_sessions_ended_total", "code" => "gone").increment(1);
         }
+        self.pay(debts).await;
         host.gateway.remove(self.entry.session_id);
     }
 
@@ -694,20 +746,24 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         }
     }
 
-    async fn pay(&mut self, debts: Vec<crate::Debt>) {
-        if debts.is_empty() {
-            return;
-        }
-        let request = DebtsRequest { user: self.entry.user_id.clone(), debts };
-        for attempt in 0..5u32 {
+    /// Writes down what this session owes. Nothing is left to pay if it succeeds.
+    async fn pay_once(&self, request: &mut DebtsRequest) {
+        if !request.debts.is_empty() {
             match self.host.app.pay_debts(request.clone()).await {
-                Ok(()) => return,
-                Err(e) => {
-                    tracing::warn!(error = %e, attempt, "a closing session could not write what it owes");
-                    let jitter = self.rng.random_range(0..50);
-                    sleep(Duration::from_millis(50 * 2u64.pow(attempt) + jitter)).await;
-                }
+                Ok(()) => request.debts.clear(),
+                Err(e) => tracing::warn!(error = %e, "a closing session could not write what it owes"),
             }
+        }
+    }
+
+    /// Goes on until all is paid: a device without a cursor has no other way to what this session took for it.
+    async fn pay(&mut self, mut request: DebtsRequest) {
+        let give_up = Instant::now() + PAY_FOR;
+        let mut wait = Duration::from_millis(50);
+        while !request.debts.is_empty() && Instant::now() < give_up {
+            sleep(wait.mul_f64(self.rng.random_range(1.0..1.5))).await;
+            wait = (wait * 2).min(PAY_WAIT_MAX);
+            self.pay_once(&mut request).await;
         }
     }
 }
