@@ -31,6 +31,10 @@ pub struct Setup {
     /// Whether devices may lose their state. A message that a device without a cursor took and did not ack is lost
     /// with the process that held its session, so these runs have no crashes of gateways.
     pub forgetful: bool,
+    /// Whether sessions look for what they missed by themselves, every minute. That heals so much that a missing rule
+    /// would not be seen; runs without it have no failure that only it heals: no wake and no lookup of an app server
+    /// is lost.
+    pub safety_net: bool,
     /// What happens, and at which millisecond, in order.
     pub schedule: Vec<(u64, Happening)>,
 }
@@ -76,6 +80,7 @@ impl Setup {
             app_crash_rate: 0.0,
             gateway_crash_rate: 0.0,
             forgetful: false,
+            safety_net: true,
             schedule: Vec::new(),
         }
     }
@@ -97,6 +102,7 @@ impl Setup {
             false => 0.0,
         };
         let forgetful = rng.random_bool(0.5);
+        let safety_net = rng.random_bool(0.5);
         let heartbeat = Duration::from_secs(*[5, 10, 20].choose(rng).unwrap_or(&20));
         let mut setup = Setup {
             seed,
@@ -115,6 +121,7 @@ impl Setup {
             app_crash_rate: rate(rng, &[0.002, 0.01]),
             gateway_crash_rate: if forgetful { 0.0 } else { rate(rng, &[0.002, 0.01]) },
             forgetful,
+            safety_net,
             schedule: Vec::new(),
         };
         // What happens comes in bursts, so that it meets.
@@ -187,8 +194,10 @@ impl Setup {
                         2 => Happening::CrashApp(app),
                         3 if !forgetful => Happening::CrashGateway(gateway),
                         3 => Happening::FlushRegistry,
-                        4 => Happening::PauseGateway(gateway, time),
+                        4 if safety_net => Happening::PauseGateway(gateway, time),
+                        4 => Happening::PauseGateway(gateway, long_ms),
                         5 => Happening::PauseApp(app, time),
+                        _ if !safety_net => Happening::FlushRegistry,
                         6 => Happening::CutOffGateway(gateway, time),
                         _ => Happening::CutOffApp(app, time),
                     },

@@ -107,8 +107,12 @@ impl AppStore {
             implied_read = self.step(|| format!("imply a read of {id} before {seq}"), implied).await?;
         }
         self.score(&message).await?;
-        if new.undelivered && !message.withheld {
-            self.note_undelivered(&message.receiver(), &id, message.seq).await?;
+        let receiver = message.receiver();
+        if new.undelivered
+            && !message.withheld
+            && !(duplicate && self.status(&receiver, &id).await?.last_delivered_seq >= message.seq)
+        {
+            self.note_undelivered(&receiver, &id, message.seq).await?;
         }
         Ok(Committed { message, duplicate, implied_read })
     }

@@ -747,7 +747,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     }
 
     /// Writes down what this session owes. Nothing is left to pay if it succeeds.
-    async fn pay_once(&self, request: &mut DebtsRequest) {
+    async fn pay_once(&mut self, request: &mut DebtsRequest) {
         if !request.debts.is_empty() {
             match self.host.app.pay_debts(request.clone()).await {
                 Ok(()) => request.debts.clear(),
