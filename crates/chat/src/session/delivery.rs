@@ -458,12 +458,6 @@ impl Delivery {
         self.lanes.get(id).filter(|lane| !lane.joined && lane.start > 1).map(|lane| lane.start)
     }
 
-    /// Acks that did not move the user's boundary, because something before them had reached no device.
-    pub(super) fn unjoined(&self) -> Vec<(ConversationId, Seq)> {
-        let unjoined = self.lanes.iter().filter(|(_, lane)| !lane.joined && lane.acked > 0);
-        unjoined.map(|(id, lane)| (id.clone(), lane.acked)).collect()
-    }
-
     /// The device holds everything from where its lane began up to here. Returns whether that freed something of the
     /// window.
     pub(super) fn acked(&mut self, id: &ConversationId, seq: Seq, joined: bool) -> bool {

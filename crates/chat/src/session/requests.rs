@@ -127,6 +127,8 @@ async fn answer(
 pub(super) struct Receipted {
     pub acked: Vec<(ConversationId, Seq, bool)>,
     pub frames: Vec<ServerFrame>,
+    /// To be tried again.
+    pub failed: Receipts,
 }
 
 /// Receipts that wait to be made durable, the newest of each conversation standing for all before it.
@@ -164,10 +166,13 @@ impl Receipts {
         kept.references.extend(receipt.reference);
     }
 
-    /// Says an ack again that the user's boundary could not follow.
-    pub(super) fn ack_again(&mut self, id: ConversationId, seq: Seq) {
-        let kept = self.0.entry(id).or_default();
-        kept.acked = kept.acked.max(seq);
+    /// Takes back what could not be made durable.
+    pub(super) fn put_back(&mut self, failed: Receipts) {
+        for (id, receipt) in failed.0 {
+            let kept = self.0.entry(id).or_default();
+            kept.acked = kept.acked.max(receipt.acked);
+            kept.read = kept.read.max(receipt.read);
+        }
     }
 
     /// Makes them durable. `since` tells from where on an ack counts.
@@ -200,23 +205,29 @@ impl Receipts {
                         let joined = *joined;
                         outcome = app.read(request(read)).await.map(|()| joined);
                     }
-                    (id, receipt.acked, receipt.references, outcome)
+                    (id, receipt, outcome)
                 }
             };
-            let (mut acked, mut frames) = (Vec::new(), Vec::new());
-            for (id, seq, references, outcome) in join_all(receipts.into_iter().map(one)).await {
+            let (mut acked, mut frames, mut failed) = (Vec::new(), Vec::new(), Receipts::default());
+            for (id, receipt, outcome) in join_all(receipts.into_iter().map(one)).await {
                 match outcome {
                     Ok(joined) => {
-                        frames.extend(
-                            references.into_iter().map(|reference| ServerFrame::Done(Done { reference })),
-                        );
-                        acked.push((id, seq, joined));
+                        let told = |reference| ServerFrame::Done(Done { reference });
+                        frames.extend(receipt.references.into_iter().map(told));
+                        acked.push((id, receipt.acked, joined));
                     }
-                    Err(e) if references.is_empty() => frames.push(error_frame(None, e)),
-                    Err(e) => frames.extend(references.into_iter().map(|r| error_frame(Some(r), e.clone()))),
+                    Err(e) if !receipt.references.is_empty() => {
+                        let told = |reference| error_frame(Some(reference), e.clone());
+                        frames.extend(receipt.references.into_iter().map(told));
+                    }
+                    // Nobody can be told which it was.
+                    Err(e) if e.code.is_retryable() => {
+                        failed.0.insert(id, receipt);
+                    }
+                    Err(e) => frames.push(error_frame(None, e)),
                 }
             }
-            Receipted { acked, frames }
+            Receipted { acked, frames, failed }
         })
     }
 }

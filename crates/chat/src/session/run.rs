@@ -72,6 +72,8 @@ struct Session<'a, R, W> {
     queue: VecDeque<Outgoing>,
     requests: VecDeque<ClientFrame>,
     receipts: Receipts,
+    /// When to try those again that failed.
+    receipts_at: Option<Instant>,
     working: Option<BoxFuture<'static, Answered>>,
     receipting: Option<BoxFuture<'static, Receipted>>,
     reading: Option<BoxFuture<'static, Vec<RangeRead>>>,
@@ -188,6 +190,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             queue: VecDeque::from([Outgoing::Text(welcome.to_text().into())]),
             requests: VecDeque::new(),
             receipts: Receipts::default(),
+            receipts_at: None,
             working: None,
             receipting: None,
             reading: None,
@@ -241,10 +244,14 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                         return answered.end;
                     }
                 }
-                Receipted { acked, frames } = ready(&mut self.receipting) => {
+                Receipted { acked, frames, failed } = ready(&mut self.receipting) => {
                     self.push_frames(frames);
                     if self.take_acks(acked) {
                         self.unacked_since = None;
+                    }
+                    if !failed.is_empty() {
+                        self.receipts.put_back(failed);
+                        self.receipts_at = Some(Instant::now() + RETRY);
                     }
                 }
                 reads = ready(&mut self.reading) => self.take_reads(reads),
@@ -355,7 +362,10 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.start_request();
         }
         // Acks of a slow reader still count; what they answer is bounded by what is accepted.
-        self.start_receipts();
+        if self.receipts_at.is_none_or(|at| at <= now) {
+            self.receipts_at = None;
+            self.start_receipts();
+        }
         let may_retry = self.retry_at.is_none_or(|at| at <= now);
         if self.reading.is_none() && may_retry {
             self.start_reads();
@@ -635,9 +645,6 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             if now >= self.next_look {
                 self.next_look = now + config.look_every;
                 self.look_due = true;
-                for (id, seq) in self.handle.with(|state| state.delivery.unjoined()) {
-                    self.receipts.ack_again(id, seq);
-                }
             }
             self.handle.with(|state| state.delivery.unpark());
             if now.duration_since(self.last_activity) > config.overlap {
@@ -676,6 +683,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.unacked_since.map(|at| at + config.ack_timeout),
             self.stuck_since.map(|at| at + config.write_timeout),
             self.retry_at.filter(|&at| at > now),
+            self.receipts_at,
         ];
         deadlines.into_iter().flatten().min().unwrap_or(self.next_beat)
     }
@@ -724,7 +732,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             tokio::select! {
                 biased;
                 answered = ready(&mut self.working) => self.push_frames(answered.frames),
-                Receipted { acked, frames } = ready(&mut self.receipting) => {
+                Receipted { acked, frames, .. } = ready(&mut self.receipting) => {
                     self.push_frames(frames);
                     self.take_acks(acked);
                 }
