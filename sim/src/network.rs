@@ -122,9 +122,8 @@ impl App for Apps {
         self.call(|| what, |node| Box::pin(async move { node.pending_row(user, id).await })).await?
     }
 
-    async fn ack(&self, request: ReceiptRequest) -> Answer<bool> {
-        let since = request.since.map(|seq| format!(", from {seq} on")).unwrap_or_default();
-        let what = format!("{} acks {} {}{since}", request.user, request.conversation_id, request.seq);
+    async fn ack(&self, request: ReceiptRequest) -> Answer<()> {
+        let what = format!("{} acks {} {}", request.user, request.conversation_id, request.seq);
         self.call(|| what, |node| Box::pin(async move { node.ack(request).await })).await?
     }
 

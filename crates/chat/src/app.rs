@@ -91,8 +91,6 @@ pub struct ReceiptRequest {
     pub session: Option<SessionId>,
     pub conversation_id: ConversationId,
     pub seq: Seq,
-    /// Where the session began, if it is not known that nothing before is missing: the ack says nothing of that.
-    pub since: Option<Seq>,
 }
 
 /// All that was drained for a row is acked: remove it (R4).
@@ -133,9 +131,7 @@ pub trait App: Send + Sync {
     async fn plan(&self, request: PlanRequest) -> Answer<Plan>;
     async fn read_range(&self, request: RangeRequest) -> Answer<Range>;
     async fn pending_row(&self, user: UserId, conversation: ConversationId) -> Answer<Option<Seq>>;
-    /// Takes an ack. Returns whether the user's boundary followed it: not if something before where the session began
-    /// has reached no device yet.
-    async fn ack(&self, request: ReceiptRequest) -> Answer<bool>;
+    async fn ack(&self, request: ReceiptRequest) -> Answer<()>;
     async fn read(&self, request: ReceiptRequest) -> Answer<()>;
     async fn settle(&self, request: SettleRequest) -> Answer<Settled>;
     async fn pay_debts(&self, request: DebtsRequest) -> Answer<()>;
@@ -164,8 +160,6 @@ pub enum Event {
         message: Arc<Message>,
         /// A pending row was written for it: the session is to look for the row and settle it.
         row_written: bool,
-        /// A device of the receiver's has acked it already: a repetition of its delivery, for who lacks it (R9).
-        acked: bool,
         /// The session that sent it, which needs no copy.
         origin: Option<SessionId>,
     },

@@ -56,7 +56,7 @@ impl Node {
         }
         let mut taken = false;
         for session in self.sessions_of(receiver).await {
-            let event = Event::Message { message: message.clone(), row_written, acked, origin: None };
+            let event = Event::Message { message: message.clone(), row_written, origin: None };
             if self.hand_over(&session, event).await == HandOver::Taken {
                 taken = true;
                 metrics::counter!("bluetick_hand_overs_total").increment(1);
@@ -102,7 +102,7 @@ impl Node {
         message: &Arc<Message>,
     ) {
         for session in self.sessions_of(sender).await {
-            let event = Event::Message { message: message.clone(), row_written: false, acked: false, origin };
+            let event = Event::Message { message: message.clone(), row_written: false, origin };
             self.hand_over(&session, event).await;
         }
     }

@@ -121,7 +121,7 @@ impl App for Node {
         self.store.pending.pending_row(&user, &conversation).await.map_err(crate::wire)
     }
 
-    async fn ack(&self, request: ReceiptRequest) -> Answer<bool> {
+    async fn ack(&self, request: ReceiptRequest) -> Answer<()> {
         self.take_ack(request).await
     }
 

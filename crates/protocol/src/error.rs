@@ -77,8 +77,6 @@ codes! {
     HeartbeatTimeout = "heartbeat_timeout", 408;
     /// Messages were delivered and not acked in time, or the socket takes no bytes.
     SlowReader = "slow_reader", 408;
-    /// A message older than what this session began with came late; reconnect, and all of it comes in order.
-    Resync = "resync", 409;
     /// The server is going down; reconnect after `reconnect_after_ms`.
     ShuttingDown = "shutting_down", 503;
     /// The user's data were erased.

@@ -17,7 +17,7 @@ use std::{
 use bluetick_protocol::{CaughtUp, ConversationId, MessageId, Seq, SessionId, UserId};
 use bluetick_store::Message;
 
-use crate::{Debt, From, HandOver, Plan, Range};
+use crate::{Debt, From, Plan, Range};
 
 /// Messages read ahead of their turn are kept up to this size; of the rest only the place is remembered.
 const READ_AHEAD_BYTES: usize = 256 * 1024;
@@ -65,8 +65,6 @@ struct Lane {
     /// Reads in a row that failed; too many park the lane.
     failures: u32,
     parked: bool,
-    /// Nothing that was owed to the user before `start` is missing: an ack moves the user's boundary.
-    joined: bool,
 }
 
 impl Lane {
@@ -117,16 +115,6 @@ pub(crate) struct Delivery {
     pub(super) socket_full: bool,
     /// Lanes whose pending row may have become ready to be settled.
     may_settle: BTreeSet<ConversationId>,
-    /// Something is owed from before where a lane of this session began.
-    late: bool,
-}
-
-/// A message as an app server hands it over.
-pub(super) struct Handed {
-    pub message: Arc<Message>,
-    pub row_written: bool,
-    pub acked: bool,
-    pub origin: Option<SessionId>,
 }
 
 /// A read that the session is to make.
@@ -158,7 +146,6 @@ impl Delivery {
             out: VecDeque::new(),
             socket_full: false,
             may_settle: BTreeSet::new(),
-            late: false,
         }
     }
 
@@ -209,15 +196,8 @@ impl Delivery {
         self.planned && self.unread.is_empty() && self.fronts.is_empty() && self.reading == 0
     }
 
-    /// Whether something is owed from before where a lane of this session began. It cannot be sent in this session:
-    /// acks are cumulative, and one that is on its way would seem to cover it. The next session begins with it.
-    pub(super) fn is_late(&self) -> bool {
-        self.late
-    }
-
-    /// A live message. It is sent or remembered, unless it is late: then it is refused, which leaves a pending row.
-    pub(super) fn hand_over(&mut self, hand: Handed) -> HandOver {
-        let Handed { message, row_written, acked, origin } = hand;
+    /// A live message. It is taken in any case: sent, or remembered.
+    pub(super) fn hand_over(&mut self, message: Arc<Message>, row_written: bool, origin: Option<SessionId>) {
         let id = message.conversation_id.clone();
         let seq = message.seq;
         let own = message.sender() == self.user;
@@ -238,15 +218,12 @@ impl Delivery {
             (lane.start, lane.next, lane.covered) = (seq, Some(seq), seq);
         }
         match lane.next {
-            Some(_) if seq < lane.start && own => {
-                // Needs no ack, and the device puts it where it belongs.
-                if !is_origin && has_room {
+            Some(_) if seq < lane.start => {
+                // One of the peer's was acked by some device before this lane began. An own one may have been on its
+                // way for long; it needs no ack, and the device puts it where it belongs.
+                if own && !is_origin && has_room {
                     self.emit(&id, message, own);
                 }
-            }
-            Some(_) if seq < lane.start && !acked => {
-                self.late = true;
-                return HandOver::Refused;
             }
             Some(next) if seq < next => {}
             Some(next)
@@ -269,7 +246,6 @@ impl Delivery {
                 self.fall_behind(&id);
             }
         }
-        HandOver::Taken
     }
 
     /// A pending row may have been written for this conversation: it must be looked up.
@@ -295,12 +271,6 @@ impl Delivery {
             lane.peer_head = lane.peer_head.max(planned.last_seq);
             if lane.next.is_none() {
                 lane.at_most = [lane.at_most, planned.row].into_iter().flatten().min();
-                if !planned.resume
-                    && let Some(row) = planned.row
-                {
-                    let first = lane.at_most.map_or(row, |known| known.min(row));
-                    (lane.start, lane.next, lane.covered) = (first, Some(first), first);
-                }
             }
             if drain {
                 targets.insert(id.clone(), lane.head);
@@ -453,17 +423,11 @@ impl Delivery {
         self.out.push_back(Out::Message(message));
     }
 
-    /// From where on an ack of this conversation counts, while it is not known that nothing before is missing.
-    pub(super) fn ack_since(&self, id: &ConversationId) -> Option<Seq> {
-        self.lanes.get(id).filter(|lane| !lane.joined && lane.start > 1).map(|lane| lane.start)
-    }
-
     /// The device holds everything from where its lane began up to here. Returns whether that freed something of the
     /// window.
-    pub(super) fn acked(&mut self, id: &ConversationId, seq: Seq, joined: bool) -> bool {
+    pub(super) fn acked(&mut self, id: &ConversationId, seq: Seq) -> bool {
         let before = self.unacked;
         if let Some(lane) = self.lanes.get_mut(id) {
-            lane.joined |= joined;
             lane.acked = lane.acked.max(seq.min(lane.next.unwrap_or(1).saturating_sub(1)));
             while lane.unacked.front().is_some_and(|&first| first <= seq) {
                 lane.unacked.pop_front();
@@ -518,25 +482,13 @@ impl Delivery {
     pub(super) fn row_found(&mut self, id: &ConversationId, row: Option<Seq>) {
         let Some(row) = row else { return };
         let lane = self.lanes.entry(id.clone()).or_default();
-        if lane.next.is_some() && row < lane.start {
-            // Left by another session of this user, or written late. It stays for the next session.
-            self.late = true;
-            return;
-        }
         lane.row = Some(row);
         lane.head = lane.head.max(row);
         lane.peer_head = lane.peer_head.max(row);
-        match lane.next {
-            None if lane.at_most.is_none() && !lane.reading => {
-                (lane.start, lane.next, lane.covered) = (row, Some(row), row);
-                self.fall_behind(id);
-            }
-            None => {
-                lane.at_most = Some(lane.at_most.map_or(row, |known| known.min(row)));
-                self.fall_behind(id);
-            }
-            Some(_) => self.fall_behind(id),
+        if lane.next.is_none() {
+            lane.at_most = Some(lane.at_most.map_or(row, |known| known.min(row)));
         }
+        self.fall_behind(id);
     }
 
     /// Puts a lane into the merge if it has something to send and is not in it.
@@ -610,7 +562,7 @@ impl Delivery {
     /// a read from `since`, which moves up to `quiet`.
     pub(super) fn forget_idle(&mut self, quiet: MessageId) {
         if self.nothing_behind() && self.unacked == 0 && self.rows_unknown.is_empty() && self.out.is_empty() {
-            let idle = |lane: &Lane| lane.row.is_none() && !lane.settling && (lane.joined || lane.acked == 0);
+            let idle = |lane: &Lane| lane.row.is_none() && !lane.settling;
             if self.lanes.values().all(idle) && quiet > self.since {
                 self.since = quiet;
                 self.lanes.clear();

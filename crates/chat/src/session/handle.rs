@@ -6,7 +6,7 @@ use bluetick_protocol::{ConversationId, Presence, Ticks, Typing, UserId, WireErr
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::delivery::{Delivery, Handed};
+use super::delivery::Delivery;
 use crate::{Event, HandOver};
 
 /// Typing is worth nothing later: beyond this it is dropped.
@@ -46,10 +46,9 @@ impl Handle {
         if !state.open {
             return HandOver::Refused;
         }
-        let mut outcome = HandOver::Taken;
         match event {
-            Event::Message { message, row_written, acked, origin } => {
-                outcome = state.delivery.hand_over(Handed { message, row_written, acked, origin });
+            Event::Message { message, row_written, origin } => {
+                state.delivery.hand_over(message, row_written, origin);
             }
             Event::Wake { conversation_id } => state.delivery.wake(conversation_id),
             Event::Ticks(ticks) => {
@@ -72,7 +71,7 @@ impl Handle {
         }
         drop(state);
         self.wake.notify_one();
-        outcome
+        HandOver::Taken
     }
 
     /// Works on the state; never across an await.

@@ -123,9 +123,9 @@ async fn answer(
     })
 }
 
-/// Receipts that are durable, whether the boundary followed each, and the frames to answer with.
+/// Receipts that are durable, and the frames to answer with.
 pub(super) struct Receipted {
-    pub acked: Vec<(ConversationId, Seq, bool)>,
+    pub acked: Vec<(ConversationId, Seq)>,
     pub frames: Vec<ServerFrame>,
     /// To be tried again.
     pub failed: Receipts,
@@ -175,19 +175,12 @@ impl Receipts {
         }
     }
 
-    /// Makes them durable. `since` tells from where on an ack counts.
-    pub(super) fn flush(
-        &mut self,
-        app: Arc<dyn App>,
-        entry: &SessionEntry,
-        since: impl Fn(&ConversationId) -> Option<Seq>,
-    ) -> BoxFuture<'static, Receipted> {
+    /// Makes them durable.
+    pub(super) fn flush(&mut self, app: Arc<dyn App>, entry: &SessionEntry) -> BoxFuture<'static, Receipted> {
         let receipts = std::mem::take(&mut self.0);
-        let receipts = receipts.into_iter().map(|(id, receipt)| (since(&id), id, receipt));
-        let receipts: Vec<_> = receipts.collect();
         let entry = entry.clone();
         Box::pin(async move {
-            let one = |(since, id, receipt): (Option<Seq>, ConversationId, Receipt)| {
+            let one = |(id, receipt): (ConversationId, Receipt)| {
                 let (app, entry) = (app.clone(), entry.clone());
                 async move {
                     let request = |seq| ReceiptRequest {
@@ -195,15 +188,13 @@ impl Receipts {
                         session: Some(entry.session_id),
                         conversation_id: id.clone(),
                         seq,
-                        since,
                     };
-                    let mut outcome = Ok(true);
+                    let mut outcome = Ok(());
                     if receipt.read.is_none_or(|read| read < receipt.acked) {
                         outcome = app.ack(request(receipt.acked)).await;
                     }
-                    if let (Some(read), Ok(joined)) = (receipt.read, &outcome) {
-                        let joined = *joined;
-                        outcome = app.read(request(read)).await.map(|()| joined);
+                    if let (Some(read), Ok(())) = (receipt.read, &outcome) {
+                        outcome = app.read(request(read)).await;
                     }
                     (id, receipt, outcome)
                 }
@@ -211,10 +202,10 @@ impl Receipts {
             let (mut acked, mut frames, mut failed) = (Vec::new(), Vec::new(), Receipts::default());
             for (id, receipt, outcome) in join_all(receipts.into_iter().map(one)).await {
                 match outcome {
-                    Ok(joined) => {
+                    Ok(()) => {
                         let told = |reference| ServerFrame::Done(Done { reference });
                         frames.extend(receipt.references.into_iter().map(told));
-                        acked.push((id, receipt.acked, joined));
+                        acked.push((id, receipt.acked));
                     }
                     Err(e) if !receipt.references.is_empty() => {
                         let told = |reference| error_frame(Some(reference), e.clone());

@@ -128,18 +128,10 @@ impl SessionHost {
     }
 
     fn reconnect_after(&self, why: &WireError, rng: &mut StdRng) -> u64 {
-        let spread = match why.code {
-            // Nobody else is told to come back at the same time.
-            ErrorCode::Resync => 100,
-            _ => self.config.reconnect_spread.as_millis() as u64,
-        };
+        let spread = self.config.reconnect_spread.as_millis() as u64;
         let least = why.retry_after_ms.unwrap_or(100);
         least + rng.random_range(0..=spread.max(1))
     }
-}
-
-fn late() -> WireError {
-    WireError::new(ErrorCode::Resync, "an older message came late; reconnect, and all of it comes in order")
 }
 
 fn say_bye(queue: &mut VecDeque<Outgoing>, why: &WireError, reconnect_after_ms: u64) {
@@ -308,8 +300,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 frames.extend(std::mem::take(&mut state.typing).into_iter().map(ServerFrame::Typing));
                 frames.extend(std::mem::take(&mut state.presence).into_values().map(ServerFrame::Presence));
             }
-            let late = state.delivery.is_late().then(late);
-            (frames, out, state.close.take().or(late), state.delivery.unacked())
+            (frames, out, state.close.take(), state.delivery.unacked())
         });
         if !out.is_empty() {
             self.last_activity = Instant::now();
@@ -335,10 +326,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     }
 
     /// Takes note of acks that are durable. Returns whether they freed something of the window.
-    fn take_acks(&mut self, acked: Vec<(ConversationId, Seq, bool)>) -> bool {
+    fn take_acks(&mut self, acked: Vec<(ConversationId, Seq)>) -> bool {
         self.handle.with(|state| {
-            let take = |freed, (id, seq, joined): &(_, _, _)| state.delivery.acked(id, *seq, *joined) || freed;
-            acked.iter().fold(false, take)
+            acked.iter().fold(false, |freed, (id, seq)| state.delivery.acked(id, *seq) || freed)
         })
     }
 
@@ -401,9 +391,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
 
     fn start_receipts(&mut self) {
         if self.receipting.is_none() && !self.receipts.is_empty() {
-            let handle = self.handle.clone();
-            let since = |id: &ConversationId| handle.with(|state| state.delivery.ack_since(id));
-            self.receipting = Some(self.receipts.flush(self.host.app.clone(), &self.entry, since));
+            self.receipting = Some(self.receipts.flush(self.host.app.clone(), &self.entry));
         }
     }
 

@@ -119,7 +119,6 @@ async fn delivery_does_not_look_at_receipts() {
         session: None,
         conversation_id: crate::harness::conversation("alice~bob"),
         seq: 3,
-        since: None,
     };
     world.node.read(request).await.unwrap();
     let bob = world.connected(phone("bob")).await;

@@ -10,7 +10,7 @@ fn boundaries(last_delivered_seq: Seq, last_read_seq: Seq) -> Boundaries {
 }
 
 fn receipt(of: &str, seq: Seq) -> ReceiptRequest {
-    ReceiptRequest { user: user(of), session: None, conversation_id: conversation("alice~bob"), seq, since: None }
+    ReceiptRequest { user: user(of), session: None, conversation_id: conversation("alice~bob"), seq }
 }
 
 async fn five_messages() -> World {
