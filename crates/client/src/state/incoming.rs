@@ -108,9 +108,7 @@ impl ClientState {
     }
 
     fn on_sent(&mut self, sent: Sent) {
-        let conversation = self.conversation(&sent.conversation_id);
-        conversation.seen_since(sent.seq.saturating_sub(1)).insert(sent.seq);
-        conversation.note_own(sent.seq, sent.message_id);
+        self.conversation(&sent.conversation_id).own_sent(sent.seq, sent.message_id);
         self.release_held(&sent.conversation_id);
         if self.outbox.remove(&sent.client_msg_id).is_some() {
             self.events.push_back(Event::Sent(sent));
