@@ -187,7 +187,7 @@ impl World {
             ttl: setup.ttl,
             overlap: setup.overlap,
             reconnect_spread: Duration::from_millis(500),
-            look_every: if setup.safety_net { SessionConfig::default().look_every } else { NEVER },
+            look_every: if setup.safety_net { setup.overlap } else { NEVER },
             ..SessionConfig::default()
         };
         let host = |server: &GatewayServer| HostParts {

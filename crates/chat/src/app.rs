@@ -120,7 +120,8 @@ pub struct DebtsRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Debt {
     pub conversation_id: ConversationId,
-    pub first_unacked: Seq,
+    /// A seq, unless the session ended before it was found where its reading begins.
+    pub first_unacked: From,
     pub row: Option<Seq>,
 }
 

@@ -18,17 +18,28 @@ impl Node {
         let RangeRequest { user, conversation_id: id, from, max_messages } = request;
         let side = id.side_of(&user).ok_or_else(WireError::not_found)?;
         let last_seq = self.store.messages.last_seq(&id).await.map_err(wire)?;
-        let first_seq = match from {
-            From::Seq(seq) => seq.max(1),
-            From::Since { at_most, .. } if at_most <= 1 => 1,
-            From::Since { since, at_most } => {
-                let first = self.first_since(&id, since, last_seq).await?.min(at_most).max(1);
-                self.first_owed_before(&user, &id, first).await?.unwrap_or(first)
-            }
-        };
+        let first_seq = self.beginning(&user, &id, from, last_seq).await?;
         let (messages, next_seq) = self.read_without_holes(&id, first_seq, max_messages, last_seq).await?;
         let messages = messages.into_iter().filter(|m| m.visible_to(side)).collect();
         Ok(Range { first_seq, messages, next_seq, last_seq: last_seq.max(next_seq - 1) })
+    }
+
+    /// The seq at which a session's reading begins.
+    pub(crate) async fn beginning(
+        &self,
+        user: &UserId,
+        id: &ConversationId,
+        from: From,
+        last_seq: Seq,
+    ) -> Answer<Seq> {
+        match from {
+            From::Seq(seq) => Ok(seq.max(1)),
+            From::Since { at_most, .. } if at_most <= 1 => Ok(1),
+            From::Since { since, at_most } => {
+                let first = self.first_since(id, since, last_seq).await?.min(at_most).max(1);
+                Ok(self.first_owed_before(user, id, first).await?.unwrap_or(first))
+            }
+        }
     }
 
     /// The first seq whose message is newer than an id; one past the end if none is. Ids grow with the seqs, so it is

@@ -68,6 +68,11 @@ struct Lane {
 }
 
 impl Lane {
+    fn reads_from(&self, since: MessageId) -> From {
+        let beginning = From::Since { since, at_most: self.at_most.unwrap_or(Seq::MAX) };
+        self.next.map_or(beginning, From::Seq)
+    }
+
     fn is_behind(&self) -> bool {
         self.next.is_none_or(|next| next <= self.head)
     }
@@ -115,6 +120,8 @@ pub(crate) struct Delivery {
     pub(super) socket_full: bool,
     /// Lanes whose pending row may have become ready to be settled.
     may_settle: BTreeSet<ConversationId>,
+    /// The drain is over: the device's cursor moves with its acks.
+    caught_up: bool,
 }
 
 /// A read that the session is to make.
@@ -146,6 +153,7 @@ impl Delivery {
             out: VecDeque::new(),
             socket_full: false,
             may_settle: BTreeSet::new(),
+            caught_up: false,
         }
     }
 
@@ -315,10 +323,7 @@ impl Delivery {
             };
             lane.reading = true;
             self.reading += 1;
-            let from = match lane.next {
-                Some(next) => From::Seq(next),
-                None => From::Since { since: self.since, at_most: lane.at_most.unwrap_or(Seq::MAX) },
-            };
+            let from = lane.reads_from(self.since);
             reads.push(Read { conversation_id: id, from, max_messages });
         }
         reads
@@ -503,18 +508,14 @@ impl Delivery {
         }
     }
 
-    /// Takes a lane that cannot be read out of the merge, so that it holds up no other conversation. What it owes is
-    /// written down when the session ends.
+    /// Takes a lane that cannot be read out of the merge, so that it holds up no other conversation; only
+    /// `caught_up` waits for it. What it owes is written down when the session ends.
     fn park(&mut self, id: &ConversationId) {
         tracing::error!(conversation = %id, "a conversation cannot be read; delivering the others without it");
         metrics::counter!("bluetick_unreadable_conversations_total").increment(1);
         if let Some(lane) = self.lanes.get_mut(id) {
             lane.parked = true;
         }
-        if let Some((targets, _)) = &mut self.drain {
-            targets.remove(id);
-        }
-        self.drain_may_be_empty();
     }
 
     /// Tries the parked lanes once more.
@@ -554,6 +555,7 @@ impl Delivery {
 
     fn drain_may_be_empty(&mut self) {
         if let Some((_, caught_up)) = self.drain.take_if(|(targets, _)| targets.is_empty()) {
+            self.caught_up = true;
             self.out.push_back(Out::CaughtUp(caught_up));
         }
     }
@@ -573,11 +575,17 @@ impl Delivery {
     /// What was taken and not acked, when the session ends (R5).
     pub(super) fn debts(&self) -> Vec<Debt> {
         let debt = |(id, lane): (&ConversationId, &Lane)| {
-            let unsent = match lane.next {
-                Some(next) => Some(next).filter(|&next| next <= lane.peer_head),
-                None => lane.at_most.filter(|&first| first <= lane.peer_head),
+            let first_unacked = match lane.next {
+                Some(next) => {
+                    let unsent = Some(next).filter(|&next| next <= lane.peer_head);
+                    From::Seq([lane.unacked.front().copied(), unsent].into_iter().flatten().min()?)
+                }
+                // A device that has not caught up asks for the rest itself, by the cursor that it came with.
+                None if !self.caught_up => {
+                    From::Seq(lane.at_most.filter(|&first| first <= lane.peer_head)?)
+                }
+                None => Some(lane.reads_from(self.since)).filter(|_| lane.peer_head > 0)?,
             };
-            let first_unacked = [lane.unacked.front().copied(), unsent].into_iter().flatten().min()?;
             Some(Debt { conversation_id: id.clone(), first_unacked, row: lane.row })
         };
         self.lanes.iter().filter_map(debt).collect()
