@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// A request that is not answered by then has failed, for whoever made it.
-const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
+const REQUEST_DEADLINE: Duration = Duration::from_secs(15);
 
 /// An app server, which keeps nothing: after a crash it is the same as before.
 pub struct AppServer {

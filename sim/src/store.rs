@@ -13,7 +13,7 @@ use bluetick_store::{
     Message, MessageStatus, Messages, NewMessage, Noted, PageLimit, PendingDeliveries, PendingRow, Put, Result,
     SessionStore, StatusRow, Store, StoreError,
 };
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::join_all};
 use parking_lot::Mutex;
 
 use crate::{
@@ -88,6 +88,14 @@ impl AppStore {
         let mut last = self.last_id.lock();
         *last = MessageId::mint(*last, self.clock.now_ms(), self.node);
         *last
+    }
+
+    async fn commit_lane(&self, lane: Vec<(usize, NewMessage)>) -> Vec<(usize, Result<Committed>)> {
+        let mut committed = Vec::with_capacity(lane.len());
+        for (place, new) in lane {
+            committed.push((place, self.commit(new).await));
+        }
+        committed
     }
 
     async fn commit(&self, new: NewMessage) -> Result<Committed> {
@@ -176,11 +184,15 @@ impl AppStore {
 #[async_trait]
 impl Messages for AppStore {
     async fn commit_sends(&self, sends: Vec<NewMessage>) -> Vec<Result<Committed>> {
-        let mut committed = Vec::with_capacity(sends.len());
-        for new in sends {
-            committed.push(self.commit(new).await);
+        // One after another within a conversation, the conversations side by side.
+        let mut lanes: BTreeMap<ConversationId, Vec<(usize, NewMessage)>> = BTreeMap::new();
+        for (place, new) in sends.into_iter().enumerate() {
+            lanes.entry(new.conversation_id.clone()).or_default().push((place, new));
         }
-        committed
+        let commit = lanes.into_values().map(|lane| self.commit_lane(lane));
+        let mut committed: Vec<_> = join_all(commit).await.into_iter().flatten().collect();
+        committed.sort_by_key(|(place, _)| *place);
+        committed.into_iter().map(|(_, committed)| committed).collect()
     }
 
     async fn read_from(&self, id: &ConversationId, from: Seq, limit: PageLimit) -> Result<Vec<Arc<Message>>> {
