@@ -25,6 +25,8 @@ const READ_AHEAD_BYTES: usize = 256 * 1024;
 const READ_MESSAGES: usize = 64;
 /// Failed reads after which a lane no longer holds up the others.
 const FAILURES_MAX: u32 = 6;
+/// And after which a session that has caught up ends, because it cannot go on without it.
+const FAILURES_LIVE_MAX: u32 = 40;
 /// Conversations remembered for a device that may come back.
 const HELD_MAX: usize = 64;
 /// Live messages that may go out between two turns of the session's loop without being read again.
@@ -122,6 +124,7 @@ pub(crate) struct Delivery {
     may_settle: BTreeSet<ConversationId>,
     /// The drain is over: the device's cursor moves with its acks.
     caught_up: bool,
+    stuck: bool,
 }
 
 /// A read that the session is to make.
@@ -154,6 +157,7 @@ impl Delivery {
             socket_full: false,
             may_settle: BTreeSet::new(),
             caught_up: false,
+            stuck: false,
         }
     }
 
@@ -194,6 +198,12 @@ impl Delivery {
 
     pub(super) fn unacked(&self) -> usize {
         self.unacked
+    }
+
+    /// Whether a conversation cannot be read, and the device's cursor must not pass it: what came after it in other
+    /// conversations would move the cursor. A device that begins anew gets those, and no `caught_up`.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck
     }
 
     fn has_room(&self) -> bool {
@@ -338,10 +348,11 @@ impl Delivery {
         lane.reading = false;
         let Some(range) = range else {
             lane.failures += 1;
-            if lane.failures < FAILURES_MAX {
-                self.unread.insert(id.clone());
-            } else {
+            if !self.caught_up && lane.failures >= FAILURES_MAX {
                 self.park(id);
+            } else {
+                self.stuck |= lane.failures >= FAILURES_LIVE_MAX;
+                self.unread.insert(id.clone());
             }
             return false;
         };

@@ -134,6 +134,10 @@ impl SessionHost {
     }
 }
 
+fn unreadable() -> WireError {
+    WireError::new(ErrorCode::Unavailable, "a conversation cannot be read right now; reconnect for the others")
+}
+
 fn say_bye(queue: &mut VecDeque<Outgoing>, why: &WireError, reconnect_after_ms: u64) {
     let bye = Bye { code: why.code, reason: why.message.clone(), reconnect_after_ms };
     queue.push_back(Outgoing::Text(ServerFrame::Bye(bye).to_text().into()));
@@ -300,7 +304,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 frames.extend(std::mem::take(&mut state.typing).into_iter().map(ServerFrame::Typing));
                 frames.extend(std::mem::take(&mut state.presence).into_values().map(ServerFrame::Presence));
             }
-            (frames, out, state.close.take(), state.delivery.unacked())
+            let stuck = state.delivery.is_stuck().then(unreadable);
+            (frames, out, state.close.take().or(stuck), state.delivery.unacked())
         });
         if !out.is_empty() {
             self.last_activity = Instant::now();
