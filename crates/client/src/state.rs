@@ -362,7 +362,7 @@ impl ClientState {
 
     fn received_from(&self, peer: &UserId) -> Option<Seq> {
         let id = ConversationId::between(self.user.as_ref()?, peer)?;
-        Some(self.conversations.get(&id)?.kept.seen.as_ref()?.settled())
+        Some(self.conversations.get(&id)?.kept.seen.as_ref()?.received())
     }
 
     fn body_too_large(&self) -> WireError {
