@@ -58,7 +58,8 @@ impl Node {
         }
         if heads && rule!(self.rules, R6) {
             let newest = self.store.conversations.active_since(&user, 0, limits::HEADS_MAX);
-            let head = |c: ActiveConversation| Head { conversation_id: c.conversation_id, last_seq: c.last_seq };
+            let head =
+                |c: ActiveConversation| Head { conversation_id: c.conversation_id, last_seq: c.last_seq };
             plan.heads = newest.await.map_err(wire)?.into_iter().map(head).collect();
         }
         plan.lanes = lanes.into_values().collect();

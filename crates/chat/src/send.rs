@@ -56,7 +56,9 @@ impl Node {
         }
         let deliver = lanes.iter().map(|(receiver, lane)| self.deliver_lane(&user, session, receiver, lane));
         let delivered = join_all(deliver).await;
-        for (stored, delivered) in lanes.values().zip(delivered).flat_map(|(lane, done)| lane.iter().zip(done)) {
+        for (stored, delivered) in
+            lanes.values().zip(delivered).flat_map(|(lane, done)| lane.iter().zip(done))
+        {
             let reference = references[stored.place].clone();
             answers[stored.place] = Some(delivered.map(|()| sent(&stored.committed, reference)));
         }

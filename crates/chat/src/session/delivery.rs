@@ -592,9 +592,7 @@ impl Delivery {
                     From::Seq([lane.unacked.front().copied(), unsent].into_iter().flatten().min()?)
                 }
                 // A device that has not caught up asks for the rest itself, by the cursor that it came with.
-                None if !self.caught_up => {
-                    From::Seq(lane.at_most.filter(|&first| first <= lane.peer_head)?)
-                }
+                None if !self.caught_up => From::Seq(lane.at_most.filter(|&first| first <= lane.peer_head)?),
                 None => Some(lane.reads_from(self.since)).filter(|_| lane.peer_head > 0)?,
             };
             Some(Debt { conversation_id: id.clone(), first_unacked, row: lane.row })

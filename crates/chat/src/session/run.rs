@@ -74,6 +74,8 @@ struct Session<'a, R, W> {
     receipts: Receipts,
     /// When to try those again that failed.
     receipts_at: Option<Instant>,
+    /// How many sends go together.
+    batch_max: usize,
     working: Option<BoxFuture<'static, Answered>>,
     receipting: Option<BoxFuture<'static, Receipted>>,
     reading: Option<BoxFuture<'static, Vec<RangeRead>>>,
@@ -135,7 +137,10 @@ impl SessionHost {
 }
 
 fn unreadable() -> WireError {
-    WireError::new(ErrorCode::Unavailable, "a conversation cannot be read right now; reconnect for the others")
+    WireError::new(
+        ErrorCode::Unavailable,
+        "a conversation cannot be read right now; reconnect for the others",
+    )
 }
 
 fn say_bye(queue: &mut VecDeque<Outgoing>, why: &WireError, reconnect_after_ms: u64) {
@@ -187,6 +192,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             requests: VecDeque::new(),
             receipts: Receipts::default(),
             receipts_at: None,
+            batch_max: limits::REQUESTS_AHEAD_MAX,
             working: None,
             receipting: None,
             reading: None,
@@ -232,6 +238,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             tokio::select! {
                 biased;
                 answered = ready(&mut self.working) => {
+                    self.adapt_batch(&answered.frames);
                     self.push_frames(answered.frames);
                     if let Some(identity) = answered.identity {
                         self.expires_at = identity.expires_at;
@@ -377,7 +384,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.working = Some(match frame {
                 ClientFrame::Send(first) => {
                     let mut sends = vec![first];
-                    while let Some(ClientFrame::Send(_)) = self.requests.front() {
+                    while sends.len() < self.batch_max
+                        && let Some(ClientFrame::Send(_)) = self.requests.front()
+                    {
                         if let Some(ClientFrame::Send(send)) = self.requests.pop_front() {
                             sends.push(send);
                         }
@@ -391,6 +400,16 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                     self.host.request(&self.entry, other)
                 }
             });
+        }
+    }
+
+    /// Sends that failed together come again together: with fewer at a time some get through.
+    fn adapt_batch(&mut self, answers: &[ServerFrame]) {
+        let failed = |frame: &ServerFrame| matches!(frame, ServerFrame::Error(e) if e.error.code == ErrorCode::Unavailable);
+        if answers.iter().any(failed) {
+            self.batch_max = (self.batch_max.min(answers.len()) / 2).max(1);
+        } else if answers.len() >= self.batch_max {
+            self.batch_max = (self.batch_max * 2).min(limits::REQUESTS_AHEAD_MAX);
         }
     }
 
