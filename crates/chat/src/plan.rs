@@ -16,7 +16,8 @@ impl Node {
             lanes: Vec::new(),
             heads: Vec::new(),
             cursor: MessageId::at(now),
-            since: MessageId::at(now),
+            // The clocks of app servers differ: an id may be minted from now on and be older than now.
+            since: MessageId::at(now.saturating_sub(self.config.resume_overlap.as_millis() as u64)),
             reset: None,
         };
         let mut lanes: BTreeMap<ConversationId, PlanLane> = BTreeMap::new();
