@@ -50,8 +50,6 @@ pub struct PlanLane {
     pub conversation_id: ConversationId,
     /// The pending row, if there is one: drained in full from there.
     pub row: Option<Seq>,
-    /// Whether messages newer than `since` must be looked for, whatever the row says.
-    pub resume: bool,
     pub last_seq: Seq,
 }
 

@@ -24,7 +24,6 @@ impl Node {
         let lane = |id: &ConversationId| PlanLane {
             conversation_id: id.clone(),
             row: None,
-            resume: false,
             last_seq: 0,
         };
         for row in self.store.pending.pending_of(&user).await.map_err(wire)? {
@@ -49,7 +48,7 @@ impl Node {
                     plan.since = since;
                     for conversation in active {
                         let id = &conversation.conversation_id;
-                        lanes.entry(id.clone()).or_insert_with(|| lane(id)).resume = true;
+                        lanes.entry(id.clone()).or_insert_with(|| lane(id));
                     }
                 }
             }

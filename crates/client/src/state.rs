@@ -22,8 +22,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bluetick_protocol::{
     Auth, Bye, ClientFrame, ClientMsgId, ConversationId, DeviceId, ErrorCode, Hello, HistoryQuery,
-    InConversation, InboxQuery, MessageId, Receipt, Ref, Send, Seq, UserId, Watch, WireError, check_send,
-    limits,
+    InConversation, InboxQuery, MessageId, Receipt, Ref, Send, Seq, SessionId, UserId, Watch, WireError,
+    check_send, limits,
 };
 
 use crate::{Answer, Draft, Event, HistoryRange, Refused, RequestId, Saved, Tick};
@@ -72,6 +72,8 @@ pub struct ClientState {
     messages_named: u64,
     user: Option<UserId>,
     link: Link,
+    /// The last session since this start. It is not saved: what is saved may be older than what was acked.
+    last_session: Option<SessionId>,
     cursor: Option<MessageId>,
     /// Where the cursor may go once no repair is open: it must never pass a message that is still missing.
     cursor_owed: Option<MessageId>,
@@ -106,6 +108,7 @@ impl ClientState {
             messages_named: 0,
             user: saved.user,
             link: Link::Down,
+            last_session: None,
             cursor: saved.cursor,
             cursor_owed: None,
             resetting: false,
@@ -148,7 +151,8 @@ impl ClientState {
         self.disconnected();
         self.bye = None;
         self.link = Link::Greeting;
-        let hello = Hello { reference: None, token, device: self.device.clone(), cursor: self.cursor };
+        let (device, cursor, resumes) = (self.device.clone(), self.cursor, self.last_session);
+        let hello = Hello { reference: None, token, device, cursor, resumes };
         self.frames.push_back(ClientFrame::Hello(hello));
     }
 

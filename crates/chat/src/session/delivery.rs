@@ -110,9 +110,7 @@ pub(crate) struct Delivery {
     /// Lanes whose pending row must be looked up.
     rows_unknown: BTreeSet<ConversationId>,
     since: MessageId,
-    /// What the device said it holds, and what it had acked when it left: the overlap before its cursor need not be
-    /// sent again where both agree.
-    cursor: Option<MessageId>,
+    /// What the device acked in the session that it resumes: it need not be sent again.
     held: BTreeMap<ConversationId, RangeInclusive<Seq>>,
     planned: bool,
     /// Lanes that must pass a seq before `caught_up`.
@@ -138,7 +136,6 @@ pub(super) struct Read {
 impl Delivery {
     pub(super) fn new(user: UserId, session: SessionId, window: usize) -> Self {
         Delivery {
-            cursor: None,
             held: BTreeMap::new(),
             user,
             session,
@@ -161,12 +158,8 @@ impl Delivery {
         }
     }
 
-    pub(super) fn resume(
-        &mut self,
-        cursor: Option<MessageId>,
-        held: BTreeMap<ConversationId, RangeInclusive<Seq>>,
-    ) {
-        self.cursor = cursor;
+    /// What the device is known to have.
+    pub(super) fn resume(&mut self, held: BTreeMap<ConversationId, RangeInclusive<Seq>>) {
         self.held = held;
     }
 
@@ -192,8 +185,7 @@ impl Delivery {
     }
 
     fn is_held(&self, message: &Message) -> bool {
-        self.cursor.is_some_and(|cursor| message.message_id <= cursor)
-            && self.held.get(&message.conversation_id).is_some_and(|acked| acked.contains(&message.seq))
+        self.held.get(&message.conversation_id).is_some_and(|acked| acked.contains(&message.seq))
     }
 
     pub(super) fn unacked(&self) -> usize {

@@ -174,7 +174,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             max_body_bytes: host.config.max_body_bytes,
         });
         let mut delivery = Delivery::new(entry.user_id.clone(), session_id, host.config.window);
-        delivery.resume(hello.cursor, host.gateway.held_by(&entry));
+        delivery.resume(host.gateway.held_by(&entry, hello.resumes));
         let handle = Arc::new(Handle::new(delivery));
         host.gateway.insert(session_id, handle.clone());
         metrics::counter!("bluetick_sessions_opened_total").increment(1);

@@ -49,6 +49,7 @@ impl ClientState {
             self.start_over_as_another();
         }
         self.user = Some(welcome.user_id.clone());
+        self.last_session = Some(welcome.session_id);
         self.link = Link::Up { caught_up: false };
         self.max_body_bytes = welcome.max_body_bytes;
         let event = Event::Connected { user_id: welcome.user_id, server_time: welcome.server_time };
