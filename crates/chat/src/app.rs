@@ -157,7 +157,7 @@ pub trait App: Send + Sync {
 pub enum Event {
     Message {
         message: Arc<Message>,
-        /// A pending row was written for it: the session is to look for the row and settle it.
+        /// A pending row was, or may have been, written for it: the session is to look for the row and settle it.
         row_written: bool,
         /// The session that sent it, which needs no copy.
         origin: Option<SessionId>,

@@ -149,8 +149,7 @@ impl Node {
             self.clock.now_ms(),
         );
         if !message.withheld && !message.void {
-            let acked = committed.duplicate && self.has_acked(receiver, message).await?;
-            self.deliver_to_receiver(receiver, message, row_written, acked).await?;
+            self.deliver_to_receiver(receiver, committed, row_written).await?;
         }
         if !message.void {
             self.echo_to_sender(sender, origin, message).await;
