@@ -204,8 +204,38 @@ impl Setup {
                 ));
             }
         }
+        if forgetful && !safety_net && rng.random_bool(0.5) {
+            storm(rng, &setup, &mut all);
+        }
         all.sort_by_key(|(at, _)| *at);
         setup.schedule = all;
         setup
+    }
+}
+
+/// Devices that come, drain, are forgotten by the session store, and go again while they are written to: what is rare in
+/// a run that is drawn evenly, and what the rules about pending rows are for.
+fn storm(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
+    let spread = setup.delay_max_ms * 6 + 10;
+    for round in 0..rng.random_range(1..=4) {
+        let begin = round * 4_000 + rng.random_range(0..=1_000);
+        let to = rng.random_range(0..setup.users.len());
+        let from = (to + 1) % setup.users.len();
+        let at = |rng: &mut StdRng| begin + rng.random_range(0..=spread);
+        for device in 0..setup.users[to] {
+            let go = |away: u64| Happening::Device { user: to, device, command: Command::Forget(away) };
+            let away = rng.random_range(500..=1_500);
+            all.push((begin.saturating_sub(away), go(away)));
+            all.push((begin + spread + rng.random_range(0..=spread), go(rng.random_range(0..=2_000))));
+        }
+        for n in 0..rng.random_range(2..=6) {
+            // Some are there before the devices come.
+            let early = if rng.random_bool(0.4) { 400 } else { 0 };
+            let when = at(rng).saturating_sub(early);
+            all.push((when, Happening::BackendSend { from, to, id: format!("s{round}-{n}") }));
+        }
+        for _ in 0..rng.random_range(1..=2) {
+            all.push((at(rng), Happening::FlushRegistry));
+        }
     }
 }

@@ -75,6 +75,8 @@ pub struct ClientState {
     /// The last session since this start. It is not saved: what is saved may be older than what was acked.
     last_session: Option<SessionId>,
     cursor: Option<MessageId>,
+    /// Every conversation that the user had when this device last caught up is known here.
+    knows_all: bool,
     /// Where the cursor may go once no repair is open: it must never pass a message that is still missing.
     cursor_owed: Option<MessageId>,
     /// Between a `reset` and the next `caught_up` gaps mean nothing: the application loads everything anew.
@@ -110,6 +112,7 @@ impl ClientState {
             link: Link::Down,
             last_session: None,
             cursor: saved.cursor,
+            knows_all: saved.knows_all,
             cursor_owed: None,
             resetting: false,
             max_body_bytes: limits::BODY_HARD_MAX_BYTES,
@@ -139,6 +142,7 @@ impl ClientState {
         Saved {
             user: self.user.clone(),
             cursor: self.cursor,
+            knows_all: self.knows_all,
             outbox: self.outbox.sends().cloned().collect(),
             conversations,
         }

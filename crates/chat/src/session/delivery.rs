@@ -580,7 +580,8 @@ impl Delivery {
         let debt = |(id, lane): (&ConversationId, &Lane)| {
             let first_unacked = match lane.next {
                 Some(next) => {
-                    let unsent = Some(next).filter(|&next| next <= lane.peer_head);
+                    // A row that is being removed may have had more to it than was read.
+                    let unsent = Some(next).filter(|&next| next <= lane.peer_head || lane.settling);
                     From::Seq([lane.unacked.front().copied(), unsent].into_iter().flatten().min()?)
                 }
                 // A device that has not caught up asks for the rest itself, by the cursor that it came with.

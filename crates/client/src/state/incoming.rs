@@ -2,7 +2,7 @@
 
 use bluetick_protocol::{
     Boundaries, CaughtUp, ClientFrame, ClientMsgId, ConversationId, ErrorCode, ErrorFrame, InConversation,
-    InboxPage, MessageFrame, Ref, Sent, ServerFrame, StatusAnswer, Ticks, UserId, Welcome, WireError,
+    InboxPage, MessageFrame, Ref, Sent, ServerFrame, StatusAnswer, Ticks, UserId, Welcome, WireError, limits,
 };
 
 use super::{Asked, ClientState, Link, TICKS_ASKED_MAX, conversation::Source, outbox::Verdict};
@@ -68,6 +68,7 @@ impl ClientState {
     /// The token is of another user than the saved state: nothing of the one may reach the other.
     fn start_over_as_another(&mut self) {
         self.cursor = None;
+        self.knows_all = false;
         self.conversations.clear();
         self.resetting = true;
         let error = WireError::new(ErrorCode::Unauthorized, "this device now belongs to another user");
@@ -82,8 +83,9 @@ impl ClientState {
 
     fn on_message(&mut self, message: MessageFrame) {
         let before = message.seq.saturating_sub(1);
-        let resetting = self.resetting;
-        let seen = self.conversation(&message.conversation_id).seen_since(before);
+        // A conversation that was not there when this device had caught up is new from its first message on.
+        let (resetting, base) = (self.resetting, if self.knows_all { 0 } else { before });
+        let seen = self.conversation(&message.conversation_id).seen_since(base);
         if resetting {
             seen.settle(before);
         }
@@ -118,9 +120,10 @@ impl ClientState {
 
     fn on_caught_up(&mut self, caught_up: CaughtUp) {
         self.link = Link::Up { caught_up: true };
+        let knew_all = std::mem::replace(&mut self.knows_all, caught_up.heads.len() < limits::HEADS_MAX);
         for head in caught_up.heads {
-            let resetting = self.resetting;
-            let seen = self.conversation(&head.conversation_id).seen_since(head.last_seq);
+            let (resetting, base) = (self.resetting, if knew_all { 0 } else { head.last_seq });
+            let seen = self.conversation(&head.conversation_id).seen_since(base);
             if resetting {
                 seen.settle(head.last_seq);
             }
