@@ -287,10 +287,17 @@ impl Device {
                 }
             }
             Command::Read => {
+                // Up to the newest that somebody wrote to this user: to have written something is not to have read.
                 let newest: Vec<_> = {
-                    let seen = self.seen.lock();
-                    let all = seen.shown.0.iter();
-                    all.filter_map(|(id, seqs)| Some((id.clone(), *seqs.iter().max()?))).collect()
+                    let (history, seen) = (self.sim.history.lock(), self.seen.lock());
+                    let is_theirs = |id: &ConversationId, seq: Seq| {
+                        let stored = history.stored.get(&(id.clone(), seq));
+                        stored.is_some_and(|stored| stored.receiver == self.user)
+                    };
+                    let newest = |(id, seqs): (&ConversationId, &Vec<Seq>)| {
+                        Some((id.clone(), seqs.iter().copied().filter(|&seq| is_theirs(id, seq)).max()?))
+                    };
+                    seen.shown.0.iter().filter_map(newest).collect()
                 };
                 if !newest.is_empty() {
                     let n = self.sim.draw(|rng| rng.random_range(0..newest.len()));

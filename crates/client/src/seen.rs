@@ -37,13 +37,6 @@ impl Seen {
         self.settled.unwrap_or(0)
     }
 
-    /// The last seq that was received with nothing missing before it: what the user can have seen. What lies before the
-    /// first message of a new device is settled, and was not seen on it.
-    pub fn received(&self) -> Seq {
-        let at = self.ranges.partition_point(|&(_, end)| end <= self.settled());
-        at.checked_sub(1).map_or(0, |last| self.ranges[last].1)
-    }
-
     pub fn contains(&self, seq: Seq) -> bool {
         let at = self.ranges.partition_point(|&(_, end)| end < seq);
         self.ranges.get(at).is_some_and(|&(start, _)| start <= seq)
@@ -132,15 +125,9 @@ mod tests {
         assert!(seen.insert(49));
         assert!(!seen.insert(49));
         assert_eq!(seen.settled(), 51);
-        assert_eq!(seen.received(), 51);
         seen.settle(60);
-        assert_eq!(seen.received(), 51);
         assert!(seen.insert(55));
         assert_eq!(seen.settled(), 60);
-        assert_eq!(seen.received(), 55);
-        assert!(seen.insert(62));
-        assert_eq!(seen.received(), 55, "something is missing before 62");
-        assert_eq!(Seen::from(41).received(), 0);
     }
 
     #[test]

@@ -370,7 +370,7 @@ impl ClientState {
 
     fn received_from(&self, peer: &UserId) -> Option<Seq> {
         let id = ConversationId::between(self.user.as_ref()?, peer)?;
-        Some(self.conversations.get(&id)?.kept.seen.as_ref()?.received())
+        Some(self.conversations.get(&id)?.kept.heard)
     }
 
     fn body_too_large(&self) -> WireError {

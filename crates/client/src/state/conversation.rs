@@ -27,8 +27,6 @@ pub(super) struct Conversation {
 
 #[derive(Debug, Default)]
 struct Session {
-    /// The highest seq of the peer's that was taken; acking it is right, because all before it is settled.
-    heard: Seq,
     /// The highest id that the stream brought: how far the cursor may go with the next ack.
     heard_id: MessageId,
     owes_ack: bool,
@@ -75,7 +73,8 @@ impl Conversation {
         if own {
             self.note_own(message.seq, message.message_id);
         } else {
-            self.session.heard = self.session.heard.max(message.seq);
+            // Acking it is right, because all before it is settled.
+            self.kept.heard = self.kept.heard.max(message.seq);
             self.session.owes_ack = true;
             if source == Source::Stream {
                 self.session.heard_id = self.session.heard_id.max(message.message_id);
@@ -93,7 +92,7 @@ impl Conversation {
         if !std::mem::take(&mut self.session.owes_ack) {
             return None;
         }
-        Some((self.session.heard, self.session.heard_id))
+        Some((self.kept.heard, self.session.heard_id))
     }
 
     // ---- receipts ----
