@@ -28,7 +28,7 @@ pub struct Saved {
 pub struct SavedConversation {
     /// Absent while the device knows of the conversation only from ticks.
     pub seen: Option<Seen>,
-    /// The newest message of the other member's: what a reply has seen.
+    /// The newest message of the other member's that the stream brought: what is acked, and what a reply has seen.
     pub heard: Seq,
     /// How far the user has read; the server may not know yet.
     pub read: Seq,

@@ -14,7 +14,8 @@ const HELD_MAX: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Stream,
-    /// Fetched past the stream: it says nothing about what the stream has still to bring.
+    /// Fetched past the stream: it says nothing about what the stream has still to bring, so it is not acked. If the
+    /// server owes it, it comes by the stream as well.
     Repair,
 }
 
@@ -72,13 +73,12 @@ impl Conversation {
         let fresh = self.seen_since(message.seq.saturating_sub(1)).insert(message.seq);
         if own {
             self.note_own(message.seq, message.message_id);
-        } else {
-            // Acking it is right, because all before it is settled.
+        } else if source == Source::Stream {
+            // Acking it is right, because the server begins a stream with the first message that nobody has, and all
+            // before this one is settled.
             self.kept.heard = self.kept.heard.max(message.seq);
+            self.session.heard_id = self.session.heard_id.max(message.message_id);
             self.session.owes_ack = true;
-            if source == Source::Stream {
-                self.session.heard_id = self.session.heard_id.max(message.message_id);
-            }
         }
         fresh
     }
