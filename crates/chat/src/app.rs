@@ -48,6 +48,8 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanLane {
     pub conversation_id: ConversationId,
+    /// Whether messages newer than `since` must be looked for, whatever the row says.
+    pub resume: bool,
     /// The pending row, if there is one: drained in full from there.
     pub row: Option<Seq>,
     pub last_seq: Seq,

@@ -21,7 +21,12 @@ impl Node {
             reset: None,
         };
         let mut lanes: BTreeMap<ConversationId, PlanLane> = BTreeMap::new();
-        let lane = |id: &ConversationId| PlanLane { conversation_id: id.clone(), row: None, last_seq: 0 };
+        let lane = |id: &ConversationId| PlanLane {
+            conversation_id: id.clone(),
+            resume: false,
+            row: None,
+            last_seq: 0,
+        };
         for row in self.store.pending.pending_of(&user).await.map_err(wire)? {
             lanes.entry(row.conversation_id.clone()).or_insert_with(|| lane(&row.conversation_id)).row =
                 Some(row.first_undelivered_seq);
@@ -44,7 +49,7 @@ impl Node {
                     plan.since = since;
                     for conversation in active {
                         let id = &conversation.conversation_id;
-                        lanes.entry(id.clone()).or_insert_with(|| lane(id));
+                        lanes.entry(id.clone()).or_insert_with(|| lane(id)).resume = true;
                     }
                 }
             }

@@ -36,7 +36,14 @@ impl Node {
             From::Seq(seq) => Ok(seq.max(1)),
             From::Since { at_most, .. } if at_most <= 1 => Ok(1),
             From::Since { since, at_most } => {
-                let first = self.first_since(id, since, last_seq).await?.min(at_most).max(1);
+                let newer = match since {
+                    MessageId::MAX => last_seq + 1,
+                    since => self.first_since(id, since, last_seq).await?,
+                };
+                let first = newer.min(at_most).max(1);
+                if !rule!(self.rules, R3) {
+                    return Ok(first);
+                }
                 Ok(self.first_owed_before(user, id, first).await?.unwrap_or(first))
             }
         }

@@ -59,6 +59,8 @@ struct Lane {
     reading: bool,
     /// The pending row this session has taken on.
     row: Option<Seq>,
+    /// A device without a cursor is owed what the row says, and nothing else of before.
+    rows_only: bool,
     settling: bool,
     unacked: VecDeque<Seq>,
     /// Sent by this very session, which knows them.
@@ -71,6 +73,7 @@ struct Lane {
 
 impl Lane {
     fn reads_from(&self, since: MessageId) -> From {
+        let since = if self.rows_only { MessageId::MAX } else { since };
         let beginning = From::Since { since, at_most: self.at_most.unwrap_or(Seq::MAX) };
         self.next.map_or(beginning, From::Seq)
     }
@@ -244,6 +247,7 @@ impl Delivery {
                 if !is_origin {
                     self.emit(&id, message, own);
                 }
+                self.check_drained(&id);
             }
             _ => {
                 if is_origin {
@@ -280,6 +284,7 @@ impl Delivery {
             lane.head = lane.head.max(planned.last_seq);
             lane.peer_head = lane.peer_head.max(planned.last_seq);
             if lane.next.is_none() {
+                lane.rows_only = !planned.resume && drain;
                 lane.at_most = [lane.at_most, planned.row].into_iter().flatten().min();
             }
             if drain {

@@ -659,8 +659,10 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 self.look_due = true;
             }
             self.handle.with(|state| state.delivery.unpark());
-            if now.duration_since(self.last_activity) > config.overlap {
-                let quiet = self.host.clock.now_ms().saturating_sub(config.overlap.as_millis() as u64);
+            // A look reads from an overlap before the last one: what it may find is not to be sent twice.
+            let quiet = config.overlap + config.look_every;
+            if now.duration_since(self.last_activity) > quiet {
+                let quiet = self.host.clock.now_ms().saturating_sub(quiet.as_millis() as u64);
                 self.handle.with(|state| state.delivery.forget_idle(MessageId::at(quiet)));
             }
         }

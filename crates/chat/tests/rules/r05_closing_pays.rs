@@ -49,6 +49,7 @@ async fn closes_when_the_row_is_another(expected: bluetick_protocol::Seq, row: O
     for body in ["one", "two", "three", "four"] {
         world.send("alice", "bob", body).await;
     }
+    world.store.status.advance(&bob_id, &id, 1, 0).await.unwrap();
     world.store.pending.settle(&bob_id, &id, 1, Some(2)).await.unwrap();
     let bob = world.connected(phone("bob").without_acks()).await;
     assert_eq!(bob.seqs(), [2, 3, 4]);

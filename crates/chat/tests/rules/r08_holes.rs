@@ -69,6 +69,7 @@ async fn a_row_may_point_at_a_hole() {
     world.send("alice", "bob", "one").await;
     let leaked = world.memory.leak_seq(&id);
     world.send("alice", "bob", "three").await;
+    world.store.status.advance(&user("bob"), &id, 1, 0).await.unwrap();
     world.store.pending.settle(&user("bob"), &id, 1, Some(leaked)).await.unwrap();
     let bob = world.connect(phone("bob"));
     world.pass(Duration::from_secs(1)).await;
