@@ -17,9 +17,9 @@ fn acks_of_a_batch_are_one_per_conversation() {
     let mut state = ready();
     for seq in 1..=5 {
         state.frame(from_bob(seq));
-        state.frame(ServerFrame::Message(message("alice~carol", "carol", seq + 10)));
+        state.frame(ServerFrame::Message(message("alice~carol", "carol", seq)));
     }
-    assert_eq!(acks(&frames(&mut state)), [5, 15]);
+    assert_eq!(acks(&frames(&mut state)), [5, 5]);
     assert_eq!(frames(&mut state), []);
 }
 
@@ -73,9 +73,48 @@ fn during_a_later_drain_acks_leave_the_cursor_alone() {
     let mut state = ready();
     state.disconnected();
     greet(&mut state);
-    state.frame(from_bob(9));
-    assert_eq!(acks(&frames(&mut state)), [9]);
+    state.frame(from_bob(1));
+    assert_eq!(acks(&frames(&mut state)), [1]);
     assert_eq!(state.cursor(), Some(MessageId(10)));
+}
+
+#[test]
+fn a_new_device_that_only_sent_does_not_ack_what_it_was_not_sent() {
+    let mut state = start(None);
+    let id = post(&mut state, "mine");
+    frames(&mut state);
+    state.frame(sent(&id, 3));
+    state.frame(caught_up(500, &[("alice~bob", 4)]));
+    assert!(queries(&frames(&mut state)).is_empty(), "it does not know that it lacks something");
+    state.frame(from_bob(2));
+    assert_eq!(acks(&frames(&mut state)), [2]);
+    state.frame(from_bob(4));
+    assert_eq!(acks(&frames(&mut state)), [4]);
+}
+
+#[test]
+fn a_reply_has_seen_what_the_stream_brought_and_not_what_a_head_named() {
+    let mut state = start(None);
+    state.frame(caught_up(500, &[("alice~bob", 4)]));
+    frames(&mut state);
+    post(&mut state, "hello");
+    state.frame(from_bob(5));
+    post(&mut state, "reply");
+    let seen: Vec<_> = state.outbox().map(|send| send.seen_seq).collect();
+    assert_eq!(seen, [Some(0), Some(5)]);
+}
+
+#[test]
+fn a_device_names_the_session_that_it_resumes_until_it_is_restarted() {
+    let resumes = |state: &mut ClientState| {
+        state.connected("token".into());
+        let Some(ClientFrame::Hello(hello)) = state.next_frame() else { panic!() };
+        hello.resumes
+    };
+    let mut state = ready();
+    assert_eq!(resumes(&mut state), Some(SessionId(1)));
+    let mut restarted = ClientState::new(DeviceId::new("laptop").unwrap(), 2, Some(state.saved()));
+    assert_eq!(resumes(&mut restarted), None, "what was saved may be older than what was acked");
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn heads_show_what_is_missing_only_where_something_is_known() {
     state.disconnected();
     greet(&mut state);
     frames(&mut state);
-    state.frame(caught_up(900, &[("alice~bob", 3), ("alice~carol", 40)]));
+    state.frame(caught_up(900, &[("alice~bob", 3)]));
     let asked = queries(&frames(&mut state));
     assert_eq!(asked.len(), 1);
     assert_eq!((&asked[0].conversation_id, asked[0].after_seq), (&ab(), Some(1)));
@@ -105,9 +105,36 @@ fn heads_show_what_is_missing_only_where_something_is_known() {
     state.frame(history(asked[0].reference.clone().unwrap(), page, 3, None));
     assert_eq!(told(&mut state), [1, 2, 3]);
     assert_eq!(state.cursor(), Some(MessageId(900)));
+}
+
+#[test]
+fn to_a_new_device_a_head_is_not_a_message_and_not_a_gap() {
+    let mut state = start(None);
+    state.frame(caught_up(900, &[("alice~carol", 40)]));
+    assert!(queries(&frames(&mut state)).is_empty());
     state.frame(ServerFrame::Message(message("alice~carol", "carol", 40)));
     state.frame(ServerFrame::Message(message("alice~carol", "carol", 41)));
-    assert_eq!(told(&mut state), [40, 41], "a head is not a message");
+    assert_eq!(told(&mut state), [40, 41]);
+}
+
+#[test]
+fn a_conversation_that_began_after_the_device_had_caught_up_is_expected_from_its_first_message() {
+    let mut state = ready();
+    state.frame(ServerFrame::Message(message("alice~carol", "carol", 2)));
+    let asked = queries(&frames(&mut state));
+    assert_eq!(asked[0].after_seq, Some(0));
+    let page = vec![message("alice~carol", "carol", 1), message("alice~carol", "carol", 2)];
+    let carol = ConversationId::new("alice~carol").unwrap();
+    let answer = HistoryPage {
+        reference: asked[0].reference.clone(),
+        conversation_id: carol,
+        messages: page,
+        from_seq: 1,
+        to_seq: 2,
+        next: None,
+    };
+    state.frame(ServerFrame::History(answer));
+    assert_eq!(told(&mut state), [1, 2]);
     assert_eq!(queries(&frames(&mut state)), []);
 }
 
@@ -181,7 +208,7 @@ fn what_history_brings_ahead_of_the_stream_does_not_move_the_cursor() {
     let asked = queries(&frames(&mut state));
     let page = [2, 3, 4, 5].map(|seq| message("alice~bob", "bob", seq)).to_vec();
     state.frame(history(asked[0].reference.clone().unwrap(), page, 5, None));
-    assert_eq!(acks(&frames(&mut state)), [5]);
+    assert_eq!(acks(&frames(&mut state)), [3], "the rest is acked when the stream brings it");
     assert_eq!(
         state.cursor(),
         Some(MessageId(300)),
