@@ -37,6 +37,7 @@ impl Node {
             let answer = match committed {
                 Ok(committed) => {
                     metrics::counter!("bluetick_sends_total").increment(1);
+                    bluetick_store::failpoint::hit("send.committed");
                     self.deliver_new(&user, session, receiver, row_written, &committed)
                         .await
                         .map(|()| sent(&committed, references[place].clone()))

@@ -698,6 +698,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         if debts.is_empty() {
             return;
         }
+        bluetick_store::failpoint::hit("close.owes");
         let request = DebtsRequest { user: self.entry.user_id.clone(), debts };
         for attempt in 0..5u32 {
             match self.host.app.pay_debts(request.clone()).await {

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use bluetick_store::failpoint;
 use clap::Args;
 
 use super::{Failure, Outcome, output};
@@ -29,6 +30,7 @@ pub fn run(args: RestoreArgs) -> Outcome {
     let mut backup = BufReader::with_capacity(1 << 20, file);
     let rows = bluetick_store::restore(&mut backup, &beside.path)
         .map_err(|e| Failure::Failed(format!("cannot restore {name}: {e}")))?;
+    failpoint::hit("restore.filled");
     beside
         .move_into(&args.data)
         .map_err(|e| Failure::Failed(format!("cannot move the restored store into {dir}: {e}")))?;
@@ -64,6 +66,7 @@ impl Beside {
             // Keys that were made before stay: clients hold tokens signed with them.
             for entry in STORE_ENTRIES.iter().filter(|entry| self.path.join(entry).exists()) {
                 fs::rename(self.path.join(entry), data.join(entry))?;
+                failpoint::hit("restore.entry_moved");
             }
             File::open(data)?.sync_all()?;
         }

@@ -22,7 +22,7 @@ use super::{
     hot::{Dirty, Frozen},
     state::FORMAT,
 };
-use crate::{PageLimit, Result};
+use crate::{PageLimit, Result, failpoint};
 
 pub(super) struct CheckpointJob {
     pub frozen: Frozen,
@@ -77,15 +77,19 @@ fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
     let mut convs: Vec<&Dirty> = job.frozen.convs.iter().flat_map(|shard| shard.values()).collect();
     convs.sort_unstable_by(|a, b| a.conv.id.cmp(&b.conv.id));
 
+    failpoint::hit("checkpoint.begun");
     for dirty in convs.iter().filter(|d| d.erased) {
         void_erased(shared, dirty)?;
+        failpoint::hit("checkpoint.erased_voided");
     }
     let entries = convs.iter().flat_map(|dirty| dirty.entries.iter().map(move |entry| (*dirty, entry)));
     engine.ingest_messages(entries.map(|(dirty, entry)| {
         let erased = entry.message.seq <= dirty.conv.member(entry.message.from).erased;
         (entry, erased)
     }))?;
+    failpoint::hit("checkpoint.messages_written");
     engine.ingest_sent_ids(job.sent_ids.clone(), shared.clock.now_ms())?;
+    failpoint::hit("checkpoint.sent_ids_written");
     let pending = convs.iter().filter(|d| d.pending_touched);
     engine.ingest(
         Space::PendingDeliveries,
@@ -97,8 +101,10 @@ fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
             })
         }),
     )?;
+    failpoint::hit("checkpoint.pending_written");
     let members = convs.iter().filter(|d| d.members_touched);
     engine.ingest(Space::Members, per_member(members, |d, side| d.conv.lists(side).then(|| vec![FORMAT])))?;
+    failpoint::hit("checkpoint.members_written");
     let mut users: Vec<Change> = Vec::new();
     for (user, dirty) in job.frozen.users.iter().flat_map(|shard| shard.iter()) {
         if let Some(row) = &dirty.row {
@@ -109,13 +115,17 @@ fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
     }
     users.sort_unstable();
     engine.ingest(Space::Users, users)?;
+    failpoint::hit("checkpoint.users_written");
     let rows = convs.iter().map(|dirty| {
         let mut value = Vec::new();
         dirty.conv.encode(&mut value);
         (dirty.conv.id.as_str().as_bytes().to_vec(), Some(value))
     });
     engine.ingest(Space::Conversations, rows.collect())?;
-    engine.put_meta(Meta { lsn: job.lsn, last_message_id: job.last_message_id, seed: shared.seed })
+    failpoint::hit("checkpoint.conversations_written");
+    engine.put_meta(Meta { lsn: job.lsn, last_message_id: job.last_message_id, seed: shared.seed })?;
+    failpoint::hit("checkpoint.marked");
+    Ok(())
 }
 
 /// A row for each member of each conversation, sorted by user.

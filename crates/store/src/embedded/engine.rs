@@ -14,7 +14,7 @@ use super::{
     bytes::{Reader, put_u64},
     state::{Conv, Entry, FORMAT, UserRow, check_format},
 };
-use crate::{PageLimit, Result, StoreError};
+use crate::{PageLimit, Result, StoreError, failpoint};
 
 /// A key, and the value it gets, or `None` to remove it.
 pub(super) type Change = (Vec<u8>, Option<Vec<u8>>);
@@ -246,6 +246,7 @@ impl Engine {
                 false => entry.encode(&mut value),
             }
             ingestion.write(key.as_slice(), value.as_slice()).map_err(broken)?;
+            failpoint::hit("checkpoint.half_a_run");
         }
         ingestion.finish().map_err(broken)
     }

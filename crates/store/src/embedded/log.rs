@@ -21,7 +21,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{Result, StoreError};
+use crate::{Result, StoreError, failpoint};
 
 const MAGIC: u32 = 0x314b_5442; // "BTK1"
 const HEADER_BYTES: usize = 32;
@@ -151,7 +151,9 @@ impl Log {
                 let file = OpenOptions::new().write(true).open(path).map_err(|e| cannot("open", path, &e))?;
                 if end < bytes.len() as u64 {
                     tracing::warn!(segment = %path.display(), at = end, bytes = bytes.len() as u64 - end, "cut a torn tail");
-                    file.set_len(end).and_then(|()| file.sync_all()).map_err(|e| cannot("cut", path, &e))?;
+                    file.set_len(end).map_err(|e| cannot("cut", path, &e))?;
+                    failpoint::hit("log.tail_cut");
+                    file.sync_all().map_err(|e| cannot("cut", path, &e))?;
                 }
                 return Ok(Log {
                     dir: dir.to_owned(),
@@ -169,6 +171,7 @@ impl Log {
         }
         let (file, path) =
             create_segment(dir, next.lsn).map_err(|e| cannot("create a segment in", dir, &e))?;
+        failpoint::hit("first_start.segment_made");
         let (next_group, next_lsn) = (next.group, next.lsn);
         Ok(Log { dir: dir.to_owned(), segment_bytes, seed, file, path, end: 0, next_group, next_lsn, old })
     }
@@ -191,6 +194,9 @@ impl Log {
             self.rotate().map_err(AppendError::Refused)?;
         }
         group.seal(self.seed, self.next_group, self.next_lsn);
+        failpoint::hit_after("log.half_a_group", || {
+            let _ = self.file.write_all_at(&group.bytes[..group.bytes.len() / 2], self.end);
+        });
         if let Err(e) = self.file.write_all_at(&group.bytes, self.end) {
             // Take back what may have been written, so that no later group follows a torn one.
             return match self.file.set_len(self.end) {
@@ -199,7 +205,9 @@ impl Log {
                 _ => Err(AppendError::Unknown(e)),
             };
         }
+        failpoint::hit("log.group_written");
         self.file.sync_data().map_err(AppendError::Unknown)?;
+        failpoint::hit("log.group_synced");
         self.end += group.bytes.len() as u64;
         self.next_group += 1;
         self.next_lsn += u64::from(group.records);
@@ -213,6 +221,7 @@ impl Log {
             return Ok(());
         }
         let (file, path) = create_segment(&self.dir, self.next_lsn)?;
+        failpoint::hit("log.segment_made");
         self.old.push((segment_start(&self.path).unwrap_or_default(), self.end));
         (self.file, self.path, self.end) = (file, path, 0);
         Ok(())
@@ -221,13 +230,18 @@ impl Log {
     /// Removes the segments that hold only records before `lsn`.
     pub(super) fn drop_before(&mut self, lsn: u64) -> io::Result<()> {
         let current = segment_start(&self.path).unwrap_or_default();
+        let mut dropped = 0;
         while let Some(&(start, _)) = self.old.first() {
             let next_start = self.old.get(1).map_or(current, |(start, _)| *start);
             if next_start > lsn {
                 break;
             }
+            if dropped > 0 {
+                failpoint::hit("log.segment_dropped");
+            }
             fs::remove_file(segment_path(&self.dir, start))?;
             self.old.remove(0);
+            dropped += 1;
         }
         Ok(())
     }
