@@ -43,6 +43,11 @@ impl Server {
         Server { child: None, dir, address, settings, wrapper: None }
     }
 
+    /// Sets one more setting for every later start.
+    pub fn set(&mut self, key: &'static str, value: &str) {
+        self.settings.push((key, value.to_owned()));
+    }
+
     /// Lets every later start be changed: run through another program, or as another user.
     pub fn started_by(&mut self, wrapper: fn(&mut Command)) {
         self.wrapper = Some(wrapper);
@@ -65,8 +70,7 @@ impl Server {
         assert!(self.launch(listen, None), "the server says where it listens before it ends");
     }
 
-    /// Starts the process and waits until it listens. False: it ended before.
-    fn launch(&mut self, listen: &str, failpoint: Option<&str>) -> bool {
+    fn command(&self, listen: &str, failpoint: Option<&str>) -> Command {
         let mut command = Command::new(binary());
         command.arg("serve").arg("--data").arg(self.data()).args(["--listen", listen]);
         command.env("BLUETICK_LOG__FILTER", "warn").stdout(Stdio::piped()).stderr(Stdio::inherit());
@@ -81,6 +85,12 @@ impl Server {
         if let Some(wrapper) = self.wrapper {
             wrapper(&mut command);
         }
+        command
+    }
+
+    /// Starts the process and waits until it listens. False: it ended before.
+    fn launch(&mut self, listen: &str, failpoint: Option<&str>) -> bool {
+        let mut command = self.command(listen, failpoint);
         let child = self.child.insert(command.spawn().unwrap());
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         // The first line with an address says where it listens.
@@ -103,6 +113,15 @@ impl Server {
     pub fn start_armed(&mut self, failpoint: &str) -> bool {
         let address = self.address.clone();
         self.launch(&address, Some(failpoint))
+    }
+
+    /// Tries to start it where it must refuse to. Gives how it ended and what it said on standard error.
+    pub fn fails_to_start(&mut self) -> (ExitStatus, String) {
+        let address = self.address.clone();
+        let mut command = self.command(&address, None);
+        let child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
     /// Waits until the process has ended by itself.

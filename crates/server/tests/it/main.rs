@@ -6,6 +6,7 @@ mod bad_input;
 mod blocks;
 mod crash;
 mod devices;
+mod disk;
 mod drain;
 mod harness;
 mod history;
