@@ -119,7 +119,16 @@ impl Server {
     pub fn fails_to_start(&mut self) -> (ExitStatus, String) {
         let address = self.address.clone();
         let mut command = self.command(&address, None);
-        let child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        // Whatever it says fits into the pipe.
+        let until = std::time::Instant::now() + SOON;
+        while child.try_wait().unwrap().is_none() {
+            if std::time::Instant::now() > until {
+                child.kill().unwrap();
+                panic!("it started");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let output = child.wait_with_output().unwrap();
         (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
     }

@@ -396,6 +396,86 @@ mod tests {
     }
 
     #[test]
+    fn a_log_cut_at_any_byte_behind_a_segment_boundary_opens_to_whole_groups_and_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(dir.path()).unwrap();
+        append(&mut log, &[b"one", b"two"]);
+        append(&mut log, &[b"three"]);
+        log.rotate().unwrap();
+        append(&mut log, &[b"four", b"five"]);
+        let first = log.end;
+        append(&mut log, &[b"six"]);
+        let path = log.path.clone();
+        let bytes = fs::read(&path).unwrap();
+        drop(log);
+        for cut in 0..=bytes.len() {
+            fs::write(&path, &bytes[..cut]).unwrap();
+            let (mut log, seen) = open(dir.path()).unwrap();
+            let expected = match cut {
+                whole if whole == bytes.len() => 6,
+                behind if behind as u64 >= first => 5,
+                _ => 3,
+            };
+            assert_eq!(seen.len(), expected, "cut at {cut}");
+            // What is written next is found behind it.
+            append(&mut log, &[b"next"]);
+            drop(log);
+            assert_eq!(open(dir.path()).unwrap().1.len(), expected + 1, "cut at {cut}, written on");
+        }
+        // The segment was not even begun.
+        fs::remove_file(&path).unwrap();
+        assert_eq!(open(dir.path()).unwrap().1.len(), 3);
+    }
+
+    #[test]
+    fn a_segment_that_ends_too_early_before_another_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(dir.path()).unwrap();
+        append(&mut log, &[b"one"]);
+        let path = log.path.clone();
+        let first = log.end as usize;
+        append(&mut log, &[b"two"]);
+        let bytes = fs::read(&path).unwrap();
+        log.rotate().unwrap();
+        append(&mut log, &[b"three"]);
+        drop(log);
+        for cut in 0..bytes.len() {
+            fs::write(&path, &bytes[..cut]).unwrap();
+            let refused = open(dir.path()).err();
+            assert!(matches!(refused, Some(StoreError::Corrupt(_))), "cut at {cut} of {first}");
+        }
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(open(dir.path()).unwrap().1.len(), 3);
+    }
+
+    #[test]
+    fn dropped_segments_that_come_back_after_a_power_loss_do_no_harm() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(dir.path()).unwrap();
+        let first = log.path.clone();
+        for n in 1..=5u8 {
+            append(&mut log, &[&[n]]);
+            log.rotate().unwrap();
+        }
+        let back = fs::read(&first).unwrap();
+        log.drop_before(4).unwrap();
+        drop(log);
+        // Removals are made durable in any order: the first segment is back, those behind it are not.
+        fs::write(&first, back).unwrap();
+        let open_at = |mark: u64| {
+            let mut seen = Vec::new();
+            Log::open(dir.path(), 1 << 20, SEED, mark, |lsn, _| {
+                seen.push(lsn);
+                Ok(())
+            })
+            .map(|log| (seen, log.next_lsn()))
+        };
+        assert_eq!(open_at(4).unwrap(), (vec![1, 4, 5], 6));
+        // If the engine does not have those between, they are missed.
+        assert!(matches!(open_at(3), Err(StoreError::Corrupt(_))));
+    }
+
+    #[test]
     fn a_body_that_looks_like_a_group_does_not_stop_the_log_from_opening() {
         let dir = tempfile::tempdir().unwrap();
         let (mut log, _) = open(dir.path()).unwrap();
