@@ -165,6 +165,10 @@ impl Server {
         serde_json::from_str::<Vec<Value>>(&answer.text().await.unwrap()).unwrap()
     }
 
+    pub fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.as_ref().unwrap().id()
     }

@@ -93,7 +93,9 @@ impl Town {
 
     /// Ends the server as a crash does.
     pub async fn crash(&mut self) {
-        self.server.kill();
+        if self.server.is_running() {
+            self.server.kill();
+        }
         self.end_work().await;
     }
 
@@ -262,11 +264,17 @@ async fn post(client: &Client, shared: &Shared, to: &str, id: &str, body: String
     Some(())
 }
 
+/// A client that knows all up to its own message says with the next one that it has read so far.
+fn told(history: &mut History, name: &str, sent: Sent) {
+    history.will_read(&user(name), &sent.conversation_id, sent.seq);
+    history.told(sent);
+}
+
 async fn listen_as_alice(mut hears: Events, shared: Shared) {
     while let Some(event) = hears.next().await {
         let mut history = shared.history();
         match event {
-            Event::Sent(sent) => history.told(sent),
+            Event::Sent(sent) => told(&mut history, "alice", sent),
             Event::Message(m) => {
                 history.received("alice", &m);
                 // Her client acks by itself, and her next message says that she has read this.
@@ -308,7 +316,7 @@ async fn listen_as_bob(bob: Client, mut hears: Events, shared: Shared) {
                     post(&bob, &shared, "alice", "alice~bob", answer).await;
                 }
             }
-            Event::Sent(sent) => shared.history().told(sent),
+            Event::Sent(sent) => told(&mut shared.history(), "bob", sent),
             Event::SendFailed { client_msg_id, error } => {
                 shared.history().fault(format!("{client_msg_id} was refused for good: {error}"))
             }
@@ -450,7 +458,6 @@ struct Erasing {
     http: reqwest::Client,
     base: String,
     admin_key: String,
-    frank: u64,
     next: u64,
     tokens: BTreeMap<String, String>,
     /// Whose erasure was begun and not confirmed, and whose was.
@@ -466,7 +473,6 @@ impl Erasing {
             http: crate::http::client(),
             base: server.http(""),
             admin_key,
-            frank: 0,
             next: 0,
             tokens: tokens.collect(),
             begun: Vec::new(),
@@ -479,7 +485,6 @@ impl Erasing {
         self.next += 1;
         let token = &self.tokens[&eve];
         for n in 0..2 {
-            self.frank += 1;
             let body = json!({"client_msg_id": format!("{eve}-{}-{n}", self.next), "to": "frank", "body": FILLER});
             let send = self.http.post(format!("{}/v1/messages", self.base)).bearer_auth(token).json(&body);
             send.send().await?.error_for_status()?;
