@@ -106,6 +106,29 @@ impl Sender {
         }
     }
 
+    /// Sends until the server is gone. What was not answered is to be sent again.
+    async fn send_until_gone(&mut self) {
+        loop {
+            self.count += 1;
+            let send = send_frame("bob", &format!("{} {}", self.count, self.body));
+            if self.alice.wire.send_frame(&ClientFrame::Send(send.clone())).await.is_err() {
+                self.refused = Some(send);
+                return;
+            }
+            let answer = self.alice.wire.next_where(SOON, |frame| match frame {
+                ServerFrame::Sent(sent) => Some(sent.seq),
+                _ => None,
+            });
+            match answer.await {
+                Ok(seq) => self.confirmed.push((seq, send.body)),
+                Err(_) => {
+                    self.refused = Some(send);
+                    return;
+                }
+            }
+        }
+    }
+
     /// What is stored is what was confirmed, each once.
     async fn check(&self, server: &Server, when: &str) {
         let seqs: Vec<_> = self.confirmed.iter().map(|(seq, _)| *seq).collect();
@@ -260,6 +283,30 @@ async fn a_log_or_an_engine_that_becomes_read_only_refuses_sends_until_it_is_wri
         server.restart();
         sender.check(&server, part).await;
     }
+}
+
+#[tokio::test]
+async fn a_crash_after_a_segment_could_not_be_begun_leaves_a_log_that_opens() {
+    let mut server = Server::prepared(&[("BLUETICK_STORE__CHECKPOINT_BYTES", "20000")]);
+    as_an_ordinary_user(&mut server);
+    server.restart();
+    let mut sender = Sender::new(&server, 4000).await;
+    sender.send_all(3).await;
+    server.kill();
+    assert!(server.start_armed("log.half_a_group:40"));
+    // The directory takes a new file, and cannot be opened to make that durable: there is no new segment, and the old
+    // one goes on until it ends with half a group.
+    let log = server.data().join("log");
+    fs::set_permissions(&log, Permissions::from_mode(0o333)).unwrap();
+    sender.alice = server.connect("alice", "phone").await;
+    sender.send_until_gone().await;
+    assert_eq!(server.ended(SOON).await.unwrap().signal(), Some(9));
+    fs::set_permissions(&log, Permissions::from_mode(0o755)).unwrap();
+    server.restart();
+    sender.check(&server, "after the crash").await;
+    sender.alice = server.connect("alice", "phone").await;
+    sender.send_until_taken().await;
+    sender.check(&server, "and on").await;
 }
 
 #[tokio::test]
