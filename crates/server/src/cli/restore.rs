@@ -37,8 +37,9 @@ pub fn run(args: RestoreArgs) -> Outcome {
     Ok(output::print(&format!("{rows} rows restored; start with `bluetick serve --data {dir}`\n"))?)
 }
 
-/// What a store is made of, the part without which it is none last.
-const STORE_ENTRIES: [&str; 4] = ["LOCK", "log", "VERSION", "engine"];
+/// What a store is made of, first the part that makes it one: with the engine in its place everything is there, and the
+/// rest is made anew if a crash leaves it out. Before that nothing is there, and the restore can be run again.
+const STORE_ENTRIES: [&str; 4] = ["engine", "VERSION", "log", "LOCK"];
 
 /// The store grows beside its place and is moved there when it is whole: half a restore that could be opened would
 /// pass for everything there was.

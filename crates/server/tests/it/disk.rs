@@ -310,36 +310,34 @@ async fn a_crash_after_a_segment_could_not_be_begun_leaves_a_log_that_opens() {
 }
 
 #[tokio::test]
-async fn a_log_whose_state_is_unknown_ends_the_process() {
-    // The one takes every byte and cannot be synced; the other refuses every byte and cannot be cut.
-    for device in ["/dev/null", "/dev/full"] {
-        let mut server = Server::prepared(&[]);
-        server.restart();
-        let mut sender = Sender::new(&server, 100).await;
-        sender.send_all(3).await;
-        assert_eq!(server.terminate(), Some(0));
-        let segment = last_segment(&server);
-        assert_eq!(fs::metadata(&segment).unwrap().len(), 0, "all of it is in the engine");
-        fs::remove_file(&segment).unwrap();
-        symlink(device, &segment).unwrap();
-        server.restart();
-        let mut alice = server.connect("alice", "phone").await;
-        let send = send_frame("bob", "is it stored?");
-        alice.say(ClientFrame::Send(send.clone())).await;
-        let told = alice.wire.next_where(SOON, |frame| match frame {
-            ServerFrame::Sent(_) | ServerFrame::Error(_) => Some(frame),
-            _ => None,
-        });
-        assert!(told.await.is_err(), "{device}: nobody is told anything");
-        let signal = server.ended(SOON).await.unwrap().signal();
-        assert_eq!(signal, Some(6), "{device}: it ends by itself");
-        fs::remove_file(&segment).unwrap();
-        server.restart();
-        sender.check(&server, device).await;
-        let mut alice = server.connect("alice", "phone").await;
-        let sent = alice.send_as(send).await;
-        assert_eq!((sent.seq, sent.duplicate), (4, false), "{device}");
-    }
+async fn an_fsync_that_fails_ends_the_process() {
+    let mut server = Server::prepared(&[]);
+    server.restart();
+    let mut sender = Sender::new(&server, 100).await;
+    sender.send_all(3).await;
+    assert_eq!(server.terminate(), Some(0));
+    let segment = last_segment(&server);
+    assert_eq!(fs::metadata(&segment).unwrap().len(), 0, "all of it is in the engine");
+    // It takes every byte and cannot be synced.
+    fs::remove_file(&segment).unwrap();
+    symlink("/dev/null", &segment).unwrap();
+    server.restart();
+    let mut alice = server.connect("alice", "phone").await;
+    let send = send_frame("bob", "is it stored?");
+    alice.say(ClientFrame::Send(send.clone())).await;
+    let told = alice.wire.next_where(SOON, |frame| match frame {
+        ServerFrame::Sent(_) | ServerFrame::Error(_) => Some(frame),
+        _ => None,
+    });
+    assert!(told.await.is_err(), "nobody is told anything");
+    let signal = server.ended(SOON).await.unwrap().signal();
+    assert_eq!(signal, Some(6), "it ends by itself");
+    fs::remove_file(&segment).unwrap();
+    server.restart();
+    sender.check(&server, "after the crash").await;
+    let mut alice = server.connect("alice", "phone").await;
+    let sent = alice.send_as(send).await;
+    assert_eq!((sent.seq, sent.duplicate), (4, false));
 }
 
 #[tokio::test]

@@ -143,7 +143,8 @@ impl Log {
         for (n, (start, path)) in segments.iter().enumerate() {
             let last = n + 1 == segments.len();
             let bytes = fs::read(path).map_err(|e| cannot("read", path, &e))?;
-            if *start > next.lsn && n > 0 {
+            // What the engine has may be missing: removals become durable in any order.
+            if *start > next.lsn.max(first_lsn) && n > 0 {
                 return Err(StoreError::Corrupt(format!("the log lacks records before {}", path.display())));
             }
             let end = scan(path, &bytes, seed, last, &mut next, &mut replay)?;
@@ -337,8 +338,11 @@ fn list_segments(dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
 fn create_segment(dir: &Path, first_lsn: u64) -> io::Result<(File, PathBuf)> {
     let path = segment_path(dir, first_lsn);
     let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
-    file.sync_all()?;
-    File::open(dir)?.sync_all()?;
+    if let Err(e) = file.sync_all().and_then(|()| File::open(dir)?.sync_all()) {
+        // The segment before goes on. Left behind, this one would make it look like an old one, whose tail is never cut.
+        let _ = fs::remove_file(&path);
+        return Err(e);
+    }
     Ok((file, path))
 }
 

@@ -344,10 +344,13 @@ fn check_version(dir: &Path) -> Result<()> {
     }
 }
 
+/// Written aside and renamed: a crash leaves no version or a whole one, never a file that says nothing.
 fn write_version(dir: &Path) -> std::io::Result<()> {
-    let mut file = File::create(dir.join("VERSION"))?;
+    let aside = dir.join("VERSION.new");
+    let mut file = File::create(&aside)?;
     failpoint::hit("first_start.version_begun");
     writeln!(file, "{DIRECTORY_VERSION}")?;
     file.sync_all()?;
+    fs::rename(&aside, dir.join("VERSION"))?;
     File::open(dir)?.sync_all()
 }
