@@ -15,7 +15,8 @@ fn nth(point: &str) -> u32 {
         "send.committed" | "deliver.handed_over" => 60,
         "ack.stored" => 30,
         "checkpoint.half_a_run" => 100,
-        "settle.row_removed" | "close.owes" | "close.row_moved" | "deliver.row_written" => 3,
+        "settle.row_removed" => 2,
+        "close.owes" | "close.row_moved" | "deliver.row_written" => 3,
         _ => 1,
     }
 }
