@@ -13,9 +13,16 @@ use std::{
 };
 
 use bluetick_protocol::*;
+use rand::{RngExt, SeedableRng, rngs::StdRng};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use crate::harness::*;
+
+fn prepared(settings: &[(&'static str, &str)]) -> Server {
+    let mut server = Server::prepared(settings);
+    server.set("BLUETICK_LIMITS__SENDS_PER_SECOND", "0");
+    server
+}
 
 /// The segment of the log that is being written.
 fn last_segment(server: &Server) -> PathBuf {
@@ -155,7 +162,7 @@ fn limit_files(server: &Server, bytes: Option<u64>) {
 
 #[tokio::test]
 async fn a_log_that_cannot_grow_refuses_sends_until_there_is_room() {
-    let mut server = Server::prepared(&[]);
+    let mut server = prepared(&[]);
     server.started_by(without_size_signals);
     server.restart();
     let mut sender = Sender::new(&server, 300).await;
@@ -181,7 +188,7 @@ async fn a_log_that_cannot_grow_refuses_sends_until_there_is_room() {
 
 #[tokio::test]
 async fn an_engine_that_cannot_grow_refuses_sends_until_there_is_room() {
-    let mut server = Server::prepared(&[("BLUETICK_STORE__CHECKPOINT_BYTES", "150000")]);
+    let mut server = prepared(&[("BLUETICK_STORE__CHECKPOINT_BYTES", "150000")]);
     server.started_by(without_size_signals);
     server.restart();
     let mut sender = Sender::new(&server, 4000).await;
@@ -197,6 +204,28 @@ async fn an_engine_that_cannot_grow_refuses_sends_until_there_is_room() {
     server.kill();
     server.restart();
     sender.check(&server, "after a crash").await;
+}
+
+#[tokio::test]
+async fn an_engine_whose_own_work_failed_is_opened_anew() {
+    let mut server = prepared(&[("BLUETICK_STORE__CHECKPOINT_BYTES", "60000")]);
+    server.started_by(without_size_signals);
+    server.restart();
+    let mut sender = Sender::new(&server, 0).await;
+    // Of a kind that does not become small when it is compressed.
+    let mut random = StdRng::seed_from_u64(1);
+    sender.body = (0..4000).map(|_| random.random_range('!'..='~')).collect();
+    sender.send_all(5).await;
+    // Segments and runs are smaller than this, and what a compaction makes of several runs is not.
+    limit_files(&server, Some(300_000));
+    sender.send_until_gone().await;
+    assert_eq!(server.ended(SOON).await.unwrap().signal(), Some(6), "it ends by itself");
+    server.restart();
+    sender.check(&server, "after it ended itself").await;
+    sender.alice = server.connect("alice", "phone").await;
+    sender.send_until_taken().await;
+    sender.send_all(100).await;
+    sender.check(&server, "and on").await;
 }
 
 /// Lets the server run as somebody who may not write everywhere; root may.
@@ -244,7 +273,7 @@ fn contents(path: &Path) -> Vec<(PathBuf, u64)> {
 
 #[tokio::test]
 async fn a_read_only_directory_is_refused_and_not_touched() {
-    let mut server = Server::prepared(&[]);
+    let mut server = prepared(&[]);
     as_an_ordinary_user(&mut server);
     server.restart();
     let mut sender = Sender::new(&server, 100).await;
@@ -265,10 +294,7 @@ async fn a_read_only_directory_is_refused_and_not_touched() {
 #[tokio::test]
 async fn a_log_or_an_engine_that_becomes_read_only_refuses_sends_until_it_is_writable() {
     for part in ["log", "engine"] {
-        let mut server = Server::prepared(&[
-            ("BLUETICK_STORE__CHECKPOINT_BYTES", "200000"),
-            ("BLUETICK_LIMITS__SENDS_PER_SECOND", "0"),
-        ]);
+        let mut server = prepared(&[("BLUETICK_STORE__CHECKPOINT_BYTES", "200000")]);
         as_an_ordinary_user(&mut server);
         server.restart();
         let mut sender = Sender::new(&server, 16_000).await;
@@ -287,7 +313,7 @@ async fn a_log_or_an_engine_that_becomes_read_only_refuses_sends_until_it_is_wri
 
 #[tokio::test]
 async fn a_crash_after_a_segment_could_not_be_begun_leaves_a_log_that_opens() {
-    let mut server = Server::prepared(&[("BLUETICK_STORE__CHECKPOINT_BYTES", "20000")]);
+    let mut server = prepared(&[("BLUETICK_STORE__CHECKPOINT_BYTES", "20000")]);
     as_an_ordinary_user(&mut server);
     server.restart();
     let mut sender = Sender::new(&server, 4000).await;
@@ -311,7 +337,7 @@ async fn a_crash_after_a_segment_could_not_be_begun_leaves_a_log_that_opens() {
 
 #[tokio::test]
 async fn an_fsync_that_fails_ends_the_process() {
-    let mut server = Server::prepared(&[]);
+    let mut server = prepared(&[]);
     server.restart();
     let mut sender = Sender::new(&server, 100).await;
     sender.send_all(3).await;
@@ -346,7 +372,7 @@ async fn the_floor_of_free_space_refuses_sends_and_lets_them_pass_again() {
     let shm = Path::new("/dev/shm");
     let stat = rustix::fs::statvfs(shm).unwrap();
     let floor = stat.f_bavail * stat.f_frsize - (16 << 20);
-    let mut server = Server::prepared(&[]);
+    let mut server = prepared(&[]);
     server.dir = tempfile::tempdir_in(shm).unwrap();
     server.set("BLUETICK_STORE__FREE_SPACE_FLOOR_BYTES", &floor.to_string());
     server.restart();

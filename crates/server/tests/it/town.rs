@@ -209,7 +209,8 @@ impl Town {
 
     /// A member's boundaries are no further than what they said, and unread is what a count says.
     async fn compare_rows(&self, member: &str, id: &ConversationId, last: Seq) {
-        let of = |rows: Vec<serde_json::Value>| rows.into_iter().find(|r| r["conversation_id"] == id.as_str());
+        let of =
+            |rows: Vec<serde_json::Value>| rows.into_iter().find(|r| r["conversation_id"] == id.as_str());
         let number = |row: &Option<serde_json::Value>, key: &str| {
             row.as_ref().and_then(|row| row[key].as_u64()).unwrap_or(0)
         };
@@ -226,7 +227,9 @@ impl Town {
         let unread = self.stored_after(id, boundaries.last_read_seq).await;
         let counted = unread.iter().filter(|m| m.sender.as_str() != member).count() as u64;
         if number(&row, "unread_count") != counted {
-            self.shared.history().fault(format!("{member} has {counted} unread in {id}, and the row: {row:?}"));
+            self.shared
+                .history()
+                .fault(format!("{member} has {counted} unread in {id}, and the row: {row:?}"));
         }
     }
 }
@@ -487,7 +490,8 @@ impl Erasing {
         self.next += 1;
         let token = &self.tokens[&eve];
         for n in 0..2 {
-            let body = json!({"client_msg_id": format!("{eve}-{}-{n}", self.next), "to": "frank", "body": FILLER});
+            let body =
+                json!({"client_msg_id": format!("{eve}-{}-{n}", self.next), "to": "frank", "body": FILLER});
             let send = self.http.post(format!("{}/v1/messages", self.base)).bearer_auth(token).json(&body);
             send.send().await?.error_for_status()?;
         }

@@ -52,6 +52,7 @@ pub(super) fn run(
                     }
                     std::thread::sleep(Duration::from_secs(1));
                 }
+                end_if_the_engine_gave_up(&shared);
                 shared.checkpoint_failing.store(false, Ordering::Release);
                 shared.checkpointed_lsn.store(job.lsn, Ordering::Release);
                 shared.hot.drop_frozen();
@@ -69,6 +70,17 @@ pub(super) fn run(
             Some(ops) => drop(ops.try_send(Op::Tick)),
             None => return,
         }
+    }
+}
+
+/// A new process opens the engine anew, and the log has everything. Only where a checkpoint was just written and there is
+/// room: while a disk is full, what can be read is worth more than an engine that is well.
+fn end_if_the_engine_gave_up(shared: &Shared) {
+    if shared.engine.has_given_up() && shared.refusing().is_none() {
+        tracing::error!(
+            "the engine gave up its own work after an error; ending the process, the log has everything"
+        );
+        std::process::abort();
     }
 }
 
