@@ -331,6 +331,7 @@ async fn a_log_or_an_engine_that_becomes_read_only_refuses_sends_until_it_is_wri
     }
 }
 
+#[cfg(debug_assertions)]
 #[tokio::test]
 async fn a_crash_after_a_segment_could_not_be_begun_leaves_a_log_that_opens() {
     let mut server = prepared(&[("BLUETICK_STORE__CHECKPOINT_BYTES", "20000")]);
