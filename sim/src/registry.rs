@@ -41,11 +41,9 @@ impl SessionStore for Registry {
 
     async fn lookup(&self, user: &UserId) -> Result<Vec<SessionEntry>> {
         let (inner, of) = (self.inner.clone(), user.clone());
-        let found = self.sim.step(
-            &self.process,
-            || format!("look up {user}"),
-            move || now(inner.lookup(&of)).map(Entries),
-        );
+        let found = self.sim.step(&self.process, || format!("look up {user}"), move || {
+            now(inner.lookup(&of)).map(Entries)
+        });
         Ok(found.await?.0)
     }
 

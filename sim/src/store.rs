@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, MessageId, Seq, Side, UserId};
 use bluetick_store::{
     ActiveConversation, Advanced, Clock, Committed, ConversationRow, Conversations, InboxPosition, Memory,
-    Message, MessageStatus, Messages, NewMessage, Noted, PageLimit, PendingDeliveries, PendingRow, Put,
-    Result, SessionStore, StatusRow, Store, StoreError,
+    Message, MessageStatus, Messages, NewMessage, Noted, PageLimit, PendingDeliveries, PendingRow, Put, Result,
+    SessionStore, StatusRow, Store, StoreError,
 };
 use futures_util::FutureExt;
 use parking_lot::Mutex;
@@ -93,10 +93,8 @@ impl AppStore {
     async fn commit(&self, new: NewMessage) -> Result<Committed> {
         let id = new.conversation_id.clone();
         let looked_for = new.clone();
-        let original = self.step(
-            || format!("look for {} in {id}", new.client_msg_id),
-            move |m| Ok(m.original_of(&looked_for)),
-        );
+        let original = self
+            .step(|| format!("look for {} in {id}", new.client_msg_id), move |m| Ok(m.original_of(&looked_for)));
         let (message, duplicate) = match original.await? {
             Some(original) => (original, true),
             None => self.put(&new).await?,
@@ -331,8 +329,15 @@ pub fn stepwise(clock: Arc<dyn Clock>) -> Store {
     let sim = Sim::new(Setup::without_faults(), false);
     let sessions = Store::from_memory(memory.clone(), clock.clone()).sessions;
     let process = Process::new("app".into(), 0.0);
-    let store =
-        AppStore { sim, process, memory, inboxes: Arc::default(), clock, node: 1, last_id: Mutex::default() };
+    let store = AppStore {
+        sim,
+        process,
+        memory,
+        inboxes: Arc::default(),
+        clock,
+        node: 1,
+        last_id: Mutex::default(),
+    };
     store.into_store(sessions)
 }
 
