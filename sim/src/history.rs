@@ -38,11 +38,8 @@ impl History {
 
     pub fn stored(&mut self, message: &Message, at_ms: u64) {
         let place = (message.conversation_id.clone(), message.seq);
-        let stored = Stored {
-            client_msg_id: message.client_msg_id.to_string(),
-            receiver: message.receiver(),
-            at_ms,
-        };
+        let stored =
+            Stored { client_msg_id: message.client_msg_id.to_string(), receiver: message.receiver(), at_ms };
         if self.stored.insert(place, stored).is_some() {
             self.violation(format!("{} {} was stored twice", message.conversation_id, message.seq));
         }
@@ -86,7 +83,9 @@ impl History {
         let read = self.reads.get(&key).copied().unwrap_or(0);
         if ticks.last_read_seq > read {
             let told = ticks.last_read_seq;
-            self.violation(format!("{id}: told that {user} has read up to {told}, who has read up to {read}"));
+            self.violation(format!(
+                "{id}: told that {user} has read up to {told}, who has read up to {read}"
+            ));
         }
         let unread = (id.clone(), read + 1)..=(id.clone(), ticks.last_delivered_seq.max(read + 1));
         let missing = self.stored.range(unread).find(|((_, seq), stored)| {

@@ -106,8 +106,7 @@ pub struct Sink {
 
 pub fn connect(sim: &Arc<Sim>) -> (Source, Sink, Line) {
     let (to_server, to_device) = (Pipe::new(), Pipe::new());
-    let source =
-        Source { sim: sim.clone(), from_device: to_server.clone(), to_device: to_device.clone() };
+    let source = Source { sim: sim.clone(), from_device: to_server.clone(), to_device: to_device.clone() };
     let sink = Sink { sim: sim.clone(), to_device: to_device.clone() };
     (source, sink, Line { sim: sim.clone(), to_server, to_device })
 }

@@ -46,7 +46,11 @@ fn main() -> ExitCode {
     let report = run_many(seeds, &arguments.without, !arguments.keep_going, |_| bar.inc(1));
     bar.finish_and_clear();
     let Report { runs, messages, faults, broken } = &report;
-    println!("{runs} runs, {messages} messages, {} faults injected, {} violations", faults.total(), broken.len());
+    println!(
+        "{runs} runs, {messages} messages, {} faults injected, {} violations",
+        faults.total(),
+        broken.len()
+    );
     println!("faults: {faults}");
     for outcome in broken {
         println!("seed {}: {}", outcome.seed, outcome.violations.join("; "));

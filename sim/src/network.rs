@@ -9,8 +9,8 @@ use bluetick_chat::{
     RangeRequest, ReceiptRequest, SendRequest, SettleRequest, Settled,
 };
 use bluetick_protocol::{
-    ConversationId, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Presence, Profile, Sent, Seq,
-    StatusAnswer, UserCard, UserId, WireError,
+    ConversationId, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Presence, Profile, Sent,
+    Seq, StatusAnswer, UserCard, UserId, WireError,
 };
 use bluetick_store::SessionEntry;
 use futures_util::future::BoxFuture;
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// A request that is not answered by then has failed, for whoever made it.
-const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
+const REQUEST_DEADLINE: Duration = Duration::from_secs(15);
 
 /// An app server, which keeps nothing: after a crash it is the same as before.
 pub struct AppServer {
@@ -110,10 +110,8 @@ impl App for Apps {
 
     async fn read_range(&self, request: RangeRequest) -> Answer<Range> {
         let what = format!("range of {} for {}: {:?}", request.conversation_id, request.user, request.from);
-        let call = self.call(
-            || what,
-            |node| Box::pin(async move { node.read_range(request).await.map(ShortRange) }),
-        );
+        let call = self
+            .call(|| what, |node| Box::pin(async move { node.read_range(request).await.map(ShortRange) }));
         Ok(call.await??.0)
     }
 
@@ -152,10 +150,8 @@ impl App for Apps {
 
     async fn history(&self, user: UserId, query: HistoryQuery) -> Answer<HistoryPage> {
         let what = format!("history of {} for {user} after {:?}", query.conversation_id, query.after_seq);
-        let call = self.call(
-            || what,
-            |node| Box::pin(async move { node.history(user, query).await.map(ShortPage) }),
-        );
+        let call = self
+            .call(|| what, |node| Box::pin(async move { node.history(user, query).await.map(ShortPage) }));
         Ok(call.await??.0)
     }
 

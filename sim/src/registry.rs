@@ -1,6 +1,6 @@
 //! The session store as one process reaches it.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_protocol::{SessionId, UserId};
@@ -13,6 +13,22 @@ pub struct Registry {
     pub sim: Arc<Sim>,
     pub process: Arc<Process>,
     pub inner: Arc<MemorySessions>,
+    /// It always answers.
+    pub reliable: bool,
+}
+
+impl Registry {
+    async fn step<T: Send + Debug + 'static>(
+        &self,
+        what: impl FnOnce() -> String,
+        op: impl FnOnce(&MemorySessions) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let inner = self.inner.clone();
+        match self.reliable {
+            true => self.sim.reliable_step(&self.process, what, move || op(&inner)).await,
+            false => self.sim.step(&self.process, what, move || op(&inner)).await,
+        }
+    }
 }
 
 fn now<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
@@ -22,29 +38,27 @@ fn now<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
 #[async_trait]
 impl SessionStore for Registry {
     async fn register(&self, entry: &SessionEntry, ttl: Duration, max: usize) -> Result<Vec<SessionEntry>> {
-        let (inner, added) = (self.inner.clone(), entry.clone());
+        let added = entry.clone();
         let what = || format!("register {} {} {}", entry.user_id, entry.device, entry.session_id);
-        self.sim.step(&self.process, what, move || now(inner.register(&added, ttl, max))).await
+        self.step(what, move |inner| now(inner.register(&added, ttl, max))).await
     }
 
     async fn refresh(&self, sessions: &[(UserId, SessionId)], ttl: Duration) -> Result<Vec<bool>> {
-        let (inner, refreshed) = (self.inner.clone(), sessions.to_vec());
+        let refreshed = sessions.to_vec();
         let what = || format!("refresh {sessions:?}");
-        self.sim.step(&self.process, what, move || now(inner.refresh(&refreshed, ttl))).await
+        self.step(what, move |inner| now(inner.refresh(&refreshed, ttl))).await
     }
 
     async fn unregister(&self, user: &UserId, session: SessionId) -> Result<bool> {
-        let (inner, of) = (self.inner.clone(), user.clone());
+        let of = user.clone();
         let what = || format!("unregister {user} {session}");
-        self.sim.step(&self.process, what, move || now(inner.unregister(&of, session))).await
+        self.step(what, move |inner| now(inner.unregister(&of, session))).await
     }
 
     async fn lookup(&self, user: &UserId) -> Result<Vec<SessionEntry>> {
-        let (inner, of) = (self.inner.clone(), user.clone());
-        let found = self.sim.step(&self.process, || format!("look up {user}"), move || {
-            now(inner.lookup(&of)).map(Entries)
-        });
-        Ok(found.await?.0)
+        let of = user.clone();
+        let found = move |inner: &MemorySessions| now(inner.lookup(&of)).map(Entries);
+        Ok(self.step(|| format!("look up {user}"), found).await?.0)
     }
 
     async fn last_seen(&self, user: &UserId) -> Result<Option<u64>> {
@@ -71,7 +85,7 @@ impl SessionStore for Registry {
 /// Entries, which the trace shows short.
 struct Entries(Vec<SessionEntry>);
 
-impl std::fmt::Debug for Entries {
+impl Debug for Entries {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let short = |e: &SessionEntry| format!("{} {} at {}", e.device, e.session_id, e.gateway);
         f.debug_list().entries(self.0.iter().map(short)).finish()

@@ -224,6 +224,23 @@ impl Sim {
         self.hop().await;
         done
     }
+
+    /// The same, on a system that always answers.
+    pub async fn reliable_step<T: fmt::Debug>(
+        self: &Arc<Self>,
+        process: &Arc<Process>,
+        what: impl FnOnce() -> String,
+        op: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        process.awake().await;
+        self.hop().await;
+        process.may_crash(self).await;
+        let done = op();
+        note!(self, "{}: {}: {done:?}", process.name(), what());
+        process.may_crash(self).await;
+        self.hop().await;
+        done
+    }
 }
 
 pub fn unavailable() -> StoreError {

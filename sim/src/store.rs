@@ -10,10 +10,10 @@ use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, MessageId, Seq, Side, UserId};
 use bluetick_store::{
     ActiveConversation, Advanced, Clock, Committed, ConversationRow, Conversations, InboxPosition, Memory,
-    Message, MessageStatus, Messages, NewMessage, Noted, PageLimit, PendingDeliveries, PendingRow, Put, Result,
-    SessionStore, StatusRow, Store, StoreError,
+    Message, MessageStatus, Messages, NewMessage, Noted, PageLimit, PendingDeliveries, PendingRow, Put,
+    Result, SessionStore, StatusRow, Store, StoreError,
 };
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::join_all};
 use parking_lot::Mutex;
 
 use crate::{
@@ -90,11 +90,21 @@ impl AppStore {
         *last
     }
 
+    async fn commit_lane(&self, lane: Vec<(usize, NewMessage)>) -> Vec<(usize, Result<Committed>)> {
+        let mut committed = Vec::with_capacity(lane.len());
+        for (place, new) in lane {
+            committed.push((place, self.commit(new).await));
+        }
+        committed
+    }
+
     async fn commit(&self, new: NewMessage) -> Result<Committed> {
         let id = new.conversation_id.clone();
         let looked_for = new.clone();
-        let original = self
-            .step(|| format!("look for {} in {id}", new.client_msg_id), move |m| Ok(m.original_of(&looked_for)));
+        let original = self.step(
+            || format!("look for {} in {id}", new.client_msg_id),
+            move |m| Ok(m.original_of(&looked_for)),
+        );
         let (message, duplicate) = match original.await? {
             Some(original) => (original, true),
             None => self.put(&new).await?,
@@ -107,8 +117,12 @@ impl AppStore {
             implied_read = self.step(|| format!("imply a read of {id} before {seq}"), implied).await?;
         }
         self.score(&message).await?;
-        if new.undelivered && !message.withheld {
-            self.note_undelivered(&message.receiver(), &id, message.seq).await?;
+        let receiver = message.receiver();
+        if new.undelivered
+            && !message.withheld
+            && !(duplicate && self.status(&receiver, &id).await?.last_delivered_seq >= message.seq)
+        {
+            self.note_undelivered(&receiver, &id, message.seq).await?;
         }
         Ok(Committed { message, duplicate, implied_read })
     }
@@ -172,11 +186,15 @@ impl AppStore {
 #[async_trait]
 impl Messages for AppStore {
     async fn commit_sends(&self, sends: Vec<NewMessage>) -> Vec<Result<Committed>> {
-        let mut committed = Vec::with_capacity(sends.len());
-        for new in sends {
-            committed.push(self.commit(new).await);
+        // One after another within a conversation, the conversations side by side.
+        let mut lanes: BTreeMap<ConversationId, Vec<(usize, NewMessage)>> = BTreeMap::new();
+        for (place, new) in sends.into_iter().enumerate() {
+            lanes.entry(new.conversation_id.clone()).or_default().push((place, new));
         }
-        committed
+        let commit = lanes.into_values().map(|lane| self.commit_lane(lane));
+        let mut committed: Vec<_> = join_all(commit).await.into_iter().flatten().collect();
+        committed.sort_by_key(|(place, _)| *place);
+        committed.into_iter().map(|(_, committed)| committed).collect()
     }
 
     async fn read_from(&self, id: &ConversationId, from: Seq, limit: PageLimit) -> Result<Vec<Arc<Message>>> {
@@ -329,15 +347,8 @@ pub fn stepwise(clock: Arc<dyn Clock>) -> Store {
     let sim = Sim::new(Setup::without_faults(), false);
     let sessions = Store::from_memory(memory.clone(), clock.clone()).sessions;
     let process = Process::new("app".into(), 0.0);
-    let store = AppStore {
-        sim,
-        process,
-        memory,
-        inboxes: Arc::default(),
-        clock,
-        node: 1,
-        last_id: Mutex::default(),
-    };
+    let store =
+        AppStore { sim, process, memory, inboxes: Arc::default(), clock, node: 1, last_id: Mutex::default() };
     store.into_store(sessions)
 }
 

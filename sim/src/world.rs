@@ -34,6 +34,8 @@ const WARM_UP: Duration = Duration::from_secs(5);
 /// How often it is looked whether everything has come right, and for how long at most.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
 const LOOKS_MAX: usize = 15;
+/// Longer than any run.
+const NEVER: Duration = Duration::from_secs(1_000_000);
 
 /// What came of a run.
 #[derive(Debug, Clone)]
@@ -160,8 +162,9 @@ impl World {
         let memory = Arc::new(Memory::new(true_clock.clone()));
         let inboxes: Arc<Inboxes> = Arc::default();
         let registry = Arc::new(MemorySessions::new(true_clock));
-        let registry_of = |process: &Arc<Process>| {
-            Arc::new(Registry { sim: sim.clone(), process: process.clone(), inner: registry.clone() })
+        let registry_of = |process: &Arc<Process>, reliable| {
+            let (sim, process, inner) = (sim.clone(), process.clone(), registry.clone());
+            Arc::new(Registry { sim, process, inner, reliable })
         };
         let gateway = |n| GatewayServer::new(Process::new(format!("g{n}"), setup.gateway_crash_rate));
         let gateways: Arc<Vec<_>> = Arc::new((1..=setup.gateways).map(gateway).collect());
@@ -170,7 +173,7 @@ impl World {
             let process = Process::new(format!("a{n}"), setup.app_crash_rate);
             let clock = skewed();
             let store = AppStore::of_app(&sim, &process, &memory, &inboxes, clock.clone(), n as u16);
-            let store = store.into_store(registry_of(&process));
+            let store = store.into_store(registry_of(&process, !setup.safety_net));
             let asker = process.clone();
             let to = Arc::new(GatewaysOf { sim: sim.clone(), asker, servers: gateways.clone() });
             let node = Node::new(store, to, clock, chat.clone(), Arc::new(Unlimited));
@@ -184,11 +187,12 @@ impl World {
             ttl: setup.ttl,
             overlap: setup.overlap,
             reconnect_spread: Duration::from_millis(500),
+            look_every: if setup.safety_net { setup.overlap } else { NEVER },
             ..SessionConfig::default()
         };
         let host = |server: &GatewayServer| HostParts {
             apps: apps_of(Some(server.process.clone())),
-            registry: registry_of(&server.process),
+            registry: registry_of(&server.process, false),
             clock: skewed(),
             config: config.clone(),
             rules: rules.clone(),

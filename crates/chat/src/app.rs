@@ -28,6 +28,8 @@ pub struct PlanRequest {
     pub user: UserId,
     /// What the device said it holds; nothing for a new one.
     pub cursor: Option<MessageId>,
+    /// Whether the heads of conversations are wanted, for a `caught_up`.
+    pub heads: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -48,8 +50,6 @@ pub struct PlanLane {
     pub conversation_id: ConversationId,
     /// The pending row, if there is one: drained in full from there.
     pub row: Option<Seq>,
-    /// Whether messages newer than `since` must be looked for, whatever the row says.
-    pub resume: bool,
     pub last_seq: Seq,
 }
 
@@ -118,7 +118,8 @@ pub struct DebtsRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Debt {
     pub conversation_id: ConversationId,
-    pub first_unacked: Seq,
+    /// A seq, unless the session ended before it was found where its reading begins.
+    pub first_unacked: From,
     pub row: Option<Seq>,
 }
 
@@ -156,7 +157,7 @@ pub trait App: Send + Sync {
 pub enum Event {
     Message {
         message: Arc<Message>,
-        /// A pending row was written for it: the session is to look for the row and settle it.
+        /// A pending row was, or may have been, written for it: the session is to look for the row and settle it.
         row_written: bool,
         /// The session that sent it, which needs no copy.
         origin: Option<SessionId>,

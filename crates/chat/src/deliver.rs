@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bluetick_protocol::{ConversationId, Seq, SessionId, Ticks, UserId};
-use bluetick_store::{Message, SessionEntry, StatusRow};
+use bluetick_store::{Committed, Message, SessionEntry, StatusRow};
 
 use crate::{Answer, Event, HandOver, Node, Step, rules::rule, wire};
 
@@ -42,9 +42,10 @@ impl Node {
     pub(crate) async fn deliver_to_receiver(
         &self,
         receiver: &UserId,
-        message: &Arc<Message>,
+        committed: &Committed,
         row_written: bool,
     ) -> Answer<()> {
+        let Committed { message, duplicate, .. } = committed;
         let (id, seq) = (&message.conversation_id, message.seq);
         if row_written {
             metrics::counter!("bluetick_pending_rows_written_total").increment(1);
@@ -53,9 +54,11 @@ impl Node {
                 return Ok(());
             }
         }
+        // The first run of what is repeated may have left a row, and nobody who knows of it.
+        let look_for_row = row_written || *duplicate;
         let mut taken = false;
         for session in self.sessions_of(receiver).await {
-            let event = Event::Message { message: message.clone(), row_written, origin: None };
+            let event = Event::Message { message: message.clone(), row_written: look_for_row, origin: None };
             if self.hand_over(&session, event).await == HandOver::Taken {
                 taken = true;
                 metrics::counter!("bluetick_hand_overs_total").increment(1);
@@ -63,11 +66,18 @@ impl Node {
                 self.trace.note(id, seq, Step::HandedOver, &session.device.to_string(), self.clock.now_ms());
             }
         }
-        if taken || row_written {
+        if taken || row_written || (*duplicate && self.has_acked(receiver, message).await?) {
             return Ok(());
         }
         bluetick_store::failpoint::hit("deliver.nobody_took_it");
         self.note_and_wake(receiver, id, seq).await
+    }
+
+    /// Whether a device of the receiver's has acked a message. Repeating its delivery then serves those that lack it,
+    /// and leaves no row, which would bring all that came after it once more.
+    async fn has_acked(&self, receiver: &UserId, message: &Message) -> Answer<bool> {
+        let status = self.store.status.status(receiver, &message.conversation_id).await.map_err(wire)?;
+        Ok(status.last_delivered_seq >= message.seq)
     }
 
     /// Writes the pending row, then looks the receiver up once more and wakes every session it finds (R2).

@@ -30,11 +30,11 @@ pub struct Gateway {
 
 type HeldSeqs = BTreeMap<ConversationId, RangeInclusive<Seq>>;
 
-/// What devices that left had acked of each conversation: a hint that spares a device which comes right back the
-/// overlap before its cursor. Losing it costs a few messages twice on the wire.
+/// What devices that left had acked of each conversation in their last session: it spares a device that says it still
+/// has all of that the overlap before its cursor. Losing it costs a few messages twice on the wire.
 #[derive(Default)]
 struct Held {
-    by_device: BTreeMap<(UserId, DeviceId), HeldSeqs>,
+    by_device: BTreeMap<(UserId, DeviceId), (SessionId, HeldSeqs)>,
     order: VecDeque<(UserId, DeviceId)>,
 }
 
@@ -83,7 +83,7 @@ impl Gateway {
     pub(crate) fn remember_held(&self, entry: &SessionEntry, acked: HeldSeqs) {
         let device = (entry.user_id.clone(), entry.device.clone());
         let mut held = self.held.lock();
-        if held.by_device.insert(device.clone(), acked).is_none() {
+        if held.by_device.insert(device.clone(), (entry.session_id, acked)).is_none() {
             held.order.push_back(device);
         }
         if held.order.len() > HELD_DEVICES_MAX
@@ -93,9 +93,13 @@ impl Gateway {
         }
     }
 
-    pub(crate) fn held_by(&self, entry: &SessionEntry) -> HeldSeqs {
+    /// What the device of a session acked in the one that it resumes.
+    pub(crate) fn held_by(&self, entry: &SessionEntry, resumes: Option<SessionId>) -> HeldSeqs {
         let device = (entry.user_id.clone(), entry.device.clone());
-        self.held.lock().by_device.get(&device).cloned().unwrap_or_default()
+        match self.held.lock().by_device.get(&device) {
+            Some((session, acked)) if Some(*session) == resumes => acked.clone(),
+            _ => HeldSeqs::new(),
+        }
     }
 
     /// Asks every session to end; each pays its debts and says `bye` with a reconnect time of its own.

@@ -4,25 +4,26 @@
 use std::collections::BTreeMap;
 
 use bluetick_protocol::{ConversationId, Head, MessageId, limits};
+use bluetick_store::ActiveConversation;
 
 use crate::{Answer, Node, Plan, PlanLane, PlanRequest, rules::rule, wire};
 
 impl Node {
     pub(crate) async fn make_plan(&self, request: PlanRequest) -> Answer<Plan> {
-        let PlanRequest { user, cursor } = request;
+        let PlanRequest { user, cursor, heads } = request;
         let now = self.clock.now_ms();
         let mut plan = Plan {
             lanes: Vec::new(),
             heads: Vec::new(),
             cursor: MessageId::at(now),
-            since: MessageId::at(now),
+            // The clocks of app servers differ: an id may be minted from now on and be older than now.
+            since: MessageId::at(now.saturating_sub(self.config.resume_overlap.as_millis() as u64)),
             reset: None,
         };
         let mut lanes: BTreeMap<ConversationId, PlanLane> = BTreeMap::new();
         let lane = |id: &ConversationId| PlanLane {
             conversation_id: id.clone(),
             row: None,
-            resume: false,
             last_seq: 0,
         };
         for row in self.store.pending.pending_of(&user).await.map_err(wire)? {
@@ -47,7 +48,7 @@ impl Node {
                     plan.since = since;
                     for conversation in active {
                         let id = &conversation.conversation_id;
-                        lanes.entry(id.clone()).or_insert_with(|| lane(id)).resume = true;
+                        lanes.entry(id.clone()).or_insert_with(|| lane(id));
                     }
                 }
             }
@@ -55,13 +56,12 @@ impl Node {
         for lane in lanes.values_mut() {
             lane.last_seq = self.store.messages.last_seq(&lane.conversation_id).await.map_err(wire)?;
         }
-        let newest =
-            self.store.conversations.active_since(&user, 0, limits::HEADS_MAX).await.map_err(wire)?;
-        plan.heads = newest
-            .into_iter()
-            .filter(|_| rule!(self.rules, R6))
-            .map(|c| Head { conversation_id: c.conversation_id, last_seq: c.last_seq })
-            .collect();
+        if heads && rule!(self.rules, R6) {
+            let newest = self.store.conversations.active_since(&user, 0, limits::HEADS_MAX);
+            let head =
+                |c: ActiveConversation| Head { conversation_id: c.conversation_id, last_seq: c.last_seq };
+            plan.heads = newest.await.map_err(wire)?.into_iter().map(head).collect();
+        }
         plan.lanes = lanes.into_values().collect();
         Ok(plan)
     }

@@ -3,28 +3,43 @@
 
 use std::sync::Arc;
 
-use bluetick_protocol::{ConversationId, MessageId, Seq, WireError};
+use bluetick_protocol::{ConversationId, ErrorCode, MessageId, Seq, UserId, WireError};
 use bluetick_store::{Message, PageLimit};
 
 use crate::{Answer, From, Node, Range, RangeRequest, rules::rule, wire};
 
 /// How many messages one look at a place takes, in case the first are void.
 const PROBE: usize = 4;
+/// Messages that are looked through at once for one that is owed.
+const PAGE: usize = 256;
 
 impl Node {
     pub(crate) async fn range(&self, request: RangeRequest) -> Answer<Range> {
         let RangeRequest { user, conversation_id: id, from, max_messages } = request;
         let side = id.side_of(&user).ok_or_else(WireError::not_found)?;
         let last_seq = self.store.messages.last_seq(&id).await.map_err(wire)?;
-        let first_seq = match from {
-            From::Seq(seq) => seq.max(1),
-            From::Since { since, at_most } => {
-                self.first_since(&id, since, last_seq).await?.min(at_most).max(1)
-            }
-        };
+        let first_seq = self.beginning(&user, &id, from, last_seq).await?;
         let (messages, next_seq) = self.read_without_holes(&id, first_seq, max_messages, last_seq).await?;
         let messages = messages.into_iter().filter(|m| m.visible_to(side)).collect();
         Ok(Range { first_seq, messages, next_seq, last_seq: last_seq.max(next_seq - 1) })
+    }
+
+    /// The seq at which a session's reading begins.
+    pub(crate) async fn beginning(
+        &self,
+        user: &UserId,
+        id: &ConversationId,
+        from: From,
+        last_seq: Seq,
+    ) -> Answer<Seq> {
+        match from {
+            From::Seq(seq) => Ok(seq.max(1)),
+            From::Since { at_most, .. } if at_most <= 1 => Ok(1),
+            From::Since { since, at_most } => {
+                let first = self.first_since(id, since, last_seq).await?.min(at_most).max(1);
+                Ok(self.first_owed_before(user, id, first).await?.unwrap_or(first))
+            }
+        }
     }
 
     /// The first seq whose message is newer than an id; one past the end if none is. Ids grow with the seqs, so it is
@@ -49,6 +64,31 @@ impl Node {
             }
         }
         Ok(newer)
+    }
+
+    /// The first message of the other side's before a seq that no device has acked: its delivery was never finished, or
+    /// whoever took it is slow or gone. A session that began behind it would put a double tick on it with its acks,
+    /// and would have no place for it when it comes.
+    async fn first_owed_before(&self, user: &UserId, id: &ConversationId, first: Seq) -> Answer<Option<Seq>> {
+        let side = id.side_of(user).ok_or_else(WireError::not_found)?;
+        let acked = self.store.status.status(user, id).await.map_err(wire)?.last_delivered_seq;
+        let mut next = acked + 1;
+        while next < first {
+            let (messages, after) = self.read_without_holes(id, next, PAGE, first - 1).await?;
+            let is_owed = |m: &&Arc<Message>| m.seq < first && m.from != side && m.visible_to(side);
+            if let Some(owed) = messages.iter().find(is_owed) {
+                return Ok(Some(owed.seq));
+            }
+            if after == next {
+                return Err(WireError::new(ErrorCode::Unavailable, "a message is being written; try again"));
+            }
+            next = after;
+        }
+        if next > acked + PAGE as Seq {
+            // So many of one's own in a row are not looked through again.
+            self.store.status.advance(user, id, first - 1, 0).await.map_err(wire)?;
+        }
+        Ok(None)
     }
 
     /// Whether the message at a seq, or the first one behind it that is not void, was minted after an id.

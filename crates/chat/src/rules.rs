@@ -20,17 +20,8 @@ mod switches {
     }
 
     impl Rule {
-        pub const ALL: [Rule; 9] = [
-            Rule::R1,
-            Rule::R2,
-            Rule::R3,
-            Rule::R4,
-            Rule::R5,
-            Rule::R6,
-            Rule::R8,
-            Rule::R9,
-            Rule::R12,
-        ];
+        pub const ALL: [Rule; 9] =
+            [Rule::R1, Rule::R2, Rule::R3, Rule::R4, Rule::R5, Rule::R6, Rule::R8, Rule::R9, Rule::R12];
     }
 
     #[derive(Debug, Clone, Default)]

@@ -1,8 +1,11 @@
 //! Sending: check, look up, commit, deliver. When this answers `sent`, the message is durable and its pending row is
 //! written or a live session has taken it.
 
+use std::collections::BTreeMap;
+
 use bluetick_protocol::{ConversationId, ErrorCode, Send as SendFrame, Sent, SessionId, UserId, WireError};
 use bluetick_store::{Committed, NewMessage};
+use futures_util::future::join_all;
 
 use crate::{Answer, Node, SendRequest, Step, rules::rule, wire};
 
@@ -10,6 +13,13 @@ use crate::{Answer, Node, SendRequest, Step, rules::rule, wire};
 struct Checked {
     new: NewMessage,
     receiver: UserId,
+}
+
+/// A send that is stored, and its place among those it came with.
+struct Stored {
+    place: usize,
+    row_written: bool,
+    committed: Committed,
 }
 
 impl Node {
@@ -33,21 +43,43 @@ impl Node {
             true => Vec::new(),
             false => self.store.messages.commit_sends(news).await,
         };
+        // One after another within a conversation, and the conversations side by side: a receiver whose gateway hangs
+        // holds up nobody else.
+        let mut lanes: BTreeMap<UserId, Vec<Stored>> = BTreeMap::new();
         for ((place, receiver, row_written), committed) in places.into_iter().zip(committed) {
-            let answer = match committed {
+            match committed {
                 Ok(committed) => {
-                    metrics::counter!("bluetick_sends_total").increment(1);
                     bluetick_store::failpoint::hit("send.committed");
-                    self.deliver_new(&user, session, receiver, row_written, &committed)
-                        .await
-                        .map(|()| sent(&committed, references[place].clone()))
+                    lanes.entry(receiver).or_default().push(Stored { place, row_written, committed });
                 }
-                Err(e) => Err(wire(e)),
-            };
-            answers[place] = Some(answer);
+                Err(e) => answers[place] = Some(Err(wire(e))),
+            }
+        }
+        let deliver = lanes.iter().map(|(receiver, lane)| self.deliver_lane(&user, session, receiver, lane));
+        let delivered = join_all(deliver).await;
+        for (stored, delivered) in
+            lanes.values().zip(delivered).flat_map(|(lane, done)| lane.iter().zip(done))
+        {
+            let reference = references[stored.place].clone();
+            answers[stored.place] = Some(delivered.map(|()| sent(&stored.committed, reference)));
         }
         let lost = || Err(WireError::new(ErrorCode::Internal, "this send got lost in the server"));
         answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
+    }
+
+    async fn deliver_lane(
+        &self,
+        sender: &UserId,
+        origin: Option<SessionId>,
+        receiver: &UserId,
+        lane: &[Stored],
+    ) -> Vec<Answer<()>> {
+        let mut delivered = Vec::with_capacity(lane.len());
+        for Stored { row_written, committed, .. } in lane {
+            metrics::counter!("bluetick_sends_total").increment(1);
+            delivered.push(self.deliver_new(sender, origin, receiver, *row_written, committed).await);
+        }
+        delivered
     }
 
     async fn check(&self, user: &UserId, send: SendFrame) -> Answer<Checked> {
@@ -102,7 +134,7 @@ impl Node {
         &self,
         sender: &UserId,
         origin: Option<SessionId>,
-        receiver: UserId,
+        receiver: &UserId,
         row_written: bool,
         committed: &Committed,
     ) -> Answer<()> {
@@ -118,7 +150,7 @@ impl Node {
             self.clock.now_ms(),
         );
         if !message.withheld && !message.void {
-            self.deliver_to_receiver(&receiver, message, row_written).await?;
+            self.deliver_to_receiver(receiver, committed, row_written).await?;
         }
         if !message.void {
             self.echo_to_sender(sender, origin, message).await;

@@ -46,11 +46,15 @@ impl Node {
 
     async fn pay(&self, user: &UserId, debt: Debt) -> Answer<()> {
         let id = &debt.conversation_id;
+        let last_seq = self.store.messages.last_seq(id).await.map_err(wire)?;
+        let first_unacked = self.beginning(user, id, debt.first_unacked, last_seq).await?;
+        if first_unacked > last_seq {
+            return Ok(());
+        }
         let moved = match debt.row {
             // A row before the debt covers it; move it up to what is really missing.
-            Some(row) if row <= debt.first_unacked => {
-                let settled = self.store.pending.settle(user, id, row, Some(debt.first_unacked)).await;
-                settled.map_err(wire)?
+            Some(row) if row <= first_unacked => {
+                self.store.pending.settle(user, id, row, Some(first_unacked)).await.map_err(wire)?
             }
             _ => false,
         };
@@ -60,7 +64,7 @@ impl Node {
                 self.wake(user, id).await;
                 Ok(())
             }
-            false => self.note_and_wake(user, id, debt.first_unacked).await,
+            false => self.note_and_wake(user, id, first_unacked).await,
         }
     }
 

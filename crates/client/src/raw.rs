@@ -62,7 +62,12 @@ impl RawConnection {
         device: &DeviceId,
         cursor: Option<MessageId>,
     ) -> Result<Welcome, RawError> {
-        let hello = Hello { reference: None, token: token.to_owned(), device: device.clone(), cursor };
+        let (token, device) = (token.to_owned(), device.clone());
+        self.hello_as(Hello { reference: None, token, device, cursor, resumes: None }).await
+    }
+
+    /// The same, with whatever else a hello can say.
+    pub async fn hello_as(&mut self, hello: Hello) -> Result<Welcome, RawError> {
         self.send_frame(&ClientFrame::Hello(hello)).await?;
         match self.next_frame(HELLO_TIMEOUT).await? {
             ServerFrame::Welcome(welcome) => Ok(welcome),

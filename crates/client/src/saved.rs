@@ -15,6 +15,8 @@ pub struct Saved {
     pub user: Option<UserId>,
     /// The message_id up to which the device holds everything.
     pub cursor: Option<MessageId>,
+    /// Every conversation that the user had when the device last caught up is among those below.
+    pub knows_all: bool,
     /// What the server has not confirmed yet, in order.
     pub outbox: Vec<Send>,
     pub conversations: BTreeMap<ConversationId, SavedConversation>,

@@ -13,8 +13,9 @@ const RANGES_MAX: usize = 256;
 /// lies there; and a void seq is settled without ever arriving. Only what was received counts as a duplicate.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
-    /// Up to here every seq is received, void, or history that this device never had to receive.
-    settled: Seq,
+    /// Up to here every seq is received, void, or history that this device never had to receive. Unknown while only
+    /// messages of its own are there: they say nothing of what else is on its way.
+    settled: Option<Seq>,
     /// Received seqs as inclusive ranges, ascending and never touching.
     ranges: Vec<(Seq, Seq)>,
 }
@@ -22,11 +23,25 @@ pub struct Seen {
 impl Seen {
     /// Of a conversation in which nothing up to `settled` is expected any more.
     pub fn from(settled: Seq) -> Self {
-        Seen { settled, ranges: Vec::new() }
+        Seen { settled: Some(settled), ranges: Vec::new() }
+    }
+
+    /// Nothing up to `before` is expected, if nothing was known of that so far.
+    pub fn found(&mut self, before: Seq) {
+        if self.settled.is_none() {
+            self.settle(before);
+        }
     }
 
     pub fn settled(&self) -> Seq {
-        self.settled
+        self.settled.unwrap_or(0)
+    }
+
+    /// The last seq that was received with nothing missing before it: what the user can have seen. What lies before the
+    /// first message of a new device is settled, and was not seen on it.
+    pub fn received(&self) -> Seq {
+        let at = self.ranges.partition_point(|&(_, end)| end <= self.settled());
+        at.checked_sub(1).map_or(0, |last| self.ranges[last].1)
     }
 
     pub fn contains(&self, seq: Seq) -> bool {
@@ -53,27 +68,30 @@ impl Seen {
         }
         if self.ranges.len() > RANGES_MAX {
             let (_, end) = self.ranges.remove(0);
-            self.settled = self.settled.max(end);
+            self.settled = self.settled.max(Some(end));
         }
-        self.settle(0);
+        if let Some(settled) = self.settled {
+            self.settle(settled);
+        }
         true
     }
 
     /// Nothing up to `seq` is expected any more.
     pub fn settle(&mut self, seq: Seq) {
-        self.settled = self.settled.max(seq);
-        let next = self.settled.saturating_add(1);
+        let settled = self.settled().max(seq);
+        self.settled = Some(settled);
+        let next = settled.saturating_add(1);
         let at = self.ranges.partition_point(|&(_, end)| end < next);
         if let Some(&(start, end)) = self.ranges.get(at)
             && start <= next
         {
-            self.settled = end;
+            self.settled = Some(end);
         }
     }
 
     /// Whether something expected before `seq` has not come: what is settled always reaches as far as it can.
     pub fn lacks_before(&self, seq: Seq) -> bool {
-        seq > self.settled.saturating_add(1)
+        self.settled.is_some_and(|settled| seq > settled.saturating_add(1))
     }
 }
 
@@ -114,9 +132,29 @@ mod tests {
         assert!(seen.insert(49));
         assert!(!seen.insert(49));
         assert_eq!(seen.settled(), 51);
+        assert_eq!(seen.received(), 51);
         seen.settle(60);
+        assert_eq!(seen.received(), 51);
         assert!(seen.insert(55));
         assert_eq!(seen.settled(), 60);
+        assert_eq!(seen.received(), 55);
+        assert!(seen.insert(62));
+        assert_eq!(seen.received(), 55, "something is missing before 62");
+        assert_eq!(Seen::from(41).received(), 0);
+    }
+
+    #[test]
+    fn own_messages_say_nothing_of_what_comes_before_them() {
+        let mut seen = Seen::default();
+        assert!(seen.insert(3));
+        assert_eq!(seen.settled(), 0);
+        assert!(!seen.lacks_before(9));
+        seen.found(1);
+        assert!(seen.lacks_before(3));
+        assert!(seen.insert(2));
+        assert_eq!(seen.settled(), 3);
+        seen.found(7);
+        assert_eq!(seen.settled(), 3, "what is known stays");
     }
 
     #[test]

@@ -22,8 +22,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bluetick_protocol::{
     Auth, Bye, ClientFrame, ClientMsgId, ConversationId, DeviceId, ErrorCode, Hello, HistoryQuery,
-    InConversation, InboxQuery, MessageId, Receipt, Ref, Send, Seq, UserId, Watch, WireError, check_send,
-    limits,
+    InConversation, InboxQuery, MessageId, Receipt, Ref, Send, Seq, SessionId, UserId, Watch, WireError,
+    check_send, limits,
 };
 
 use crate::{Answer, Draft, Event, HistoryRange, Refused, RequestId, Saved, Tick};
@@ -72,7 +72,11 @@ pub struct ClientState {
     messages_named: u64,
     user: Option<UserId>,
     link: Link,
+    /// The last session since this start. It is not saved: what is saved may be older than what was acked.
+    last_session: Option<SessionId>,
     cursor: Option<MessageId>,
+    /// Every conversation that the user had when this device last caught up is known here.
+    knows_all: bool,
     /// Where the cursor may go once no repair is open: it must never pass a message that is still missing.
     cursor_owed: Option<MessageId>,
     /// Between a `reset` and the next `caught_up` gaps mean nothing: the application loads everything anew.
@@ -106,7 +110,9 @@ impl ClientState {
             messages_named: 0,
             user: saved.user,
             link: Link::Down,
+            last_session: None,
             cursor: saved.cursor,
+            knows_all: saved.knows_all,
             cursor_owed: None,
             resetting: false,
             max_body_bytes: limits::BODY_HARD_MAX_BYTES,
@@ -136,6 +142,7 @@ impl ClientState {
         Saved {
             user: self.user.clone(),
             cursor: self.cursor,
+            knows_all: self.knows_all,
             outbox: self.outbox.sends().cloned().collect(),
             conversations,
         }
@@ -148,7 +155,8 @@ impl ClientState {
         self.disconnected();
         self.bye = None;
         self.link = Link::Greeting;
-        let hello = Hello { reference: None, token, device: self.device.clone(), cursor: self.cursor };
+        let (device, cursor, resumes) = (self.device.clone(), self.cursor, self.last_session);
+        let hello = Hello { reference: None, token, device, cursor, resumes };
         self.frames.push_back(ClientFrame::Hello(hello));
     }
 
@@ -362,7 +370,7 @@ impl ClientState {
 
     fn received_from(&self, peer: &UserId) -> Option<Seq> {
         let id = ConversationId::between(self.user.as_ref()?, peer)?;
-        Some(self.conversations.get(&id)?.kept.seen.as_ref()?.settled())
+        Some(self.conversations.get(&id)?.kept.seen.as_ref()?.received())
     }
 
     fn body_too_large(&self) -> WireError {

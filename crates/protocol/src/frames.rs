@@ -50,6 +50,10 @@ pub struct Hello {
     /// The message_id up to which this device holds everything; absent on a new device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<MessageId>,
+    /// The session before this one, if all that was acked in it is still here: said by a client that lost its
+    /// connection, and not by one that was restarted and may have lost more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumes: Option<SessionId>,
 }
 
 /// A fresh token for the running session.

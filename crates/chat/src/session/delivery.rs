@@ -25,6 +25,8 @@ const READ_AHEAD_BYTES: usize = 256 * 1024;
 const READ_MESSAGES: usize = 64;
 /// Failed reads after which a lane no longer holds up the others.
 const FAILURES_MAX: u32 = 6;
+/// And after which a session that has caught up ends, because it cannot go on without it.
+const FAILURES_LIVE_MAX: u32 = 40;
 /// Conversations remembered for a device that may come back.
 const HELD_MAX: usize = 64;
 /// Live messages that may go out between two turns of the session's loop without being read again.
@@ -59,19 +61,20 @@ struct Lane {
     row: Option<Seq>,
     settling: bool,
     unacked: VecDeque<Seq>,
-    /// Sent before the lane was rewound: not to be sent again.
-    sent_before: Option<(Seq, Seq)>,
     /// Sent by this very session, which knows them.
     own: BTreeSet<Seq>,
     acked: Seq,
     /// Reads in a row that failed; too many park the lane.
     failures: u32,
     parked: bool,
-    /// It went back for something late: an ack of what was sent before that does not cover it.
-    rewound: bool,
 }
 
 impl Lane {
+    fn reads_from(&self, since: MessageId) -> From {
+        let beginning = From::Since { since, at_most: self.at_most.unwrap_or(Seq::MAX) };
+        self.next.map_or(beginning, From::Seq)
+    }
+
     fn is_behind(&self) -> bool {
         self.next.is_none_or(|next| next <= self.head)
     }
@@ -107,9 +110,7 @@ pub(crate) struct Delivery {
     /// Lanes whose pending row must be looked up.
     rows_unknown: BTreeSet<ConversationId>,
     since: MessageId,
-    /// What the device said it holds, and what it had acked when it left: the overlap before its cursor need not be
-    /// sent again where both agree.
-    cursor: Option<MessageId>,
+    /// What the device acked in the session that it resumes: it need not be sent again.
     held: BTreeMap<ConversationId, RangeInclusive<Seq>>,
     planned: bool,
     /// Lanes that must pass a seq before `caught_up`.
@@ -119,6 +120,9 @@ pub(crate) struct Delivery {
     pub(super) socket_full: bool,
     /// Lanes whose pending row may have become ready to be settled.
     may_settle: BTreeSet<ConversationId>,
+    /// The drain is over: the device's cursor moves with its acks.
+    caught_up: bool,
+    stuck: bool,
 }
 
 /// A read that the session is to make.
@@ -132,7 +136,6 @@ pub(super) struct Read {
 impl Delivery {
     pub(super) fn new(user: UserId, session: SessionId, window: usize) -> Self {
         Delivery {
-            cursor: None,
             held: BTreeMap::new(),
             user,
             session,
@@ -150,15 +153,13 @@ impl Delivery {
             out: VecDeque::new(),
             socket_full: false,
             may_settle: BTreeSet::new(),
+            caught_up: false,
+            stuck: false,
         }
     }
 
-    pub(super) fn resume(
-        &mut self,
-        cursor: Option<MessageId>,
-        held: BTreeMap<ConversationId, RangeInclusive<Seq>>,
-    ) {
-        self.cursor = cursor;
+    /// What the device is known to have.
+    pub(super) fn resume(&mut self, held: BTreeMap<ConversationId, RangeInclusive<Seq>>) {
         self.held = held;
     }
 
@@ -166,9 +167,7 @@ impl Delivery {
     pub(super) fn acked_so_far(&self) -> BTreeMap<ConversationId, RangeInclusive<Seq>> {
         let mut acked = self.held.clone();
         for (id, lane) in &self.lanes {
-            if lane.rewound {
-                acked.remove(id);
-            } else if lane.start <= lane.acked {
+            if lane.start <= lane.acked {
                 let (mut first, mut last) = (lane.start, lane.acked);
                 if let Some(held) = self.held.get(id)
                     && first <= held.end() + 1
@@ -186,12 +185,17 @@ impl Delivery {
     }
 
     fn is_held(&self, message: &Message) -> bool {
-        self.cursor.is_some_and(|cursor| message.message_id <= cursor)
-            && self.held.get(&message.conversation_id).is_some_and(|acked| acked.contains(&message.seq))
+        self.held.get(&message.conversation_id).is_some_and(|acked| acked.contains(&message.seq))
     }
 
     pub(super) fn unacked(&self) -> usize {
         self.unacked
+    }
+
+    /// Whether a conversation cannot be read, and the device's cursor must not pass it: what came after it in other
+    /// conversations would move the cursor. A device that begins anew gets those, and no `caught_up`.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck
     }
 
     fn has_room(&self) -> bool {
@@ -218,18 +222,18 @@ impl Delivery {
             lane.peer_head = lane.peer_head.max(seq);
         }
         let fresh = lane.next.is_none() && lane.at_most.is_none() && lane.head == 0;
-        if fresh && (seq == 1 || (is_origin && self.planned)) {
-            // Nothing comes before the first message; and what this session sends itself it has. Before the plan is
-            // there it is not known what else the device lacks.
+        if fresh && seq == 1 {
+            // Nothing comes before the first message. Before any other something may be on its way to this session,
+            // even before one that it sent itself.
             (lane.start, lane.next, lane.covered) = (seq, Some(seq), seq);
         }
         match lane.next {
-            Some(next) if seq < lane.start => {
-                // Older than where this session began: a late delivery. Go back for it, past what was sent.
-                lane.sent_before = Some((lane.start, next)).filter(|_| lane.sent_before.is_none());
-                (lane.start, lane.next, lane.covered) = (seq, Some(seq), seq);
-                lane.head = lane.head.max(next.saturating_sub(1));
-                self.reread(&id);
+            Some(_) if seq < lane.start => {
+                // One of the peer's was acked by some device before this lane began. An own one may have been on its
+                // way for long; it needs no ack, and the device puts it where it belongs.
+                if own && !is_origin && has_room {
+                    self.emit(&id, message, own);
+                }
             }
             Some(next) if seq < next => {}
             Some(next)
@@ -277,12 +281,6 @@ impl Delivery {
             lane.peer_head = lane.peer_head.max(planned.last_seq);
             if lane.next.is_none() {
                 lane.at_most = [lane.at_most, planned.row].into_iter().flatten().min();
-                if !planned.resume
-                    && let Some(row) = planned.row
-                {
-                    let first = lane.at_most.map_or(row, |known| known.min(row));
-                    (lane.start, lane.next, lane.covered) = (first, Some(first), first);
-                }
             }
             if drain {
                 targets.insert(id.clone(), lane.head);
@@ -327,10 +325,7 @@ impl Delivery {
             };
             lane.reading = true;
             self.reading += 1;
-            let from = match lane.next {
-                Some(next) => From::Seq(next),
-                None => From::Since { since: self.since, at_most: lane.at_most.unwrap_or(Seq::MAX) },
-            };
+            let from = lane.reads_from(self.since);
             reads.push(Read { conversation_id: id, from, max_messages });
         }
         reads
@@ -345,16 +340,17 @@ impl Delivery {
         lane.reading = false;
         let Some(range) = range else {
             lane.failures += 1;
-            if lane.failures < FAILURES_MAX {
-                self.unread.insert(id.clone());
-            } else {
+            if !self.caught_up && lane.failures >= FAILURES_MAX {
                 self.park(id);
+            } else {
+                self.stuck |= lane.failures >= FAILURES_LIVE_MAX;
+                self.unread.insert(id.clone());
             }
             return false;
         };
         lane.failures = 0;
         let next = match lane.next {
-            // The lane was rewound while it was being read: what came is not what is wanted.
+            // A row was found while its beginning was being looked for: what came is not what is wanted.
             Some(next) if next != range.first_seq => {
                 self.fall_behind(id);
                 return true;
@@ -415,10 +411,7 @@ impl Delivery {
             if let Some(front) = lane.front {
                 self.fronts.insert((front, id.clone()));
             }
-            let known = lane.own.remove(&seq) || lane.sent_before.is_some_and(|(a, b)| (a..b).contains(&seq));
-            if lane.sent_before.is_some_and(|(_, b)| seq + 1 >= b) {
-                lane.sent_before = None;
-            }
+            let known = lane.own.remove(&seq);
             let own = message.sender() == self.user;
             if !known && !self.is_held(&message) {
                 self.emit(&id, message, own);
@@ -432,15 +425,14 @@ impl Delivery {
 
     fn emit(&mut self, id: &ConversationId, message: Arc<Message>, own: bool) {
         if !own && let Some(lane) = self.lanes.get_mut(id) {
-            // A rewound lane may send below what is unacked already.
-            let at = lane.unacked.partition_point(|&seq| seq < message.seq);
-            lane.unacked.insert(at, message.seq);
+            lane.unacked.push_back(message.seq);
             self.unacked += 1;
         }
         self.out.push_back(Out::Message(message));
     }
 
-    /// The device holds everything up to here. Returns whether that freed something of the window.
+    /// The device holds everything from where its lane began up to here. Returns whether that freed something of the
+    /// window.
     pub(super) fn acked(&mut self, id: &ConversationId, seq: Seq) -> bool {
         let before = self.unacked;
         if let Some(lane) = self.lanes.get_mut(id) {
@@ -501,23 +493,10 @@ impl Delivery {
         lane.row = Some(row);
         lane.head = lane.head.max(row);
         lane.peer_head = lane.peer_head.max(row);
-        match lane.next {
-            None if lane.at_most.is_none() && !lane.reading => {
-                (lane.start, lane.next, lane.covered) = (row, Some(row), row);
-                self.fall_behind(id);
-            }
-            None => {
-                lane.at_most = Some(lane.at_most.map_or(row, |known| known.min(row)));
-                self.fall_behind(id);
-            }
-            Some(next) if row < lane.start => {
-                // Left by another session of this user: go back to it, past what was sent here.
-                lane.sent_before = Some((lane.start, next)).filter(|_| lane.sent_before.is_none());
-                (lane.start, lane.next, lane.covered) = (row, Some(row), row);
-                self.reread(id);
-            }
-            Some(_) => self.fall_behind(id),
+        if lane.next.is_none() {
+            lane.at_most = Some(lane.at_most.map_or(row, |known| known.min(row)));
         }
+        self.fall_behind(id);
     }
 
     /// Puts a lane into the merge if it has something to send and is not in it.
@@ -532,18 +511,14 @@ impl Delivery {
         }
     }
 
-    /// Takes a lane that cannot be read out of the merge, so that it holds up no other conversation. What it owes is
-    /// written down when the session ends.
+    /// Takes a lane that cannot be read out of the merge, so that it holds up no other conversation; only
+    /// `caught_up` waits for it. What it owes is written down when the session ends.
     fn park(&mut self, id: &ConversationId) {
         tracing::error!(conversation = %id, "a conversation cannot be read; delivering the others without it");
         metrics::counter!("bluetick_unreadable_conversations_total").increment(1);
         if let Some(lane) = self.lanes.get_mut(id) {
             lane.parked = true;
         }
-        if let Some((targets, _)) = &mut self.drain {
-            targets.remove(id);
-        }
-        self.drain_may_be_empty();
     }
 
     /// Tries the parked lanes once more.
@@ -559,17 +534,6 @@ impl Delivery {
         for id in ids {
             self.fall_behind(&id);
         }
-    }
-
-    /// Forgets what was read of a lane that was rewound, and reads it again.
-    fn reread(&mut self, id: &ConversationId) {
-        self.leave_merge(id);
-        if let Some(lane) = self.lanes.get_mut(id) {
-            lane.rewound = true;
-            let bytes: usize = lane.buffer.drain(..).map(|m| m.weight()).sum();
-            self.read_ahead_bytes = self.read_ahead_bytes.saturating_sub(bytes);
-        }
-        self.fall_behind(id);
     }
 
     fn leave_merge(&mut self, id: &ConversationId) {
@@ -594,6 +558,7 @@ impl Delivery {
 
     fn drain_may_be_empty(&mut self) {
         if let Some((_, caught_up)) = self.drain.take_if(|(targets, _)| targets.is_empty()) {
+            self.caught_up = true;
             self.out.push_back(Out::CaughtUp(caught_up));
         }
     }
@@ -613,11 +578,16 @@ impl Delivery {
     /// What was taken and not acked, when the session ends (R5).
     pub(super) fn debts(&self) -> Vec<Debt> {
         let debt = |(id, lane): (&ConversationId, &Lane)| {
-            let unsent = match lane.next {
-                Some(next) => Some(next).filter(|&next| next <= lane.peer_head),
-                None => lane.at_most.filter(|&first| first <= lane.peer_head),
+            let first_unacked = match lane.next {
+                Some(next) => {
+                    // A row that is being removed may have had more to it than was read.
+                    let unsent = Some(next).filter(|&next| next <= lane.peer_head || lane.settling);
+                    From::Seq([lane.unacked.front().copied(), unsent].into_iter().flatten().min()?)
+                }
+                // A device that has not caught up asks for the rest itself, by the cursor that it came with.
+                None if !self.caught_up => From::Seq(lane.at_most.filter(|&first| first <= lane.peer_head)?),
+                None => Some(lane.reads_from(self.since)).filter(|_| lane.peer_head > 0)?,
             };
-            let first_unacked = [lane.unacked.front().copied(), unsent].into_iter().flatten().min()?;
             Some(Debt { conversation_id: id.clone(), first_unacked, row: lane.row })
         };
         self.lanes.iter().filter_map(debt).collect()

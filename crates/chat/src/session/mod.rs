@@ -43,6 +43,8 @@ pub struct SessionConfig {
     pub max_body_bytes: usize,
     /// `reconnect_after_ms` is drawn from this span, so that clients do not all come back at once.
     pub reconnect_spread: Duration,
+    /// How often a session looks for what nobody handed to it.
+    pub look_every: Duration,
     /// How far back a lane that was let go of is read again.
     pub overlap: Duration,
 }
@@ -59,6 +61,7 @@ impl Default for SessionConfig {
             max_sessions: 10,
             max_body_bytes: limits::BODY_DEFAULT_MAX_BYTES,
             reconnect_spread: Duration::from_secs(5),
+            look_every: Duration::from_secs(60),
             overlap: Duration::from_secs(60),
         }
     }

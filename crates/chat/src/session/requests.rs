@@ -127,6 +127,8 @@ async fn answer(
 pub(super) struct Receipted {
     pub acked: Vec<(ConversationId, Seq)>,
     pub frames: Vec<ServerFrame>,
+    /// To be tried again.
+    pub failed: Receipts,
 }
 
 /// Receipts that wait to be made durable, the newest of each conversation standing for all before it.
@@ -164,6 +166,15 @@ impl Receipts {
         kept.references.extend(receipt.reference);
     }
 
+    /// Takes back what could not be made durable.
+    pub(super) fn put_back(&mut self, failed: Receipts) {
+        for (id, receipt) in failed.0 {
+            let kept = self.0.entry(id).or_default();
+            kept.acked = kept.acked.max(receipt.acked);
+            kept.read = kept.read.max(receipt.read);
+        }
+    }
+
     /// Makes them durable.
     pub(super) fn flush(&mut self, app: Arc<dyn App>, entry: &SessionEntry) -> BoxFuture<'static, Receipted> {
         let receipts = std::mem::take(&mut self.0);
@@ -185,23 +196,29 @@ impl Receipts {
                     if let (Some(read), Ok(())) = (receipt.read, &outcome) {
                         outcome = app.read(request(read)).await;
                     }
-                    (id, receipt.acked, receipt.references, outcome)
+                    (id, receipt, outcome)
                 }
             };
-            let (mut acked, mut frames) = (Vec::new(), Vec::new());
-            for (id, seq, references, outcome) in join_all(receipts.into_iter().map(one)).await {
+            let (mut acked, mut frames, mut failed) = (Vec::new(), Vec::new(), Receipts::default());
+            for (id, receipt, outcome) in join_all(receipts.into_iter().map(one)).await {
                 match outcome {
                     Ok(()) => {
-                        frames.extend(
-                            references.into_iter().map(|reference| ServerFrame::Done(Done { reference })),
-                        );
-                        acked.push((id, seq));
+                        let told = |reference| ServerFrame::Done(Done { reference });
+                        frames.extend(receipt.references.into_iter().map(told));
+                        acked.push((id, receipt.acked));
                     }
-                    Err(e) if references.is_empty() => frames.push(error_frame(None, e)),
-                    Err(e) => frames.extend(references.into_iter().map(|r| error_frame(Some(r), e.clone()))),
+                    Err(e) if !receipt.references.is_empty() => {
+                        let told = |reference| error_frame(Some(reference), e.clone());
+                        frames.extend(receipt.references.into_iter().map(told));
+                    }
+                    // Nobody can be told which it was.
+                    Err(e) if e.code.is_retryable() => {
+                        failed.0.insert(id, receipt);
+                    }
+                    Err(e) => frames.push(error_frame(None, e)),
                 }
             }
-            Receipted { acked, frames }
+            Receipted { acked, frames, failed }
         })
     }
 }

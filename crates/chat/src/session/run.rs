@@ -34,12 +34,16 @@ const OUT_MAX: usize = 64;
 const RETRY: Duration = Duration::from_millis(500);
 /// How long the end of a session may take over each of its steps.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// For how long a session that ended tries to write down what it owes, and how long it waits in between at most.
+const PAY_FOR: Duration = Duration::from_secs(120);
+const PAY_WAIT_MAX: Duration = Duration::from_secs(5);
 
 type RangeRead = (ConversationId, Answer<Range>);
 
 /// Work on the session's standing, one piece at a time.
 enum Upkeep {
-    Opened { registered: bool, plan: Answer<Plan>, first: bool },
+    Opened { registered: bool, plan: Answer<Plan>, first: bool, at_ms: u64 },
+    Looked { plan: Answer<Plan>, at_ms: u64 },
     Refreshed(Refresh),
     Settled(Vec<(ConversationId, Answer<Settled>)>),
     Rows(Vec<(ConversationId, Answer<Option<Seq>>)>),
@@ -68,6 +72,10 @@ struct Session<'a, R, W> {
     queue: VecDeque<Outgoing>,
     requests: VecDeque<ClientFrame>,
     receipts: Receipts,
+    /// When to try those again that failed.
+    receipts_at: Option<Instant>,
+    /// How many sends go together.
+    batch_max: usize,
     working: Option<BoxFuture<'static, Answered>>,
     receipting: Option<BoxFuture<'static, Receipted>>,
     reading: Option<BoxFuture<'static, Vec<RangeRead>>>,
@@ -75,11 +83,13 @@ struct Session<'a, R, W> {
     opened: bool,
     registered: bool,
     refresh_due: bool,
+    look_due: bool,
     retry_at: Option<Instant>,
     next_beat: Instant,
     last_heard: Instant,
-    /// When the registry last had this session, by the wall clock.
-    last_registered_ms: u64,
+    /// Up to when nothing can have been missed, by the wall clock: when the last plan that was taken on was asked for.
+    planned_ms: u64,
+    next_look: Instant,
     last_activity: Instant,
     /// Since when nothing was acked of a window that holds something.
     unacked_since: Option<Instant>,
@@ -126,6 +136,13 @@ impl SessionHost {
     }
 }
 
+fn unreadable() -> WireError {
+    WireError::new(
+        ErrorCode::Unavailable,
+        "a conversation cannot be read right now; reconnect for the others",
+    )
+}
+
 fn say_bye(queue: &mut VecDeque<Outgoing>, why: &WireError, reconnect_after_ms: u64) {
     let bye = Bye { code: why.code, reason: why.message.clone(), reconnect_after_ms };
     queue.push_back(Outgoing::Text(ServerFrame::Bye(bye).to_text().into()));
@@ -157,7 +174,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             max_body_bytes: host.config.max_body_bytes,
         });
         let mut delivery = Delivery::new(entry.user_id.clone(), session_id, host.config.window);
-        delivery.resume(hello.cursor, host.gateway.held_by(&entry));
+        delivery.resume(host.gateway.held_by(&entry, hello.resumes));
         let handle = Arc::new(Handle::new(delivery));
         host.gateway.insert(session_id, handle.clone());
         metrics::counter!("bluetick_sessions_opened_total").increment(1);
@@ -174,6 +191,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             queue: VecDeque::from([Outgoing::Text(welcome.to_text().into())]),
             requests: VecDeque::new(),
             receipts: Receipts::default(),
+            receipts_at: None,
+            batch_max: limits::REQUESTS_AHEAD_MAX,
             working: None,
             receipting: None,
             reading: None,
@@ -181,11 +200,13 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             opened: false,
             registered: false,
             refresh_due: false,
+            look_due: false,
             retry_at: None,
             // Spread, so that sessions which came together do not beat together.
             next_beat: now + host.config.heartbeat.mul_f64(rng.random_range(0.5..1.0)),
             last_heard: now,
-            last_registered_ms: now_ms,
+            planned_ms: now_ms,
+            next_look: now + host.config.look_every,
             last_activity: now,
             unacked_since: None,
             stuck_since: None,
@@ -217,6 +238,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             tokio::select! {
                 biased;
                 answered = ready(&mut self.working) => {
+                    self.adapt_batch(&answered.frames);
                     self.push_frames(answered.frames);
                     if let Some(identity) = answered.identity {
                         self.expires_at = identity.expires_at;
@@ -225,10 +247,14 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                         return answered.end;
                     }
                 }
-                Receipted { acked, frames } = ready(&mut self.receipting) => {
+                Receipted { acked, frames, failed } = ready(&mut self.receipting) => {
                     self.push_frames(frames);
                     if self.take_acks(acked) {
                         self.unacked_since = None;
+                    }
+                    if !failed.is_empty() {
+                        self.receipts.put_back(failed);
+                        self.receipts_at = Some(Instant::now() + RETRY);
                     }
                 }
                 reads = ready(&mut self.reading) => self.take_reads(reads),
@@ -285,7 +311,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 frames.extend(std::mem::take(&mut state.typing).into_iter().map(ServerFrame::Typing));
                 frames.extend(std::mem::take(&mut state.presence).into_values().map(ServerFrame::Presence));
             }
-            (frames, out, state.close.take(), state.delivery.unacked())
+            let stuck = state.delivery.is_stuck().then(unreadable);
+            (frames, out, state.close.take().or(stuck), state.delivery.unacked())
         });
         if !out.is_empty() {
             self.last_activity = Instant::now();
@@ -337,7 +364,10 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.start_request();
         }
         // Acks of a slow reader still count; what they answer is bounded by what is accepted.
-        self.start_receipts();
+        if self.receipts_at.is_none_or(|at| at <= now) {
+            self.receipts_at = None;
+            self.start_receipts();
+        }
         let may_retry = self.retry_at.is_none_or(|at| at <= now);
         if self.reading.is_none() && may_retry {
             self.start_reads();
@@ -354,7 +384,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.working = Some(match frame {
                 ClientFrame::Send(first) => {
                     let mut sends = vec![first];
-                    while let Some(ClientFrame::Send(_)) = self.requests.front() {
+                    while sends.len() < self.batch_max
+                        && let Some(ClientFrame::Send(_)) = self.requests.front()
+                    {
                         if let Some(ClientFrame::Send(send)) = self.requests.pop_front() {
                             sends.push(send);
                         }
@@ -368,6 +400,16 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                     self.host.request(&self.entry, other)
                 }
             });
+        }
+    }
+
+    /// Sends that failed together come again together: with fewer at a time some get through.
+    fn adapt_batch(&mut self, answers: &[ServerFrame]) {
+        let failed = |frame: &ServerFrame| matches!(frame, ServerFrame::Error(e) if e.error.code == ErrorCode::Unavailable);
+        if answers.iter().any(failed) {
+            self.batch_max = (self.batch_max.min(answers.len()) / 2).max(1);
+        } else if answers.len() >= self.batch_max {
+            self.batch_max = (self.batch_max * 2).min(limits::REQUESTS_AHEAD_MAX);
         }
     }
 
@@ -423,8 +465,13 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.refresh_due = false;
             self.upkeep = Some(match self.registered {
                 true => self.refresh(),
-                false => self.register_and_plan(Some(MessageId::at(self.last_registered_ms)), false),
+                false => self.register_and_plan(Some(MessageId::at(self.planned_ms)), false),
             });
+            return;
+        }
+        if self.look_due {
+            self.look_due = false;
+            self.upkeep = Some(self.look());
             return;
         }
         let (rows, settles) = self.handle.with(|state| {
@@ -462,6 +509,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         let (ttl, max_sessions) = (self.host.config.ttl, self.host.config.max_sessions);
         let rules = self.host.rules.clone();
         self.handle.with(|state| state.delivery.await_plan());
+        let at_ms = self.host.clock.now_ms();
         Box::pin(async move {
             if !first
                 && let Ok(sessions) = registry.lookup(&entry.user_id).await
@@ -470,7 +518,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 // The device has come back meanwhile: this session is the ghost.
                 return Upkeep::Refreshed(Refresh::Replaced);
             }
-            let request = PlanRequest { user: entry.user_id.clone(), cursor };
+            let request = PlanRequest { user: entry.user_id.clone(), cursor, heads: first };
             let early = match rule!(rules, R1) {
                 true => None,
                 false => Some(app.plan(request.clone()).await),
@@ -497,7 +545,18 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             if registered && first {
                 let _ = app.presence_changed(entry.user_id, true).await;
             }
-            Upkeep::Opened { registered, plan, first }
+            Upkeep::Opened { registered, plan, first, at_ms }
+        })
+    }
+
+    /// Looks for what should have been handed to this session and was not: a lookup that failed, a hand-over whose
+    /// sender crashed. Such a message has its pending row or its place in the inbox, and nobody to say so.
+    fn look(&self) -> BoxFuture<'static, Upkeep> {
+        let (app, user) = (self.host.app.clone(), self.entry.user_id.clone());
+        let at_ms = self.host.clock.now_ms();
+        let cursor = Some(MessageId::at(self.planned_ms));
+        Box::pin(async move {
+            Upkeep::Looked { plan: app.plan(PlanRequest { user, cursor, heads: false }).await, at_ms }
         })
     }
 
@@ -520,17 +579,18 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     fn take_upkeep(&mut self, done: Upkeep) -> Option<WireError> {
         let mut failed = false;
         match done {
-            Upkeep::Opened { registered, plan, first } => {
+            Upkeep::Opened { registered, plan, first, at_ms } => {
                 self.registered = registered;
-                if registered {
-                    self.last_registered_ms = self.host.clock.now_ms();
-                    if !first && let Some(watch) = self.watched.clone() {
-                        self.requests.push_back(ClientFrame::Watch(watch));
-                    }
+                if registered
+                    && !first
+                    && let Some(watch) = self.watched.clone()
+                {
+                    self.requests.push_back(ClientFrame::Watch(watch));
                 }
                 match plan {
                     Ok(plan) => {
                         self.opened = true;
+                        self.planned_ms = at_ms;
                         if let Some(reason) = plan.reset.clone() {
                             self.push_frames(vec![ServerFrame::Reset(Reset { reason })]);
                         }
@@ -546,7 +606,13 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                     }
                 }
             }
-            Upkeep::Refreshed(Refresh::Alive) => self.last_registered_ms = self.host.clock.now_ms(),
+            Upkeep::Looked { plan: Ok(plan), at_ms } if plan.reset.is_none() => {
+                self.planned_ms = at_ms;
+                self.handle.with(|state| state.delivery.plan(plan, false));
+            }
+            // The next look covers the same time.
+            Upkeep::Looked { .. } => {}
+            Upkeep::Refreshed(Refresh::Alive | Refresh::Unknown) => {}
             Upkeep::Refreshed(Refresh::Gone) => {
                 if rule!(self.host.rules, R12) {
                     metrics::counter!("bluetick_reregistrations_total").increment(1);
@@ -557,7 +623,6 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             Upkeep::Refreshed(Refresh::Replaced) => {
                 return Some(WireError::new(ErrorCode::Replaced, "this device connected again"));
             }
-            Upkeep::Refreshed(Refresh::Unknown) => {}
             Upkeep::Settled(settled) => self.handle.with(|state| {
                 for (id, outcome) in settled {
                     failed |= outcome.is_err();
@@ -589,6 +654,10 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.next_beat = now + config.heartbeat;
             self.queue.push_back(Outgoing::Ping);
             self.refresh_due = true;
+            if now >= self.next_look {
+                self.next_look = now + config.look_every;
+                self.look_due = true;
+            }
             self.handle.with(|state| state.delivery.unpark());
             if now.duration_since(self.last_activity) > config.overlap {
                 let quiet = self.host.clock.now_ms().saturating_sub(config.overlap.as_millis() as u64);
@@ -626,6 +695,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.unacked_since.map(|at| at + config.ack_timeout),
             self.stuck_since.map(|at| at + config.write_timeout),
             self.retry_at.filter(|&at| at > now),
+            self.receipts_at,
         ];
         deadlines.into_iter().flatten().min().unwrap_or(self.next_beat)
     }
@@ -644,7 +714,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         }
         let user = self.entry.user_id.clone();
         let left = timeout(FAREWELL, host.registry.unregister(&user, self.entry.session_id)).await;
-        self.pay(debts).await;
+        let mut debts = DebtsRequest { user: user.clone(), debts };
+        self.pay_once(&mut debts).await;
         if matches!(left, Ok(Ok(true))) && self.opened {
             let _ = timeout(FAREWELL, host.app.presence_changed(user, false)).await;
         }
@@ -656,6 +727,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         } else {
             metrics::counter!("bluetick_sessions_ended_total", "code" => "gone").increment(1);
         }
+        self.pay(debts).await;
         host.gateway.remove(self.entry.session_id);
     }
 
@@ -672,7 +744,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             tokio::select! {
                 biased;
                 answered = ready(&mut self.working) => self.push_frames(answered.frames),
-                Receipted { acked, frames } = ready(&mut self.receipting) => {
+                Receipted { acked, frames, .. } = ready(&mut self.receipting) => {
                     self.push_frames(frames);
                     self.take_acks(acked);
                 }
@@ -694,21 +766,25 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         }
     }
 
-    async fn pay(&mut self, debts: Vec<crate::Debt>) {
-        if debts.is_empty() {
-            return;
-        }
-        bluetick_store::failpoint::hit("close.owes");
-        let request = DebtsRequest { user: self.entry.user_id.clone(), debts };
-        for attempt in 0..5u32 {
+    /// Writes down what this session owes. Nothing is left to pay if it succeeds.
+    async fn pay_once(&mut self, request: &mut DebtsRequest) {
+        if !request.debts.is_empty() {
+            bluetick_store::failpoint::hit("close.owes");
             match self.host.app.pay_debts(request.clone()).await {
-                Ok(()) => return,
-                Err(e) => {
-                    tracing::warn!(error = %e, attempt, "a closing session could not write what it owes");
-                    let jitter = self.rng.random_range(0..50);
-                    sleep(Duration::from_millis(50 * 2u64.pow(attempt) + jitter)).await;
-                }
+                Ok(()) => request.debts.clear(),
+                Err(e) => tracing::warn!(error = %e, "a closing session could not write what it owes"),
             }
+        }
+    }
+
+    /// Goes on until all is paid: a device without a cursor has no other way to what this session took for it.
+    async fn pay(&mut self, mut request: DebtsRequest) {
+        let give_up = Instant::now() + PAY_FOR;
+        let mut wait = Duration::from_millis(50);
+        while !request.debts.is_empty() && Instant::now() < give_up {
+            sleep(wait.mul_f64(self.rng.random_range(1.0..1.5))).await;
+            wait = (wait * 2).min(PAY_WAIT_MAX);
+            self.pay_once(&mut request).await;
         }
     }
 }

@@ -50,7 +50,19 @@ impl Conversation {
 
     /// What was received here; a conversation not heard of before expects nothing up to `before`.
     pub(super) fn seen_since(&mut self, before: Seq) -> &mut Seen {
-        self.kept.seen.get_or_insert_with(|| Seen::from(before))
+        let seen = self.kept.seen.get_or_insert_default();
+        seen.found(before);
+        seen
+    }
+
+    /// The server has stored a message of one's own.
+    pub(super) fn own_sent(&mut self, seq: Seq, id: MessageId) {
+        let seen = self.kept.seen.get_or_insert_default();
+        if seq == 1 {
+            seen.found(0);
+        }
+        seen.insert(seq);
+        self.note_own(seq, id);
     }
 
     pub(super) fn settled(&self) -> Seq {

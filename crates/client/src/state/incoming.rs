@@ -2,7 +2,7 @@
 
 use bluetick_protocol::{
     Boundaries, CaughtUp, ClientFrame, ClientMsgId, ConversationId, ErrorCode, ErrorFrame, InConversation,
-    InboxPage, MessageFrame, Ref, Sent, ServerFrame, StatusAnswer, Ticks, UserId, Welcome, WireError,
+    InboxPage, MessageFrame, Ref, Sent, ServerFrame, StatusAnswer, Ticks, UserId, Welcome, WireError, limits,
 };
 
 use super::{Asked, ClientState, Link, TICKS_ASKED_MAX, conversation::Source, outbox::Verdict};
@@ -49,6 +49,7 @@ impl ClientState {
             self.start_over_as_another();
         }
         self.user = Some(welcome.user_id.clone());
+        self.last_session = Some(welcome.session_id);
         self.link = Link::Up { caught_up: false };
         self.max_body_bytes = welcome.max_body_bytes;
         let event = Event::Connected { user_id: welcome.user_id, server_time: welcome.server_time };
@@ -67,6 +68,7 @@ impl ClientState {
     /// The token is of another user than the saved state: nothing of the one may reach the other.
     fn start_over_as_another(&mut self) {
         self.cursor = None;
+        self.knows_all = false;
         self.conversations.clear();
         self.resetting = true;
         let error = WireError::new(ErrorCode::Unauthorized, "this device now belongs to another user");
@@ -81,8 +83,9 @@ impl ClientState {
 
     fn on_message(&mut self, message: MessageFrame) {
         let before = message.seq.saturating_sub(1);
-        let resetting = self.resetting;
-        let seen = self.conversation(&message.conversation_id).seen_since(before);
+        // A conversation that was not there when this device had caught up is new from its first message on.
+        let (resetting, base) = (self.resetting, if self.knows_all { 0 } else { before });
+        let seen = self.conversation(&message.conversation_id).seen_since(base);
         if resetting {
             seen.settle(before);
         }
@@ -108,9 +111,7 @@ impl ClientState {
     }
 
     fn on_sent(&mut self, sent: Sent) {
-        let conversation = self.conversation(&sent.conversation_id);
-        conversation.seen_since(sent.seq.saturating_sub(1)).insert(sent.seq);
-        conversation.note_own(sent.seq, sent.message_id);
+        self.conversation(&sent.conversation_id).own_sent(sent.seq, sent.message_id);
         self.release_held(&sent.conversation_id);
         if self.outbox.remove(&sent.client_msg_id).is_some() {
             self.events.push_back(Event::Sent(sent));
@@ -119,9 +120,10 @@ impl ClientState {
 
     fn on_caught_up(&mut self, caught_up: CaughtUp) {
         self.link = Link::Up { caught_up: true };
+        let knew_all = std::mem::replace(&mut self.knows_all, caught_up.heads.len() < limits::HEADS_MAX);
         for head in caught_up.heads {
-            let resetting = self.resetting;
-            let seen = self.conversation(&head.conversation_id).seen_since(head.last_seq);
+            let (resetting, base) = (self.resetting, if knew_all { 0 } else { head.last_seq });
+            let seen = self.conversation(&head.conversation_id).seen_since(base);
             if resetting {
                 seen.settle(head.last_seq);
             }

@@ -41,11 +41,13 @@ async fn a_connection_lost_in_the_middle_of_a_drain_loses_nothing() {
     for n in 1..=100 {
         alice.send("bob", &format!("{n}")).await;
     }
-    let (mut seen, mut cursor) = (BTreeMap::new(), None);
+    let (mut seen, mut cursor, mut session) = (BTreeMap::new(), None, None);
+    let token = server.token("bob");
     // A phone that dies every few messages, sometimes properly.
     for round in 0.. {
         assert!(round < 60, "the drain never ends; seen {}", seen.len());
-        let mut bob = server.open("bob", "phone", cursor).await;
+        let mut bob = Person::open_again(&server.url(), &token, "bob", "phone", cursor, session).await;
+        session = Some(bob.welcome.session_id);
         for _ in 0..7 {
             let frame = bob.wait(Some).await;
             match frame {

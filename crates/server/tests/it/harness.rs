@@ -330,8 +330,22 @@ pub struct Person {
 
 impl Person {
     pub async fn open(url: &str, token: &str, name: &str, device: &str, cursor: Option<MessageId>) -> Person {
+        Person::open_again(url, token, name, device, cursor, None).await
+    }
+
+    /// A device that lost its connection and nothing else.
+    pub async fn open_again(
+        url: &str,
+        token: &str,
+        name: &str,
+        device: &str,
+        cursor: Option<MessageId>,
+        resumes: Option<SessionId>,
+    ) -> Person {
         let mut wire = RawConnection::connect(url).await.unwrap();
-        let welcome = wire.hello(token, &DeviceId::new(device).unwrap(), cursor).await.unwrap();
+        let (token, device) = (token.to_owned(), DeviceId::new(device).unwrap());
+        let hello = Hello { reference: None, token, device, cursor, resumes };
+        let welcome = wire.hello_as(hello).await.unwrap();
         assert_eq!(welcome.user_id.as_str(), name);
         Person { name: name.to_owned(), welcome, wire, cursor }
     }

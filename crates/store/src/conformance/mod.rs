@@ -35,6 +35,7 @@ macro_rules! conformance_tests {
                 a_client_msg_id_is_forgotten_after_the_window
                 a_duplicate_changes_nothing
                 a_duplicate_notes_the_pending_row_again
+                a_duplicate_of_what_was_acked_leaves_no_row
                 a_batch_is_committed_in_order
                 results_are_independent
                 message_ids_grow_with_the_seq

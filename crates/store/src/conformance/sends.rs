@@ -152,6 +152,17 @@ pub async fn a_duplicate_notes_the_pending_row_again(t: &Fixture) {
     );
 }
 
+pub async fn a_duplicate_of_what_was_acked_leaves_no_row(t: &Fixture) {
+    let (id, bob) = (conversation("alice~bob"), user("bob"));
+    t.send(message(&id, Side::Low, "m1")).await;
+    t.send(message(&id, Side::Low, "m2")).await;
+    t.store.status.advance(&bob, &id, 1, 0).await.unwrap();
+    t.send(NewMessage { undelivered: true, ..message(&id, Side::Low, "m1") }).await;
+    assert_eq!(t.store.pending.pending_row(&bob, &id).await.unwrap(), None, "a device has it");
+    t.send(NewMessage { undelivered: true, ..message(&id, Side::Low, "m2") }).await;
+    assert_eq!(t.store.pending.pending_row(&bob, &id).await.unwrap(), Some(2), "no device has said so");
+}
+
 pub async fn a_batch_is_committed_in_order(t: &Fixture) {
     let (ab, cd) = (conversation("alice~bob"), conversation("carol~dave"));
     let batch: Vec<NewMessage> =

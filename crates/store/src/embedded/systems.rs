@@ -87,14 +87,16 @@ fn side_of(id: &ConversationId, user: &UserId) -> Result<Side> {
 }
 
 impl Embedded {
-    /// Answers a repeated send with the original, and notes it as undelivered if nobody took it (R9).
+    /// Answers a repeated send with the original, and notes it as undelivered if nobody took it (R9) or has acked it.
     async fn duplicate(&self, new: &NewMessage, seq: Seq) -> Result<Committed> {
         let id = &new.conversation_id;
         let entry = self.shared.hot.entry(&self.shared.engine, id, seq)?;
         let entry = entry.ok_or_else(|| StoreError::Corrupt(format!("message {seq} of {id} is missing")))?;
         if new.undelivered && !entry.message.withheld {
-            let receiver = new.from.other();
-            self.ask(|reply| Op::Note { id: id.clone(), side: receiver, seq, reply }).await?;
+            let side = new.from.other();
+            if self.status(&id.member(side), id).await?.last_delivered_seq < seq {
+                self.ask(|reply| Op::Note { id: id.clone(), side, seq, reply }).await?;
+            }
         }
         Ok(Committed { message: entry.message, duplicate: true, implied_read: None })
     }

@@ -70,7 +70,10 @@ impl Messages for Memory {
 impl State {
     fn commit(&mut self, new: NewMessage, now_ms: u64, window_ms: u64) -> Committed {
         if let Some(original) = self.original(&new, now_ms, window_ms) {
-            self.note_if_undelivered(&new, &original);
+            let acked = self.boundaries(&original.receiver(), &new.conversation_id).last_delivered_seq;
+            if acked < original.seq {
+                self.note_if_undelivered(&new, &original);
+            }
             return Committed { message: original, duplicate: true, implied_read: None };
         }
         // Before the message is there: a reply reads what came before it, never itself.

@@ -9,7 +9,7 @@ use std::{
 
 use bluetick_chat::session::{FrameSink, FrameSource, Gone, Incoming, Outgoing};
 use bluetick_protocol::{
-    CaughtUp, ErrorCode, MessageFrame, MessageId, Presence, Seq, ServerFrame, Ticks, UserId,
+    CaughtUp, ErrorCode, MessageFrame, MessageId, Presence, Seq, ServerFrame, Ticks, UserId, Welcome,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -21,6 +21,7 @@ pub struct Device {
     pub user: UserId,
     pub name: String,
     pub cursor: Option<MessageId>,
+    pub resumes: Option<String>,
     pub acks: bool,
     pub gateway: String,
 }
@@ -32,6 +33,7 @@ impl Device {
             user: UserId::new(user).unwrap(),
             name: name.to_owned(),
             cursor: None,
+            resumes: None,
             acks: true,
             gateway: "g1".to_owned(),
         }
@@ -39,6 +41,12 @@ impl Device {
 
     pub fn with_cursor(self, cursor: MessageId) -> Device {
         Device { cursor: Some(cursor), ..self }
+    }
+
+    /// It still has all that this client acked.
+    pub fn resuming(self, client: &Client) -> Device {
+        let welcome = client.welcome();
+        Device { resumes: Some(welcome.session_id.to_string()), ..self }
     }
 
     /// It acks only when the test says so.
@@ -149,6 +157,7 @@ impl Client {
             "token": device.user,
             "device": device.name,
             "cursor": device.cursor,
+            "resumes": device.resumes,
         });
         let _ = to_server.send(Incoming::Text(hello.to_string()));
         let sink = Sink { line: line.clone(), to_server: to_server.clone() };
@@ -236,6 +245,14 @@ impl Client {
             ServerFrame::CaughtUp(caught_up) => Some(caught_up),
             _ => None,
         })
+    }
+
+    pub fn welcome(&self) -> Welcome {
+        let welcome = |frame: &ServerFrame| match frame {
+            ServerFrame::Welcome(welcome) => Some(welcome.clone()),
+            _ => None,
+        };
+        self.line.lock().frames.iter().find_map(welcome).expect("this device was welcomed")
     }
 
     /// The cursor that this device keeps: the one of its `caught_up`.
