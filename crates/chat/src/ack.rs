@@ -24,6 +24,7 @@ impl Node {
         self.member_of(&user, &id).await?;
         let advanced = self.store.status.advance(&user, &id, delivered, read).await.map_err(wire)?;
         if advanced.moved {
+            bluetick_store::failpoint::hit("ack.stored");
             let seq = match step {
                 Step::Read => advanced.row.last_read_seq,
                 _ => advanced.row.last_delivered_seq,

@@ -183,6 +183,7 @@ impl Admin {
         for id in self.store.maintenance.memberships(user).await.map_err(wire)? {
             erased.messages += self.store.maintenance.erase_member(user, &id).await.map_err(wire)?;
             erased.conversations += 1;
+            bluetick_store::failpoint::hit("erase.member_erased");
         }
         self.store.maintenance.erase_user(user).await.map_err(wire)?;
         Ok(erased)

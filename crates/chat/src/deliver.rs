@@ -62,12 +62,14 @@ impl Node {
             if self.hand_over(&session, event).await == HandOver::Taken {
                 taken = true;
                 metrics::counter!("bluetick_hand_overs_total").increment(1);
+                bluetick_store::failpoint::hit("deliver.handed_over");
                 self.trace.note(id, seq, Step::HandedOver, &session.device.to_string(), self.clock.now_ms());
             }
         }
         if taken || row_written || (*duplicate && self.has_acked(receiver, message).await?) {
             return Ok(());
         }
+        bluetick_store::failpoint::hit("deliver.nobody_took_it");
         self.note_and_wake(receiver, id, seq).await
     }
 
@@ -90,6 +92,7 @@ impl Node {
             self.store.pending.note_undelivered(receiver, id, seq).await.map_err(wire)?;
         }
         self.trace.note(id, seq, Step::PendingRow, receiver.as_str(), self.clock.now_ms());
+        bluetick_store::failpoint::hit("deliver.row_written");
         if rule!(self.rules, R2) {
             self.wake(receiver, id).await;
         }

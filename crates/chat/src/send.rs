@@ -49,6 +49,7 @@ impl Node {
         for ((place, receiver, row_written), committed) in places.into_iter().zip(committed) {
             match committed {
                 Ok(committed) => {
+                    bluetick_store::failpoint::hit("send.committed");
                     lanes.entry(receiver).or_default().push(Stored { place, row_written, committed });
                 }
                 Err(e) => answers[place] = Some(Err(wire(e))),

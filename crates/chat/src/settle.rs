@@ -15,6 +15,7 @@ impl Node {
         let removed = self.store.pending.settle(&user, &id, row, None).await.map_err(wire)?;
         if removed {
             metrics::counter!("bluetick_pending_rows_deleted_total").increment(1);
+            bluetick_store::failpoint::hit("settle.row_removed");
         }
         let row = match removed {
             true => None,
@@ -59,6 +60,7 @@ impl Node {
         };
         match moved {
             true => {
+                bluetick_store::failpoint::hit("close.row_moved");
                 self.wake(user, id).await;
                 Ok(())
             }

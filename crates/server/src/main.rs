@@ -25,6 +25,11 @@ fn main() -> ExitCode {
     abort_on_panic();
     tls::install_provider();
     let cli = cli::Cli::parse();
+    #[cfg(debug_assertions)]
+    if let Err(why) = arm_failpoint() {
+        eprintln!("bluetick: BLUETICK_FAILPOINT: {why}");
+        return ExitCode::from(2);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("bluetick")
@@ -40,6 +45,16 @@ fn main() -> ExitCode {
     let code = runtime.block_on(cli.run());
     runtime.shutdown_timeout(LINGER);
     code
+}
+
+/// A debug build dies where it is told to, so that a test can see what that leaves behind.
+#[cfg(debug_assertions)]
+fn arm_failpoint() -> Result<(), String> {
+    match std::env::var("BLUETICK_FAILPOINT") {
+        Ok(told) => bluetick_store::failpoint::arm_as_told(&told),
+        Err(std::env::VarError::NotPresent) => Ok(()),
+        Err(e) => Err(e.to_string()),
+    }
 }
 
 /// A panicking task could leave half of a state behind while the rest of the server goes on. Clients resume by

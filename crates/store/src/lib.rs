@@ -8,6 +8,7 @@ pub mod conformance;
 mod conversations;
 mod embedded;
 mod error;
+pub mod failpoint;
 mod maintenance;
 mod memory;
 mod messages;

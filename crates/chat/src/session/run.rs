@@ -771,6 +771,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     /// Writes down what this session owes. Nothing is left to pay if it succeeds.
     async fn pay_once(&mut self, request: &mut DebtsRequest) {
         if !request.debts.is_empty() {
+            bluetick_store::failpoint::hit("close.owes");
             match self.host.app.pay_debts(request.clone()).await {
                 Ok(()) => request.debts.clear(),
                 Err(e) => tracing::warn!(error = %e, "a closing session could not write what it owes"),

@@ -7,6 +7,7 @@ use std::{
     path::Path,
 };
 
+use bluetick_store::failpoint;
 use rand::{TryRng as _, rngs::SysRng};
 use subtle::ConstantTimeEq as _;
 
@@ -62,9 +63,13 @@ fn create(path: &Path) -> std::io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside)?;
         writeln!(file, "{}", hex(secret))?;
         file.sync_all()?;
+        failpoint::hit("first_start.secret_written");
         match fs::hard_link(&aside, path) {
             Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(e),
-            _ => fs::File::open(dir)?.sync_all(),
+            _ => {
+                failpoint::hit("first_start.secret_linked");
+                fs::File::open(dir)?.sync_all()
+            }
         }
     })();
     let _ = fs::remove_file(&aside);

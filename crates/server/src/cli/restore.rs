@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use bluetick_store::failpoint;
 use clap::Args;
 
 use super::{Failure, Outcome, output};
@@ -29,14 +30,16 @@ pub fn run(args: RestoreArgs) -> Outcome {
     let mut backup = BufReader::with_capacity(1 << 20, file);
     let rows = bluetick_store::restore(&mut backup, &beside.path)
         .map_err(|e| Failure::Failed(format!("cannot restore {name}: {e}")))?;
+    failpoint::hit("restore.filled");
     beside
         .move_into(&args.data)
         .map_err(|e| Failure::Failed(format!("cannot move the restored store into {dir}: {e}")))?;
     Ok(output::print(&format!("{rows} rows restored; start with `bluetick serve --data {dir}`\n"))?)
 }
 
-/// What a store is made of, the part without which it is none last.
-const STORE_ENTRIES: [&str; 4] = ["LOCK", "log", "VERSION", "engine"];
+/// What a store is made of, first the part that makes it one: with the engine in its place everything is there, and the
+/// rest is made anew if a crash leaves it out. Before that nothing is there, and the restore can be run again.
+const STORE_ENTRIES: [&str; 4] = ["engine", "VERSION", "log", "LOCK"];
 
 /// The store grows beside its place and is moved there when it is whole: half a restore that could be opened would
 /// pass for everything there was.
@@ -64,6 +67,7 @@ impl Beside {
             // Keys that were made before stay: clients hold tokens signed with them.
             for entry in STORE_ENTRIES.iter().filter(|entry| self.path.join(entry).exists()) {
                 fs::rename(self.path.join(entry), data.join(entry))?;
+                failpoint::hit("restore.entry_moved");
             }
             File::open(data)?.sync_all()?;
         }

@@ -1,107 +1,181 @@
-//! `kill -9` under load: every acked message is there, and no seq is used twice.
+//! The process dies at every point between two durable steps, and at random moments under load: nobody loses a message
+//! that was confirmed.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeSet, os::unix::process::ExitStatusExt, path::Path, process::Command};
 
-use bluetick_client::RawConnection;
-use bluetick_protocol::*;
+use bluetick_store::failpoint;
+use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use crate::harness::*;
+use crate::{harness::*, town::Town};
 
-/// Sends until the connection breaks. Remembers what it was told is sent.
-async fn write_until_broken(
-    url: String,
-    token: String,
-    name: String,
-    to: String,
-    sent: Arc<Mutex<Vec<(Sent, String)>>>,
-) {
-    let Ok(mut wire) = RawConnection::connect(&url).await else {
-        return;
-    };
-    if wire.hello(&token, &DeviceId::new("phone").unwrap(), None).await.is_err() {
-        return;
+/// At which pass of a point to die: late where passes are many, so that there is something to lose.
+fn nth(point: &str) -> u32 {
+    match point {
+        "log.half_a_group" | "log.group_written" | "log.group_synced" | "commit.published" => 40,
+        "send.committed" | "deliver.handed_over" => 60,
+        "ack.stored" => 30,
+        "checkpoint.half_a_run" => 100,
+        "settle.row_removed" => 2,
+        "close.owes" | "close.row_moved" | "deliver.row_written" => 3,
+        _ => 1,
     }
-    let mut bodies = BTreeMap::new();
-    for n in 0.. {
-        for k in 0..8 {
-            let frame = send_frame(&to, &format!("{name} {n} {k}"));
-            bodies.insert(frame.client_msg_id.clone(), frame.body.clone());
-            if wire.feed_frame(&ClientFrame::Send(frame)).await.is_err() {
-                return;
-            }
+}
+
+/// Points that are passed only after a crash elsewhere has left something behind.
+fn dies_first_at(point: &str) -> Option<&'static str> {
+    match point {
+        // Half a group is a tail to cut.
+        "log.tail_cut" => Some("log.half_a_group:10"),
+        // A checkpoint whose segments were not dropped leaves two to drop after the next.
+        "log.segment_dropped" => Some("checkpoint.marked"),
+        _ => None,
+    }
+}
+
+fn points(kinds: &[&str]) -> Vec<&'static str> {
+    let of_kind = |point: &&&str| kinds.contains(&point.split('.').next().unwrap());
+    failpoint::ALL.iter().filter(of_kind).copied().collect()
+}
+
+const FIRST_START: &[&str] = &["first_start"];
+const STORE: &[&str] = &["log", "commit", "checkpoint"];
+const RULES: &[&str] = &["send", "deliver", "ack", "settle", "close", "erase"];
+const RESTORE: &[&str] = &["restore"];
+
+async fn die_at_each_of(kinds: &[&str]) {
+    let mut town = Town::found();
+    town.work_until_told(30).await;
+    let points = points(kinds);
+    assert!(!points.is_empty());
+    for point in &points {
+        if let Some(first) = dies_first_at(point) {
+            town.die_at(first).await;
         }
-        if wire.flush().await.is_err() {
-            return;
+        town.die_at(&format!("{point}:{}", nth(point))).await;
+        town.recover_and_check(point).await;
+    }
+    town.crash().await;
+    town.recover_and_check_all("all of them").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_every_point_of_the_store_loses_nothing() {
+    die_at_each_of(STORE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_every_step_of_the_rules_loses_nothing() {
+    die_at_each_of(RULES).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_kills_under_load_lose_no_acked_message() {
+    let mut random = StdRng::seed_from_u64(10);
+    let mut town = Town::found();
+    for round in 1..=10 {
+        town.work_until_told(random.random_range(5..150)).await;
+        // Anywhere in what goes on: a few groups and about one checkpoint fit into this.
+        tokio::time::sleep(std::time::Duration::from_micros(random.random_range(0..30_000))).await;
+        town.crash().await;
+        // Sometimes the people go on at once, and everything is looked at later.
+        match round % 3 {
+            0 => town.recover_and_check(&format!("kill {round}")).await,
+            _ => town.server.restart(),
         }
-        let mut answered = 0;
-        while answered < 8 {
-            match wire.next_frame(SOON).await {
-                Ok(ServerFrame::Sent(s)) => {
-                    answered += 1;
-                    let body = bodies[&s.client_msg_id].clone();
-                    sent.lock().unwrap().push((s, body));
-                }
-                Ok(_) => {}
-                Err(_) => return,
+    }
+    town.crash().await;
+    town.recover_and_check_all("ten kills").await;
+}
+
+#[tokio::test]
+async fn a_crash_at_every_point_of_a_first_start_leaves_a_directory_that_starts() {
+    for point in points(FIRST_START) {
+        let mut server = Server::prepared(&[]);
+        assert!(!server.start_armed(point), "{point}: died before it listened");
+        let signal = server.ended(SOON).await.unwrap().signal();
+        assert_eq!(signal, Some(9), "{point}");
+        server.restart();
+        let mut alice = server.connect("alice", "phone").await;
+        assert_eq!(alice.send("bob", point).await.seq, 1, "{point}");
+        server.kill();
+        server.restart();
+        let mut bob = server.open("bob", "phone", None).await;
+        assert_eq!(bodies(&bob.caught_up().await.0), [point]);
+    }
+}
+
+#[tokio::test]
+async fn a_crash_of_a_restore_leaves_no_store_or_the_whole_one() {
+    let mut server = Server::start();
+    let mut alice = server.connect("alice", "phone").await;
+    for n in 1..=20 {
+        alice.send("bob", &format!("{n}")).await;
+    }
+    let file = server.dir.path().join("backup");
+    assert!(server.run(&["backup", file.to_str().unwrap()]).status.success());
+    server.kill();
+    let whole = std::mem::replace(&mut server, Server::prepared(&[]));
+
+    for point in points(RESTORE) {
+        let mut server = Server::prepared(&[]);
+        // Keys that were there before, as when a broken store was moved away.
+        std::fs::create_dir(server.data()).unwrap();
+        std::fs::copy(whole.data().join("jwt.secret"), server.data().join("jwt.secret")).unwrap();
+        let restore = |failpoint: Option<&str>| {
+            let mut command = Command::new(binary());
+            command.arg("restore").arg(&file).arg("--data").arg(server.data());
+            command.envs(failpoint.map(|point| ("BLUETICK_FAILPOINT", point)));
+            command.output().unwrap().status
+        };
+        assert_eq!(restore(Some(point)).signal(), Some(9), "{point}");
+        // Either nothing is there and it can be restored, or all of it is and a second restore is refused.
+        let again = restore(None).success();
+        assert_eq!(again, point == "restore.filled", "{point}");
+        server.restart();
+        let mut bob = server.open("bob", "phone", None).await;
+        assert_eq!(bob.caught_up().await.0.len(), 20, "{point}");
+    }
+}
+
+#[test]
+fn every_failpoint_is_walked_and_every_one_in_the_code_is_listed() {
+    let walked: BTreeSet<_> = [FIRST_START, STORE, RULES, RESTORE].iter().flat_map(|k| points(k)).collect();
+    assert_eq!(walked, failpoint::ALL.iter().copied().collect(), "a test walks each");
+    let mut in_code = BTreeSet::new();
+    for krate in ["store", "chat", "server"] {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(krate).join("src");
+        collect_hits(&sources, &mut in_code);
+    }
+    let listed: BTreeSet<_> = failpoint::ALL.iter().map(|point| (*point).to_owned()).collect();
+    assert_eq!(in_code, listed, "those in the code are those in the list");
+}
+
+fn collect_hits(dir: &Path, hits: &mut BTreeSet<String>) {
+    for item in std::fs::read_dir(dir).unwrap() {
+        let path = item.unwrap().path();
+        if path.is_dir() {
+            collect_hits(&path, hits);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            for call in ["failpoint::hit(\"", "failpoint::hit_after(\""] {
+                let names = text.split(call).skip(1).filter_map(|rest| rest.split('"').next());
+                hits.extend(names.map(str::to_owned));
             }
         }
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn ten_kills_under_load_lose_no_acked_message() {
-    const PAIRS: usize = 4;
-    let mut server = Server::with(&[
-        ("BLUETICK_LIMITS__SENDS_PER_SECOND", "0"),
-        // Small, so that checkpoints run all the time and are hit too.
-        ("BLUETICK_STORE__CHECKPOINT_BYTES", "200000"),
-    ]);
-    let sent = Arc::new(Mutex::new(Vec::new()));
-    for round in 0..10u64 {
-        let mut writers = Vec::new();
-        for pair in 0..PAIRS {
-            let (name, to) = (format!("a{pair}"), format!("b{pair}"));
-            let token = server.token(&name);
-            writers.push(tokio::spawn(write_until_broken(server.url(), token, name, to, sent.clone())));
-        }
-        tokio::time::sleep(Duration::from_millis(150 + round * 37)).await;
-        server.kill();
-        for writer in writers {
-            writer.await.unwrap();
-        }
-        server.restart();
-    }
-    let sent = std::mem::take(&mut *sent.lock().unwrap());
-    assert!(sent.len() > 200, "there was load: {}", sent.len());
-    let mut by_place: BTreeMap<(ConversationId, Seq), (MessageId, String)> = BTreeMap::new();
-    for (s, body) in sent {
-        let before = by_place.insert((s.conversation_id.clone(), s.seq), (s.message_id, body));
-        assert!(before.is_none(), "seq {} of {} was given twice", s.seq, s.conversation_id);
-    }
-    for pair in 0..PAIRS {
-        let (a, b) = (format!("a{pair}"), format!("b{pair}"));
-        let id = format!("{a}~{b}");
-        let mut bob = server.open(&b, "phone", None).await;
-        let (mut stored, mut after) = (BTreeMap::new(), 0);
-        loop {
-            let page = bob.history(&id, Some(after), None, 200).await;
-            stored.extend(page.messages.iter().map(|m| (m.seq, (m.message_id, m.body.clone()))));
-            match page.next {
-                Some(next) => after = next,
-                None => break,
-            }
-        }
-        let seqs: Vec<_> = stored.keys().copied().collect();
-        assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "no holes in {id}");
-        for ((conversation, seq), what) in by_place.iter().filter(|((c, _), _)| c.as_str() == id) {
-            assert_eq!(stored.get(seq), Some(what), "{conversation} {seq} was acked and is gone or changed");
-        }
-        let unread = server.inspect("conversations", &b)[0]["unread_count"].as_u64();
-        assert_eq!(unread, Some(seqs.len() as u64), "unread is what a count says");
-        assert_eq!(server.pending(&b), [(id.clone(), 1)]);
-    }
+#[test]
+fn an_unknown_failpoint_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = Command::new(binary())
+        .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+        .arg(dir.path().join("data"))
+        .env("BLUETICK_FAILPOINT", "log.nowhere")
+        .output()
+        .unwrap();
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{why}");
+    assert!(why.contains("BLUETICK_FAILPOINT") && why.contains("log.nowhere"), "{why}");
+    assert!(!dir.path().join("data").exists(), "nothing was begun");
 }

@@ -3,8 +3,8 @@
 use std::{
     io::{BufRead, BufReader},
     path::PathBuf,
-    process::{Child, Command, Output, Stdio},
-    sync::atomic::{AtomicU64, Ordering},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::atomic::{AtomicU16, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -25,6 +25,8 @@ pub struct Server {
     pub dir: tempfile::TempDir,
     pub address: String,
     settings: Vec<(&'static str, String)>,
+    /// A command that starts the server in its place, with a limit or as somebody else.
+    wrapper: Option<fn(&mut Command)>,
 }
 
 impl Server {
@@ -32,11 +34,30 @@ impl Server {
         Server::with(&[])
     }
 
+    /// A server that is not running yet, for tests that stop and start it often. Its port is one that no outgoing
+    /// connection gets by chance while the server is down.
+    pub fn prepared(settings: &[(&'static str, &str)]) -> Server {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
+        let address = format!("127.0.0.1:{}", quiet_port());
+        Server { child: None, dir, address, settings, wrapper: None }
+    }
+
+    /// Sets one more setting for every later start.
+    pub fn set(&mut self, key: &'static str, value: &str) {
+        self.settings.push((key, value.to_owned()));
+    }
+
+    /// Lets every later start be changed: run through another program, or as another user.
+    pub fn started_by(&mut self, wrapper: fn(&mut Command)) {
+        self.wrapper = Some(wrapper);
+    }
+
     /// Starts with settings as the environment gives them: `("BLUETICK_LIMITS__MAX_SESSIONS", "2")`.
     pub fn with(settings: &[(&'static str, &str)]) -> Server {
         let dir = tempfile::tempdir().unwrap();
         let settings = settings.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
-        let mut server = Server { child: None, dir, address: String::new(), settings };
+        let mut server = Server { child: None, dir, address: String::new(), settings, wrapper: None };
         server.spawn("127.0.0.1:0");
         server
     }
@@ -46,6 +67,10 @@ impl Server {
     }
 
     fn spawn(&mut self, listen: &str) {
+        assert!(self.launch(listen, None), "the server says where it listens before it ends");
+    }
+
+    fn command(&self, listen: &str, failpoint: Option<&str>) -> Command {
         let mut command = Command::new(binary());
         command.arg("serve").arg("--data").arg(self.data()).args(["--listen", listen]);
         command.env("BLUETICK_LOG__FILTER", "warn").stdout(Stdio::piped()).stderr(Stdio::inherit());
@@ -54,11 +79,24 @@ impl Server {
         for (key, value) in &self.settings {
             command.env(key, value);
         }
-        let mut child = command.spawn().unwrap();
+        if let Some(failpoint) = failpoint {
+            command.env("BLUETICK_FAILPOINT", failpoint);
+        }
+        if let Some(wrapper) = self.wrapper {
+            wrapper(&mut command);
+        }
+        command
+    }
+
+    /// Starts the process and waits until it listens. False: it ended before.
+    fn launch(&mut self, listen: &str, failpoint: Option<&str>) -> bool {
+        let mut command = self.command(listen, failpoint);
+        let child = self.child.insert(command.spawn().unwrap());
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         // The first line with an address says where it listens.
         let address = loop {
-            let line = lines.next().expect("the server says where it listens before it ends").unwrap();
+            let Some(line) = lines.next() else { return false };
+            let line = line.unwrap();
             if let Some(at) = line.find("http://") {
                 let rest = &line[at + "http://".len()..];
                 let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || ".:[]-".contains(c)));
@@ -68,7 +106,67 @@ impl Server {
         // Keep reading, so that the process never blocks on its own output.
         std::thread::spawn(move || lines.for_each(drop));
         self.address = address;
-        self.child = Some(child);
+        true
+    }
+
+    /// Starts it so that it dies at a failpoint, `name` or `name:nth`. False: it died before it listened.
+    pub fn start_armed(&mut self, failpoint: &str) -> bool {
+        let address = self.address.clone();
+        self.launch(&address, Some(failpoint))
+    }
+
+    /// Tries to start it where it must refuse to. Gives how it ended and what it said on standard error.
+    pub fn fails_to_start(&mut self) -> (ExitStatus, String) {
+        let address = self.address.clone();
+        let mut command = self.command(&address, None);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        // Whatever it says fits into the pipe.
+        let until = std::time::Instant::now() + SOON;
+        while child.try_wait().unwrap().is_none() {
+            if std::time::Instant::now() > until {
+                child.kill().unwrap();
+                panic!("it started");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let output = child.wait_with_output().unwrap();
+        (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// Waits until the process has ended by itself.
+    pub async fn ended(&mut self, within: Duration) -> Option<ExitStatus> {
+        let until = tokio::time::Instant::now() + within;
+        loop {
+            if let Some(status) = self.child.as_mut().unwrap().try_wait().unwrap() {
+                self.child = None;
+                return Some(status);
+            }
+            if tokio::time::Instant::now() > until {
+                return None;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// A token made without asking the server.
+    pub fn mint(&self, user: &str) -> String {
+        let secret = std::fs::read_to_string(self.data().join("jwt.secret")).unwrap();
+        let claims = serde_json::json!({"sub": user, "exp": 4_000_000_000u64});
+        let key = jsonwebtoken::EncodingKey::from_secret(secret.trim().as_bytes());
+        jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).unwrap()
+    }
+
+    /// What `bluetick inspect` asks for, without starting it.
+    pub async fn rows(&self, what: &str, user: &str) -> Vec<Value> {
+        let key = std::fs::read_to_string(self.data().join("admin.key")).unwrap();
+        let path = self.http(&format!("/admin/v1/users/{user}/{what}"));
+        let answer = crate::http::client().get(path).bearer_auth(key.trim()).send().await.unwrap();
+        assert!(answer.status().is_success(), "{}", answer.status());
+        serde_json::from_str::<Vec<Value>>(&answer.text().await.unwrap()).unwrap()
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.child.is_some()
     }
 
     pub fn pid(&self) -> u32 {
@@ -177,6 +275,18 @@ impl Drop for Server {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
+        }
+    }
+}
+
+/// A free port below those that the system gives to outgoing connections.
+fn quiet_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = (std::process::id() % 150) as u16 * 100;
+    loop {
+        let port = 12_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
         }
     }
 }

@@ -1,17 +1,25 @@
 //! Tests that start the real `bluetick` process and talk to its socket.
 
 #![allow(clippy::unwrap_used)]
+// A release build cannot be told where to die: what is used only for that is not, there.
+#![cfg_attr(not(debug_assertions), allow(dead_code))]
 
 mod bad_input;
 mod blocks;
+#[cfg(debug_assertions)]
 mod crash;
 mod devices;
+mod disk;
 mod drain;
 mod harness;
+#[cfg(debug_assertions)]
+mod history;
 mod http;
 mod idempotency;
 mod inbox;
 mod load;
 mod operations;
 mod sessions;
+#[cfg(debug_assertions)]
+mod town;
 mod write_flow;

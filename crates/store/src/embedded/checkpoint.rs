@@ -22,7 +22,7 @@ use super::{
     hot::{Dirty, Frozen},
     state::FORMAT,
 };
-use crate::{PageLimit, Result};
+use crate::{PageLimit, Result, failpoint};
 
 pub(super) struct CheckpointJob {
     pub frozen: Frozen,
@@ -52,6 +52,7 @@ pub(super) fn run(
                     }
                     std::thread::sleep(Duration::from_secs(1));
                 }
+                end_if_the_engine_gave_up(&shared);
                 shared.checkpoint_failing.store(false, Ordering::Release);
                 shared.checkpointed_lsn.store(job.lsn, Ordering::Release);
                 shared.hot.drop_frozen();
@@ -72,20 +73,35 @@ pub(super) fn run(
     }
 }
 
+/// A new process opens the engine anew, and the log has everything. Only where a checkpoint was just written and there is
+/// room: while a disk is full, what can be read is worth more than an engine that is well.
+fn end_if_the_engine_gave_up(shared: &Shared) {
+    if shared.engine.has_given_up() && shared.refusing().is_none() {
+        tracing::error!(
+            "the engine gave up its own work after an error; ending the process, the log has everything"
+        );
+        std::process::abort();
+    }
+}
+
 fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
     let engine = &shared.engine;
     let mut convs: Vec<&Dirty> = job.frozen.convs.iter().flat_map(|shard| shard.values()).collect();
     convs.sort_unstable_by(|a, b| a.conv.id.cmp(&b.conv.id));
 
+    failpoint::hit("checkpoint.begun");
     for dirty in convs.iter().filter(|d| d.erased) {
         void_erased(shared, dirty)?;
+        failpoint::hit("checkpoint.erased_voided");
     }
     let entries = convs.iter().flat_map(|dirty| dirty.entries.iter().map(move |entry| (*dirty, entry)));
     engine.ingest_messages(entries.map(|(dirty, entry)| {
         let erased = entry.message.seq <= dirty.conv.member(entry.message.from).erased;
         (entry, erased)
     }))?;
+    failpoint::hit("checkpoint.messages_written");
     engine.ingest_sent_ids(job.sent_ids.clone(), shared.clock.now_ms())?;
+    failpoint::hit("checkpoint.sent_ids_written");
     let pending = convs.iter().filter(|d| d.pending_touched);
     engine.ingest(
         Space::PendingDeliveries,
@@ -97,8 +113,10 @@ fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
             })
         }),
     )?;
+    failpoint::hit("checkpoint.pending_written");
     let members = convs.iter().filter(|d| d.members_touched);
     engine.ingest(Space::Members, per_member(members, |d, side| d.conv.lists(side).then(|| vec![FORMAT])))?;
+    failpoint::hit("checkpoint.members_written");
     let mut users: Vec<Change> = Vec::new();
     for (user, dirty) in job.frozen.users.iter().flat_map(|shard| shard.iter()) {
         if let Some(row) = &dirty.row {
@@ -109,13 +127,17 @@ fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
     }
     users.sort_unstable();
     engine.ingest(Space::Users, users)?;
+    failpoint::hit("checkpoint.users_written");
     let rows = convs.iter().map(|dirty| {
         let mut value = Vec::new();
         dirty.conv.encode(&mut value);
         (dirty.conv.id.as_str().as_bytes().to_vec(), Some(value))
     });
     engine.ingest(Space::Conversations, rows.collect())?;
-    engine.put_meta(Meta { lsn: job.lsn, last_message_id: job.last_message_id, seed: shared.seed })
+    failpoint::hit("checkpoint.conversations_written");
+    engine.put_meta(Meta { lsn: job.lsn, last_message_id: job.last_message_id, seed: shared.seed })?;
+    failpoint::hit("checkpoint.marked");
+    Ok(())
 }
 
 /// A row for each member of each conversation, sorted by user.

@@ -23,7 +23,7 @@ use super::{
     log::{AppendError, Group, Log},
     state::{Conv, Entry, Mark, Record, UserRow},
 };
-use crate::{Message, NewMessage, Noted, Result, StatusRow, StoreError};
+use crate::{Message, NewMessage, Noted, Result, StatusRow, StoreError, failpoint};
 
 /// Most records in a group: enough to share an fsync widely, few enough to answer soon.
 const GROUP_MAX_OPS: usize = 2048;
@@ -534,6 +534,7 @@ impl Committer {
             metrics::gauge!("bluetick_log_bytes").set(self.log.total_bytes() as f64);
         }
         self.publish();
+        failpoint::hit("commit.published");
         for answer in self.waiting.drain(..) {
             answer(Ok(()));
         }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use bluetick_protocol::{ConversationId, MessageId, Seq, UserId};
 use fjall::{
-    Database, Keyspace, KeyspaceCreateOptions, Readable, Snapshot,
+    Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot,
     config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry},
 };
 use parking_lot::RwLock;
@@ -14,7 +14,7 @@ use super::{
     bytes::{Reader, put_u64},
     state::{Conv, Entry, FORMAT, UserRow, check_format},
 };
-use crate::{PageLimit, Result, StoreError};
+use crate::{PageLimit, Result, StoreError, failpoint};
 
 /// A key, and the value it gets, or `None` to remove it.
 pub(super) type Change = (Vec<u8>, Option<Vec<u8>>);
@@ -246,6 +246,7 @@ impl Engine {
                 false => entry.encode(&mut value),
             }
             ingestion.write(key.as_slice(), value.as_slice()).map_err(broken)?;
+            failpoint::hit("checkpoint.half_a_run");
         }
         ingestion.finish().map_err(broken)
     }
@@ -281,6 +282,12 @@ impl Engine {
         let space = self.db.keyspace(&format!("{SENT_IDS}{bucket}"), sent_ids_options).map_err(broken)?;
         self.sent_ids.write().insert(bucket, space.clone());
         Ok(space)
+    }
+
+    /// Whether the engine's own work has ended with an error, as when the disk was full during a compaction. It then
+    /// compacts nothing and makes no keyspace until it is opened anew.
+    pub(super) fn has_given_up(&self) -> bool {
+        matches!(self.db.persist(PersistMode::Buffer), Err(fjall::Error::Poisoned))
     }
 
     /// Every row there is, for a backup: the keyspace's name, key and value.

@@ -21,7 +21,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{Result, StoreError};
+use crate::{Result, StoreError, failpoint};
 
 const MAGIC: u32 = 0x314b_5442; // "BTK1"
 const HEADER_BYTES: usize = 32;
@@ -143,7 +143,8 @@ impl Log {
         for (n, (start, path)) in segments.iter().enumerate() {
             let last = n + 1 == segments.len();
             let bytes = fs::read(path).map_err(|e| cannot("read", path, &e))?;
-            if *start > next.lsn && n > 0 {
+            // What the engine has may be missing: removals become durable in any order.
+            if *start > next.lsn.max(first_lsn) && n > 0 {
                 return Err(StoreError::Corrupt(format!("the log lacks records before {}", path.display())));
             }
             let end = scan(path, &bytes, seed, last, &mut next, &mut replay)?;
@@ -151,7 +152,9 @@ impl Log {
                 let file = OpenOptions::new().write(true).open(path).map_err(|e| cannot("open", path, &e))?;
                 if end < bytes.len() as u64 {
                     tracing::warn!(segment = %path.display(), at = end, bytes = bytes.len() as u64 - end, "cut a torn tail");
-                    file.set_len(end).and_then(|()| file.sync_all()).map_err(|e| cannot("cut", path, &e))?;
+                    file.set_len(end).map_err(|e| cannot("cut", path, &e))?;
+                    failpoint::hit("log.tail_cut");
+                    file.sync_all().map_err(|e| cannot("cut", path, &e))?;
                 }
                 return Ok(Log {
                     dir: dir.to_owned(),
@@ -169,6 +172,7 @@ impl Log {
         }
         let (file, path) =
             create_segment(dir, next.lsn).map_err(|e| cannot("create a segment in", dir, &e))?;
+        failpoint::hit("first_start.segment_made");
         let (next_group, next_lsn) = (next.group, next.lsn);
         Ok(Log { dir: dir.to_owned(), segment_bytes, seed, file, path, end: 0, next_group, next_lsn, old })
     }
@@ -191,6 +195,9 @@ impl Log {
             self.rotate().map_err(AppendError::Refused)?;
         }
         group.seal(self.seed, self.next_group, self.next_lsn);
+        failpoint::hit_after("log.half_a_group", || {
+            let _ = self.file.write_all_at(&group.bytes[..group.bytes.len() / 2], self.end);
+        });
         if let Err(e) = self.file.write_all_at(&group.bytes, self.end) {
             // Take back what may have been written, so that no later group follows a torn one.
             return match self.file.set_len(self.end) {
@@ -199,7 +206,9 @@ impl Log {
                 _ => Err(AppendError::Unknown(e)),
             };
         }
+        failpoint::hit("log.group_written");
         self.file.sync_data().map_err(AppendError::Unknown)?;
+        failpoint::hit("log.group_synced");
         self.end += group.bytes.len() as u64;
         self.next_group += 1;
         self.next_lsn += u64::from(group.records);
@@ -213,6 +222,7 @@ impl Log {
             return Ok(());
         }
         let (file, path) = create_segment(&self.dir, self.next_lsn)?;
+        failpoint::hit("log.segment_made");
         self.old.push((segment_start(&self.path).unwrap_or_default(), self.end));
         (self.file, self.path, self.end) = (file, path, 0);
         Ok(())
@@ -221,13 +231,18 @@ impl Log {
     /// Removes the segments that hold only records before `lsn`.
     pub(super) fn drop_before(&mut self, lsn: u64) -> io::Result<()> {
         let current = segment_start(&self.path).unwrap_or_default();
+        let mut dropped = 0;
         while let Some(&(start, _)) = self.old.first() {
             let next_start = self.old.get(1).map_or(current, |(start, _)| *start);
             if next_start > lsn {
                 break;
             }
+            if dropped > 0 {
+                failpoint::hit("log.segment_dropped");
+            }
             fs::remove_file(segment_path(&self.dir, start))?;
             self.old.remove(0);
+            dropped += 1;
         }
         Ok(())
     }
@@ -323,8 +338,11 @@ fn list_segments(dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
 fn create_segment(dir: &Path, first_lsn: u64) -> io::Result<(File, PathBuf)> {
     let path = segment_path(dir, first_lsn);
     let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
-    file.sync_all()?;
-    File::open(dir)?.sync_all()?;
+    if let Err(e) = file.sync_all().and_then(|()| File::open(dir)?.sync_all()) {
+        // The segment before goes on. Left behind, this one would make it look like an old one, whose tail is never cut.
+        let _ = fs::remove_file(&path);
+        return Err(e);
+    }
     Ok((file, path))
 }
 
@@ -379,6 +397,86 @@ mod tests {
             assert_eq!(seen.len(), expected, "cut at {cut}");
             assert_eq!(log.next_lsn(), expected as u64 + 1);
         }
+    }
+
+    #[test]
+    fn a_log_cut_at_any_byte_behind_a_segment_boundary_opens_to_whole_groups_and_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(dir.path()).unwrap();
+        append(&mut log, &[b"one", b"two"]);
+        append(&mut log, &[b"three"]);
+        log.rotate().unwrap();
+        append(&mut log, &[b"four", b"five"]);
+        let first = log.end;
+        append(&mut log, &[b"six"]);
+        let path = log.path.clone();
+        let bytes = fs::read(&path).unwrap();
+        drop(log);
+        for cut in 0..=bytes.len() {
+            fs::write(&path, &bytes[..cut]).unwrap();
+            let (mut log, seen) = open(dir.path()).unwrap();
+            let expected = match cut {
+                whole if whole == bytes.len() => 6,
+                behind if behind as u64 >= first => 5,
+                _ => 3,
+            };
+            assert_eq!(seen.len(), expected, "cut at {cut}");
+            // What is written next is found behind it.
+            append(&mut log, &[b"next"]);
+            drop(log);
+            assert_eq!(open(dir.path()).unwrap().1.len(), expected + 1, "cut at {cut}, written on");
+        }
+        // The segment was not even begun.
+        fs::remove_file(&path).unwrap();
+        assert_eq!(open(dir.path()).unwrap().1.len(), 3);
+    }
+
+    #[test]
+    fn a_segment_that_ends_too_early_before_another_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(dir.path()).unwrap();
+        append(&mut log, &[b"one"]);
+        let path = log.path.clone();
+        let first = log.end as usize;
+        append(&mut log, &[b"two"]);
+        let bytes = fs::read(&path).unwrap();
+        log.rotate().unwrap();
+        append(&mut log, &[b"three"]);
+        drop(log);
+        for cut in 0..bytes.len() {
+            fs::write(&path, &bytes[..cut]).unwrap();
+            let refused = open(dir.path()).err();
+            assert!(matches!(refused, Some(StoreError::Corrupt(_))), "cut at {cut} of {first}");
+        }
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(open(dir.path()).unwrap().1.len(), 3);
+    }
+
+    #[test]
+    fn dropped_segments_that_come_back_after_a_power_loss_do_no_harm() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(dir.path()).unwrap();
+        let first = log.path.clone();
+        for n in 1..=5u8 {
+            append(&mut log, &[&[n]]);
+            log.rotate().unwrap();
+        }
+        let back = fs::read(&first).unwrap();
+        log.drop_before(4).unwrap();
+        drop(log);
+        // Removals are made durable in any order: the first segment is back, those behind it are not.
+        fs::write(&first, back).unwrap();
+        let open_at = |mark: u64| {
+            let mut seen = Vec::new();
+            Log::open(dir.path(), 1 << 20, SEED, mark, |lsn, _| {
+                seen.push(lsn);
+                Ok(())
+            })
+            .map(|log| (seen, log.next_lsn()))
+        };
+        assert_eq!(open_at(4).unwrap(), (vec![1, 4, 5], 6));
+        // If the engine does not have those between, they are missed.
+        assert!(matches!(open_at(3), Err(StoreError::Corrupt(_))));
     }
 
     #[test]

@@ -64,7 +64,7 @@ use self::{
     log::Log,
     state::Record,
 };
-use crate::{Clock, Result, StoreError};
+use crate::{Clock, Result, StoreError, failpoint};
 
 /// What this version writes into `VERSION`, and the newest it reads.
 const DIRECTORY_VERSION: u32 = 1;
@@ -168,8 +168,10 @@ impl Embedded {
             Engine::open(&config.dir.join("engine"), config.cache_bytes, config.idempotency_window_ms)?;
         let mut meta = engine.meta()?;
         if meta.seed == 0 {
+            failpoint::hit("first_start.engine_made");
             meta.seed = fresh_seed()?;
             engine.put_meta(meta)?;
+            failpoint::hit("first_start.seed_drawn");
         }
         let rows = (config.cache_bytes / 512) as usize;
         let space = SpaceCheck { at: Instant::now(), free: free_space(&config.dir) };
@@ -317,6 +319,7 @@ fn claim(dir: &Path) -> Result<File> {
     }
     if !dir.join("VERSION").exists() {
         write_version(dir).map_err(|e| fail("write to", e))?;
+        failpoint::hit("first_start.version_written");
     }
     Ok(lock)
 }
@@ -341,9 +344,13 @@ fn check_version(dir: &Path) -> Result<()> {
     }
 }
 
+/// Written aside and renamed: a crash leaves no version or a whole one, never a file that says nothing.
 fn write_version(dir: &Path) -> std::io::Result<()> {
-    let mut file = File::create(dir.join("VERSION"))?;
+    let aside = dir.join("VERSION.new");
+    let mut file = File::create(&aside)?;
+    failpoint::hit("first_start.version_begun");
     writeln!(file, "{DIRECTORY_VERSION}")?;
     file.sync_all()?;
+    fs::rename(&aside, dir.join("VERSION"))?;
     File::open(dir)?.sync_all()
 }

@@ -1,0 +1,141 @@
+//! Places where a debug build can be told to die, to see what a crash there leaves behind.
+//!
+//! Each point lies between two steps that become durable, or known to somebody, one after the other. A point that is
+//! armed ends the process with SIGKILL at its nth pass: nothing is flushed, no destructor runs, as in a real crash.
+//! `BLUETICK_FAILPOINT=name[:nth]` arms one when the server starts. A release build has none of this: `hit` is empty
+//! there, and the variable means nothing.
+
+#[cfg(debug_assertions)]
+mod armed {
+    use std::sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    };
+
+    /// Every point there is. Those of a first start need a directory that is not there yet, those of a restore need
+    /// `bluetick restore`; all others are passed by a server at work.
+    pub const ALL: &[&str] = &[
+        // A directory is made: its version, the engine, the seed, the log, the keys.
+        "first_start.version_begun",
+        "first_start.version_written",
+        "first_start.engine_made",
+        "first_start.seed_drawn",
+        "first_start.segment_made",
+        "first_start.secret_written",
+        "first_start.secret_linked",
+        // A group on its way into the log.
+        "log.half_a_group",
+        "log.group_written",
+        "log.group_synced",
+        "commit.published",
+        // A segment is begun; a torn tail is cut; segments go one by one.
+        "log.segment_made",
+        "log.tail_cut",
+        "log.segment_dropped",
+        // A checkpoint, keyspace by keyspace.
+        "checkpoint.begun",
+        "checkpoint.half_a_run",
+        "checkpoint.erased_voided",
+        "checkpoint.messages_written",
+        "checkpoint.sent_ids_written",
+        "checkpoint.pending_written",
+        "checkpoint.members_written",
+        "checkpoint.users_written",
+        "checkpoint.conversations_written",
+        "checkpoint.marked",
+        // The steps of the rules.
+        "send.committed",
+        "deliver.handed_over",
+        "deliver.nobody_took_it",
+        "deliver.row_written",
+        "ack.stored",
+        "settle.row_removed",
+        "close.owes",
+        "close.row_moved",
+        "erase.member_erased",
+        // A restored store is moved into its place.
+        "restore.filled",
+        "restore.entry_moved",
+    ];
+
+    static ARMED: OnceLock<(&'static str, AtomicU64)> = OnceLock::new();
+
+    /// Arms a point: its nth pass from now on ends the process. One point in the life of a process.
+    pub fn arm(name: &str, nth: u64) -> Result<(), String> {
+        let Some(&known) = ALL.iter().find(|known| **known == name) else {
+            return Err(format!("there is no failpoint {name:?}; there are {}", ALL.join(", ")));
+        };
+        if nth == 0 {
+            return Err("passes of a failpoint are counted from 1".into());
+        }
+        ARMED.set((known, AtomicU64::new(nth))).map_err(|_| "a failpoint is armed already".into())
+    }
+
+    /// Arms what `name` or `name:nth` asks for.
+    pub fn arm_as_told(told: &str) -> Result<(), String> {
+        match told.split_once(':') {
+            None => arm(told, 1),
+            Some((name, nth)) => {
+                let nth = nth.parse().map_err(|_| format!("{nth:?} is not the number of a pass"))?;
+                arm(name, nth)
+            }
+        }
+    }
+
+    /// Passes a point: the process ends here if it is the armed one and this is the pass.
+    pub fn hit(name: &str) {
+        hit_after(name, || {});
+    }
+
+    /// The same, with a last act before the end, for a step that is to be cut in the middle.
+    pub fn hit_after(name: &str, last_act: impl FnOnce()) {
+        if let Some((armed, left)) = ARMED.get()
+            && *armed == name
+            && left.fetch_sub(1, Ordering::Relaxed) == 1
+        {
+            last_act();
+            end();
+        }
+    }
+
+    fn end() -> ! {
+        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+        // The signal is on its way to every thread of the process; this one must do nothing more.
+        loop {
+            std::thread::park();
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn what_is_not_understood_is_refused_by_name() {
+            let unknown = arm_as_told("log.nowhere").unwrap_err();
+            assert!(unknown.contains("log.nowhere") && unknown.contains("log.group_synced"), "{unknown}");
+            assert!(arm_as_told("log.group_synced:soon").unwrap_err().contains("soon"));
+            assert!(arm_as_told("log.group_synced:0").is_err());
+            assert!(ARMED.get().is_none(), "a mistake arms nothing");
+        }
+
+        #[test]
+        fn no_name_is_listed_twice() {
+            let mut names = ALL.to_vec();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), ALL.len());
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+pub use armed::{ALL, arm, arm_as_told, hit, hit_after};
+
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+pub fn hit(_name: &str) {}
+
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+pub fn hit_after(_name: &str, _last_act: impl FnOnce()) {}
