@@ -5,19 +5,29 @@
 //! same tests with coverage counters and lets libFuzzer choose the inputs, for as long as it is told to.
 
 mod corpus;
+#[cfg(fuzzing)]
+mod guided;
 mod mutate;
 mod variants;
 
 pub use corpus::golden;
-pub use variants::{for_every_variant, strategies_of};
+pub use variants::for_every_variant;
 
 /// Runs a target over `corpus/{name}` and over `cases` mutations of what is there; `BLUETICK_FUZZ_CASES` gives another
 /// number. An input that fails is kept in the corpus, and fails until what it shows is mended.
-#[cfg(not(fuzzing_libfuzzer))]
-pub fn fuzz(name: &str, cases: u32, target: impl Fn(&[u8]) -> bool) {
+pub fn fuzz(name: &str, cases: u32, target: fn(&[u8]) -> bool) {
+    #[cfg(fuzzing)]
+    guided::run(target);
+
+    #[cfg(not(fuzzing))]
+    bounded(name, cases, target);
+}
+
+#[cfg_attr(fuzzing, allow(dead_code))]
+fn bounded(name: &str, cases: u32, target: fn(&[u8]) -> bool) {
     let seeds = corpus::read(name);
     for seed in &seeds {
-        seed.replay(&target);
+        seed.replay(target);
     }
     let cases = match (std::env::var("BLUETICK_FUZZ_CASES"), std::env::var("BLUETICK_TEST_QUICK")) {
         (Ok(cases), _) => cases.parse().expect("BLUETICK_FUZZ_CASES is a number"),
@@ -25,16 +35,8 @@ pub fn fuzz(name: &str, cases: u32, target: impl Fn(&[u8]) -> bool) {
         _ => cases,
     };
     let seeds: Vec<Vec<u8>> = seeds.into_iter().map(|seed| seed.bytes).collect();
-    if let Err((input, why)) = mutate::run(&seeds, cases, &target) {
+    if let Err((input, why)) = mutate::run(&seeds, cases, target) {
         let kept = corpus::keep(name, &input);
         panic!("{name}: {why}\ninput: {}\nkept as {}", input.escape_ascii(), kept.display());
     }
-}
-
-/// Hands the target to libFuzzer, which ends the process.
-#[cfg(fuzzing_libfuzzer)]
-pub fn fuzz(_name: &str, _cases: u32, target: impl Fn(&[u8]) -> bool + std::panic::RefUnwindSafe) {
-    bolero::check!().for_each(|bytes: &[u8]| {
-        target(bytes);
-    });
 }

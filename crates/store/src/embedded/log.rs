@@ -333,6 +333,8 @@ fn cannot(what: &str, path: &Path, e: &io::Error) -> StoreError {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests {
     use super::*;
 
