@@ -5,7 +5,7 @@
 //! same tests with coverage counters and lets libFuzzer choose the inputs, for as long as it is told to.
 
 mod corpus;
-#[cfg(fuzzing)]
+#[cfg(libfuzzer)]
 mod guided;
 mod mutate;
 mod variants;
@@ -16,14 +16,14 @@ pub use variants::for_every_variant;
 /// Runs a target over `corpus/{name}` and over `cases` mutations of what is there; `BLUETICK_FUZZ_CASES` gives another
 /// number. An input that fails is kept in the corpus, and fails until what it shows is mended.
 pub fn fuzz(name: &str, cases: u32, target: fn(&[u8]) -> bool) {
-    #[cfg(fuzzing)]
+    #[cfg(libfuzzer)]
     guided::run(target);
 
-    #[cfg(not(fuzzing))]
+    #[cfg(not(libfuzzer))]
     bounded(name, cases, target);
 }
 
-#[cfg_attr(fuzzing, allow(dead_code))]
+#[cfg_attr(libfuzzer, allow(dead_code))]
 fn bounded(name: &str, cases: u32, target: fn(&[u8]) -> bool) {
     let seeds = corpus::read(name);
     for seed in &seeds {
