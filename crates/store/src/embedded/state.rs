@@ -48,7 +48,15 @@ impl Entry {
         put_opt(out, m.meta.as_ref().map(|j| j.as_str()));
     }
 
-    pub(super) fn decode(id: &ConversationId, r: &mut Reader<'_>) -> Result<Entry, Malformed> {
+    /// A whole value of `messages`.
+    pub(super) fn decode(id: &ConversationId, bytes: &[u8]) -> Result<Entry, Malformed> {
+        let r = &mut Reader(bytes);
+        let entry = Entry::read(id, r)?;
+        r.end()?;
+        Ok(entry)
+    }
+
+    fn read(id: &ConversationId, r: &mut Reader<'_>) -> Result<Entry, Malformed> {
         check_format(r)?;
         let flags = r.u8()?;
         let seq = r.u64()?;
@@ -196,7 +204,7 @@ impl Record {
                 let id = r.conversation()?;
                 let pending = Some(r.u64()?).filter(|&seq| seq != 0);
                 let implied_read = Some(mark(r)?).filter(|m| m.seq != 0);
-                Record::Send { entry: Entry::decode(&id, r)?, pending, implied_read }
+                Record::Send { entry: Entry::read(&id, r)?, pending, implied_read }
             }
             2 => Record::Receipt {
                 id: r.conversation()?,
@@ -215,7 +223,8 @@ impl Record {
             7 => Record::EraseUser { user: r.user()? },
             _ => return Err(Malformed("a kind of record this version does not know")),
         };
-        if r.0.is_empty() { Ok(record) } else { Err(Malformed("bytes left over")) }
+        r.end()?;
+        Ok(record)
     }
 }
 
@@ -422,6 +431,7 @@ impl Conv {
                 });
             }
         }
+        r.end()?;
         Ok(conv)
     }
 
@@ -493,6 +503,7 @@ impl UserRow {
         for _ in 0..count {
             blocked.insert(r.user()?);
         }
+        r.end()?;
         Ok(UserRow { profile, blocked })
     }
 }

@@ -40,9 +40,9 @@ fn record() {
 #[test]
 fn row() {
     fuzz("row", 30_000, |bytes| match bytes.split_first() {
-        Some((b'm', rest)) => Entry::decode(&id(), &mut Reader(rest)).is_ok_and(|entry| {
+        Some((b'm', rest)) => Entry::decode(&id(), rest).is_ok_and(|entry| {
             let written = encoded(|out| entry.encode(out));
-            assert_eq!(Entry::decode(&id(), &mut Reader(&written)).as_ref(), Ok(&entry));
+            assert_eq!(Entry::decode(&id(), &written).as_ref(), Ok(&entry));
             true
         }),
         Some((b'c', rest)) => Conv::decode(id(), rest).is_ok_and(|conv| {

@@ -129,30 +129,36 @@ proptest! {
         low in members(), high in members(),
     ) {
         let conv = Conv { id, lsn, last_seq, counted, members: [low, high] };
-        let bytes = encoded(|out| conv.encode(out));
+        let mut bytes = encoded(|out| conv.encode(out));
         prop_assert_eq!(Conv::decode(conv.id.clone(), &bytes).as_ref(), Ok(&conv));
         for cut in 0..bytes.len() {
             prop_assert!(Conv::decode(conv.id.clone(), &bytes[..cut]).is_err(), "cut at {}", cut);
         }
+        bytes.push(0);
+        prop_assert!(Conv::decode(conv.id.clone(), &bytes).is_err(), "a byte too many");
     }
 
     #[test]
     fn messages_survive_the_way_to_bytes_and_back(entry in entries()) {
         let id = &entry.message.conversation_id;
-        let bytes = encoded(|out| entry.encode(out));
-        prop_assert_eq!(Entry::decode(id, &mut Reader(&bytes)).as_ref(), Ok(&entry));
+        let mut bytes = encoded(|out| entry.encode(out));
+        prop_assert_eq!(Entry::decode(id, &bytes).as_ref(), Ok(&entry));
         for cut in 0..bytes.len() {
-            prop_assert!(Entry::decode(id, &mut Reader(&bytes[..cut])).is_err(), "cut at {}", cut);
+            prop_assert!(Entry::decode(id, &bytes[..cut]).is_err(), "cut at {}", cut);
         }
+        bytes.push(0);
+        prop_assert!(Entry::decode(id, &bytes).is_err(), "a byte too many");
     }
 
     #[test]
     fn users_survive_the_way_to_bytes_and_back(profile in profiles(), blocked in btree_set(user(), 0..6)) {
         let row = UserRow { profile, blocked };
-        let bytes = encoded(|out| row.encode(out));
+        let mut bytes = encoded(|out| row.encode(out));
         prop_assert_eq!(UserRow::decode(&bytes).as_ref(), Ok(&row));
         for cut in 0..bytes.len() {
             prop_assert!(UserRow::decode(&bytes[..cut]).is_err(), "cut at {}", cut);
         }
+        bytes.push(0);
+        prop_assert!(UserRow::decode(&bytes).is_err(), "a byte too many");
     }
 }
