@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use serde_json::value::RawValue;
 
 use crate::{
@@ -70,12 +73,17 @@ struct Peek<'a> {
 
 /// Reads one text frame.
 pub fn decode(text: &str) -> Result<ClientFrame, DecodeError> {
+    // A list would pass for a struct whose fields have lost their names.
+    if text.trim_start().starts_with('[') {
+        return Err(match serde_json::from_str::<IgnoredAny>(text) {
+            Ok(_) => refuse(None, ErrorCode::BadRequest, "a frame is an object".into()),
+            Err(e) => not_json(&e),
+        });
+    }
     let peek: Peek<'_> = match serde_json::from_str(text) {
         Ok(peek) => peek,
         Err(e) if e.is_data() => return Err(refuse(None, ErrorCode::BadRequest, plain(&e))),
-        Err(e) => {
-            return Err(refuse(None, ErrorCode::NotJson, format!("the frame is not JSON: {e}")));
-        }
+        Err(e) => return Err(not_json(&e)),
     };
     let reference = match peek.reference.map(read_ref) {
         None => None,
@@ -103,6 +111,10 @@ pub fn decode(text: &str) -> Result<ClientFrame, DecodeError> {
         }
     };
     frame.map_err(|error| DecodeError { reference, error })
+}
+
+fn not_json(e: &serde_json::Error) -> DecodeError {
+    refuse(None, ErrorCode::NotJson, format!("the frame is not JSON: {e}"))
 }
 
 fn refuse(reference: Option<Ref>, code: ErrorCode, message: String) -> DecodeError {
@@ -206,6 +218,9 @@ mod tests {
         assert_eq!(code("{\"type\":\"ping\""), ErrorCode::NotJson);
         assert_eq!(code("[]"), ErrorCode::BadRequest);
         assert_eq!(code("5"), ErrorCode::BadRequest);
+        assert_eq!(code(r#"["ping"]"#), ErrorCode::BadRequest);
+        assert_eq!(code(r#"["ack","a~b",1]"#), ErrorCode::BadRequest);
+        assert_eq!(code(r#"["ping""#), ErrorCode::NotJson);
         assert_eq!(code("{}"), ErrorCode::BadRequest);
         assert_eq!(code(r#"{"type":7}"#), ErrorCode::BadRequest);
         assert_eq!(code(r#"{"type":"nope"}"#), ErrorCode::UnknownType);
