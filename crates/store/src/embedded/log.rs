@@ -146,7 +146,7 @@ impl Log {
             if *start > next.lsn && n > 0 {
                 return Err(StoreError::Corrupt(format!("the log lacks records before {}", path.display())));
             }
-            let end = scan(path, &bytes, seed, last, &mut next, &mut replay)?;
+            let end = scan(path, *start, &bytes, seed, last, &mut next, &mut replay)?;
             if last {
                 let file = OpenOptions::new().write(true).open(path).map_err(|e| cannot("open", path, &e))?;
                 if end < bytes.len() as u64 {
@@ -240,9 +240,12 @@ struct Next {
 }
 
 impl Next {
-    /// What comes after a group, or `None` if it is not the one to come.
-    fn after(&self, header: &Header) -> Option<Next> {
-        let in_order = self.group.is_none_or(|group| header.group == group && header.first_lsn == self.lsn);
+    /// What comes after a group in a segment that begins at `start`, or `None` if it is not the one to come.
+    fn after(&self, header: &Header, start: u64) -> Option<Next> {
+        let in_order = match self.group {
+            Some(group) => header.group == group && header.first_lsn == self.lsn,
+            None => header.first_lsn == start,
+        };
         let group = Some(header.group.checked_add(1)?);
         let lsn = header.first_lsn.checked_add(u64::from(header.records))?;
         in_order.then_some(Next { group, lsn })
@@ -252,6 +255,7 @@ impl Next {
 /// Reads the groups of one segment. Returns where the last whole one ends.
 fn scan(
     path: &Path,
+    start: u64,
     bytes: &[u8],
     seed: u32,
     last_segment: bool,
@@ -269,7 +273,7 @@ fn scan(
                 path.display()
             )));
         };
-        let Some(after) = next.after(&header) else {
+        let Some(after) = next.after(&header, start) else {
             return Err(StoreError::Corrupt(format!(
                 "{} holds records at byte {at} that do not follow those before them; restore from a backup",
                 path.display()

@@ -10,7 +10,7 @@ const SEED: u32 = 0x5eed;
 fn replayed(bytes: &[u8], last_segment: bool) -> Result<(Vec<(u64, Vec<u8>)>, u64)> {
     let mut records = Vec::new();
     let mut next = Next { group: None, lsn: 1 };
-    let end = scan(Path::new("segment"), bytes, SEED, last_segment, &mut next, &mut |lsn, record| {
+    let end = scan(Path::new("segment"), 1, bytes, SEED, last_segment, &mut next, &mut |lsn, record| {
         records.push((lsn, record.to_vec()));
         Ok(())
     })?;
