@@ -6,7 +6,7 @@ use serde::{
     Deserialize, Serialize,
     de::{DeserializeOwned, IgnoredAny},
 };
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 use crate::{
     Auth, ErrorCode, Hello, HistoryQuery, InConversation, InboxQuery, Json, Ping, Receipt, Ref, Send, Watch,
@@ -171,6 +171,10 @@ fn check_meta(meta: &Json) -> Result<(), WireError> {
         "\"meta\" is longer than 4096 bytes"
     } else if depth(text) > limits::META_MAX_DEPTH {
         "\"meta\" is nested more than 16 deep"
+    } else if serde_json::from_str::<Value>(text).is_err() {
+        // It came here as raw text, in which nobody looked at escapes and numbers. A receiver whose parser is strict
+        // would fail over the whole message, and over the same one again at every reconnect.
+        "\"meta\" holds half of a surrogate pair or a number out of range"
     } else {
         return Ok(());
     };
@@ -250,6 +254,14 @@ mod tests {
             "]".repeat(17)
         );
         assert_eq!(code(&meta), ErrorCode::BadRequest);
+    }
+
+    #[test]
+    fn meta_that_a_strict_parser_would_choke_on_is_refused() {
+        for value in [r#""\ud800""#, r#""\udc00\ud800""#, "1e999", "-1e999"] {
+            let text = format!(r#"{{"type":"send","client_msg_id":"x","to":"b","body":"y","meta":{{"a":{value}}}}}"#);
+            assert_eq!(code(&text), ErrorCode::BadRequest, "{value}");
+        }
     }
 
     #[test]

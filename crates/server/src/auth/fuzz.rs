@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use bluetick_fuzz::fuzz;
 use bluetick_store::ManualClock;
 use futures_util::FutureExt as _;
-use serde_json::Value;
+use serde::de::IgnoredAny;
 
 use super::{tests::base64url, *};
 
@@ -78,6 +78,20 @@ fn token() {
     });
 }
 
+#[derive(Deserialize)]
+struct ToldHeader {
+    alg: String,
+    crit: Option<IgnoredAny>,
+}
+
+/// Times as the floating-point numbers that other people's checks make of them.
+#[derive(Deserialize)]
+struct ToldClaims {
+    sub: String,
+    exp: Option<f64>,
+    nbf: Option<f64>,
+}
+
 /// The input is a header, the end of a line, and claims.
 #[test]
 fn claims() {
@@ -89,14 +103,13 @@ fn claims() {
         let Ok(identity) = answer(&BY_SECRET, &token) else {
             return false;
         };
-        let header: Value = serde_json::from_slice(header).expect("the header is JSON");
-        assert_eq!(header["alg"], "HS256");
-        assert!(header.get("crit").is_none_or(Value::is_null));
-        let claims: Value = serde_json::from_slice(claims).expect("the claims are JSON");
-        assert_eq!(claims["sub"], identity.user.as_str());
-        // Compared as the floating-point numbers that other people's checks make of them.
+        let header: ToldHeader = serde_json::from_slice(header).expect("the header is JSON");
+        assert_eq!(header.alg, "HS256");
+        assert!(header.crit.is_none());
+        let claims: ToldClaims = serde_json::from_slice(claims).expect("the claims are JSON");
+        assert_eq!(claims.sub, identity.user.as_str());
         let now = NOW_SECS as f64;
-        if let Some(exp) = claims["exp"].as_f64() {
+        if let Some(exp) = claims.exp {
             assert!(exp > now, "{exp} is over");
             let told = identity.expires_at.expect("what ends is known to end") as f64 / 1000.0;
             let most = u64::MAX as f64 / 1000.0;
@@ -104,7 +117,7 @@ fn claims() {
         } else {
             assert_eq!(identity.expires_at, None);
         }
-        if let Some(nbf) = claims["nbf"].as_f64() {
+        if let Some(nbf) = claims.nbf {
             assert!(nbf < now + NOT_BEFORE_SKEW_SECS as f64 + 1.0, "{nbf} is yet to come");
         }
         true
