@@ -7,7 +7,7 @@ use serde_json::Value;
 
 #[test]
 fn client_frame() {
-    fuzz("client_frame", 20_000, |bytes| {
+    fuzz("client_frame", 100_000, |bytes| {
         let text = String::from_utf8_lossy(bytes);
         match bluetick_protocol::decode(&text) {
             Ok(frame) => {
@@ -69,7 +69,7 @@ fn depth(value: &Value) -> usize {
 
 #[test]
 fn server_frame() {
-    fuzz("server_frame", 20_000, |bytes| {
+    fuzz("server_frame", 100_000, |bytes| {
         let text = String::from_utf8_lossy(bytes);
         let Ok(frame) = bluetick_client::decode(&text) else {
             return false;

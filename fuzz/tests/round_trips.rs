@@ -41,12 +41,11 @@ fn reference() -> impl Strategy<Value = Ref> {
 
 /// An object as clients write them: with escapes, nesting, and white space that is nobody else's business.
 fn json() -> impl Strategy<Value = Json> {
-    (text(), any::<i64>(), select(&["{}", "[1, [2]]", "null", "\"\\u0000\\ud83d\\ude00\"", "-0.5e-9"][..])).prop_map(
-        |(key, n, value)| {
+    (text(), any::<i64>(), select(&["{}", "[1, [2]]", "null", "\"\\u0000\\ud83d\\ude00\"", "-0.5e-9"][..]))
+        .prop_map(|(key, n, value)| {
             let key = serde_json::to_string(&key).unwrap();
             Json::from_text(&format!("{{{key}: {n},\n\"x\":{value} }}")).unwrap()
-        },
-    )
+        })
 }
 
 fn receipt() -> impl Strategy<Value = Receipt> {
@@ -60,10 +59,8 @@ fn in_conversation() -> impl Strategy<Value = InConversation> {
 }
 
 fn send() -> impl Strategy<Value = Send> {
-    let whom = prop_oneof![
-        user().prop_map(|to| (Some(to), None)),
-        conversation().prop_map(|id| (None, Some(id)))
-    ];
+    let whom =
+        prop_oneof![user().prop_map(|to| (Some(to), None)), conversation().prop_map(|id| (None, Some(id)))];
     let extras = (option::of(json()), option::of(json()), option::of(any::<u64>()));
     (option::of(reference()), client_msg_id(), whom, text(), extras).prop_map(
         |(reference, client_msg_id, (to, conversation_id), body, (attachment, meta, seen_seq))| Send {
@@ -118,7 +115,12 @@ fn message() -> impl Strategy<Value = MessageFrame> {
     let place = (conversation(), any::<u64>(), message_id(), client_msg_id());
     let content = (text(), any::<u64>(), option::of(json()), option::of(json()));
     (place, user(), user(), content).prop_map(
-        |((conversation_id, seq, message_id, client_msg_id), sender, receiver, (body, ts, attachment, meta))| {
+        |(
+            (conversation_id, seq, message_id, client_msg_id),
+            sender,
+            receiver,
+            (body, ts, attachment, meta),
+        )| {
             MessageFrame {
                 conversation_id,
                 seq,
@@ -136,10 +138,8 @@ fn message() -> impl Strategy<Value = MessageFrame> {
 }
 
 fn boundaries() -> impl Strategy<Value = Boundaries> {
-    (any::<u64>(), any::<u64>()).prop_map(|(last_delivered_seq, last_read_seq)| Boundaries {
-        last_delivered_seq,
-        last_read_seq,
-    })
+    (any::<u64>(), any::<u64>())
+        .prop_map(|(last_delivered_seq, last_read_seq)| Boundaries { last_delivered_seq, last_read_seq })
 }
 
 fn inbox_entry() -> impl Strategy<Value = InboxEntry> {
@@ -147,15 +147,17 @@ fn inbox_entry() -> impl Strategy<Value = InboxEntry> {
         .prop_map(|(user_id, name, avatar_url)| UserCard { user_id, name, avatar_url });
     let last = (text(), any::<u64>(), any::<u64>(), user());
     (conversation(), peer, last, any::<u64>(), boundaries()).prop_map(
-        |(conversation_id, peer, (preview, ts, last_seq, last_sender), unread_count, peer_status)| InboxEntry {
-            conversation_id,
-            peer,
-            last_message_preview: preview,
-            last_message_ts: ts,
-            last_seq,
-            last_sender,
-            unread_count,
-            peer_status,
+        |(conversation_id, peer, (preview, ts, last_seq, last_sender), unread_count, peer_status)| {
+            InboxEntry {
+                conversation_id,
+                peer,
+                last_message_preview: preview,
+                last_message_ts: ts,
+                last_seq,
+                last_sender,
+                unread_count,
+                peer_status,
+            }
         },
     )
 }

@@ -259,7 +259,9 @@ mod tests {
     #[test]
     fn meta_that_a_strict_parser_would_choke_on_is_refused() {
         for value in [r#""\ud800""#, r#""\udc00\ud800""#, "1e999", "-1e999"] {
-            let text = format!(r#"{{"type":"send","client_msg_id":"x","to":"b","body":"y","meta":{{"a":{value}}}}}"#);
+            let text = format!(
+                r#"{{"type":"send","client_msg_id":"x","to":"b","body":"y","meta":{{"a":{value}}}}}"#
+            );
             assert_eq!(code(&text), ErrorCode::BadRequest, "{value}");
         }
     }

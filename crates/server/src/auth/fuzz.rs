@@ -58,7 +58,7 @@ static BY_PUBLIC_KEY: LazyLock<[Public; 3]> = LazyLock::new(|| {
 
 #[test]
 fn token() {
-    fuzz("token", 10_000, |bytes| {
+    fuzz("token", 30_000, |bytes| {
         let token = &*String::from_utf8_lossy(bytes);
         let mut accepted = false;
         if let Ok(identity) = answer(&BY_SECRET, token) {
@@ -95,7 +95,7 @@ struct ToldClaims {
 /// The input is a header, the end of a line, and claims.
 #[test]
 fn claims() {
-    fuzz("claims", 10_000, |bytes| {
+    fuzz("claims", 30_000, |bytes| {
         let mut halves = bytes.splitn(2, |b| *b == b'\n');
         let (header, claims) = (halves.next().unwrap_or_default(), halves.next().unwrap_or_default());
         let message = format!("{}.{}", base64url(header), base64url(claims));

@@ -60,7 +60,11 @@ fn segment() {
             assert_eq!(pair[1].0, pair[0].0 + 1, "no position twice, and none left out");
         }
         let whole = &bytes[..end as usize];
-        assert_eq!(replayed(whole, true).unwrap(), (records.clone(), end), "what is left after the cut is whole");
+        assert_eq!(
+            replayed(whole, true).unwrap(),
+            (records.clone(), end),
+            "what is left after the cut is whole"
+        );
         assert_eq!(replayed(whole, false).unwrap(), (records, end), "also as a segment that others follow");
         end as usize == bytes.len()
     });
@@ -128,12 +132,17 @@ fn damaged_log() {
         let result = replayed(&bytes, true);
         if let Ok((records, end)) = &result {
             for (n, (lsn, record)) in records.iter().enumerate() {
-                assert_eq!((*lsn, record), (n as u64 + 1, &record_at(n as u64 + 1)), "a prefix of what was written");
+                assert_eq!(
+                    (*lsn, record),
+                    (n as u64 + 1, &record_at(n as u64 + 1)),
+                    "a prefix of what was written"
+                );
             }
             assert_eq!(*end as usize, begins(groups_before), "every whole group, and nothing else");
         }
         if only_overwritten && groups_before < starts.len() {
-            let later = (groups_before + 1..starts.len()).any(|n| intact(begins(n), begins(n) + HEADER_BYTES));
+            let later =
+                (groups_before + 1..starts.len()).any(|n| intact(begins(n), begins(n) + HEADER_BYTES));
             assert_eq!(result.is_err(), later, "refused if something acknowledged is lost, and only then");
         }
         result.is_ok()
