@@ -1,5 +1,5 @@
 //! The inputs that are kept: `corpus/{target}/{file}`. What a file's name begins with is a promise: `ok-` is accepted,
-//! `no-` is refused; any other was found by a fuzzer and only must not fail.
+//! `no-` is refused; any other (`seen-` reaches code that no other did, `found-` failed once) only must not fail.
 
 use std::{
     fs,

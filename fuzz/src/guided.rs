@@ -1,5 +1,5 @@
-//! A target under libFuzzer. The test harness has the `main`, so libFuzzer is called as a function; its command line is
-//! `BLUETICK_LIBFUZZER_ARGS`, of which the first word is what to run for a child process.
+//! A target under libFuzzer. The test harness has the `main`, so libFuzzer is called as a function; its arguments come
+//! from `BLUETICK_LIBFUZZER_ARGS`.
 #![allow(unsafe_code)] // libFuzzer is C++.
 
 use std::{
@@ -29,9 +29,9 @@ extern "C" fn rust_fuzzer_test_input(bytes: &[u8]) -> i32 {
 pub(crate) fn run(target: fn(&[u8]) -> bool) -> ! {
     TARGET.set(target).expect("one target a process");
     libfuzzer_sys::initialize(ptr::null(), ptr::null());
-    let given = std::env::var("BLUETICK_LIBFUZZER_ARGS").expect("run it by scripts/fuzz");
-    let args: Vec<CString> = given
-        .split_whitespace()
+    let given = std::env::var("BLUETICK_LIBFUZZER_ARGS").unwrap_or_default();
+    let args: Vec<CString> = std::iter::once("fuzz")
+        .chain(given.split_whitespace())
         .map(|arg| CString::new(arg).expect("an argument without a null byte"))
         .collect();
     let mut pointers: Vec<*mut c_char> = args.iter().map(|arg| arg.as_ptr().cast_mut()).collect();
