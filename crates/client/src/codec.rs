@@ -6,7 +6,10 @@
 use std::borrow::Cow;
 
 use bluetick_protocol::ServerFrame;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, Error as _},
+};
 
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
@@ -25,6 +28,10 @@ struct Peek<'a> {
 
 /// Reads one text frame of the server's.
 pub fn decode(text: &str) -> Result<ServerFrame, DecodeError> {
+    // A list would pass for a struct whose fields have lost their names.
+    if text.trim_start().starts_with('[') {
+        return Err(serde_json::Error::custom("a frame is an object").into());
+    }
     let peek: Peek<'_> = serde_json::from_str(text)?;
     Ok(match &*peek.kind {
         "welcome" => ServerFrame::Welcome(parse(text)?),

@@ -2,8 +2,11 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::value::RawValue;
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
+use serde_json::{Value, value::RawValue};
 
 use crate::{
     Auth, ErrorCode, Hello, HistoryQuery, InConversation, InboxQuery, Json, Ping, Receipt, Ref, Send, Watch,
@@ -70,12 +73,17 @@ struct Peek<'a> {
 
 /// Reads one text frame.
 pub fn decode(text: &str) -> Result<ClientFrame, DecodeError> {
+    // A list would pass for a struct whose fields have lost their names.
+    if text.trim_start().starts_with('[') {
+        return Err(match serde_json::from_str::<IgnoredAny>(text) {
+            Ok(_) => refuse(None, ErrorCode::BadRequest, "a frame is an object".into()),
+            Err(e) => not_json(&e),
+        });
+    }
     let peek: Peek<'_> = match serde_json::from_str(text) {
         Ok(peek) => peek,
         Err(e) if e.is_data() => return Err(refuse(None, ErrorCode::BadRequest, plain(&e))),
-        Err(e) => {
-            return Err(refuse(None, ErrorCode::NotJson, format!("the frame is not JSON: {e}")));
-        }
+        Err(e) => return Err(not_json(&e)),
     };
     let reference = match peek.reference.map(read_ref) {
         None => None,
@@ -103,6 +111,10 @@ pub fn decode(text: &str) -> Result<ClientFrame, DecodeError> {
         }
     };
     frame.map_err(|error| DecodeError { reference, error })
+}
+
+fn not_json(e: &serde_json::Error) -> DecodeError {
+    refuse(None, ErrorCode::NotJson, format!("the frame is not JSON: {e}"))
 }
 
 fn refuse(reference: Option<Ref>, code: ErrorCode, message: String) -> DecodeError {
@@ -159,6 +171,10 @@ fn check_meta(meta: &Json) -> Result<(), WireError> {
         "\"meta\" is longer than 4096 bytes"
     } else if depth(text) > limits::META_MAX_DEPTH {
         "\"meta\" is nested more than 16 deep"
+    } else if serde_json::from_str::<Value>(text).is_err() {
+        // It came here as raw text, in which nobody looked at escapes and numbers. A receiver whose parser is strict
+        // would fail over the whole message, and over the same one again at every reconnect.
+        "\"meta\" holds half of a surrogate pair or a number out of range"
     } else {
         return Ok(());
     };
@@ -206,6 +222,9 @@ mod tests {
         assert_eq!(code("{\"type\":\"ping\""), ErrorCode::NotJson);
         assert_eq!(code("[]"), ErrorCode::BadRequest);
         assert_eq!(code("5"), ErrorCode::BadRequest);
+        assert_eq!(code(r#"["ping"]"#), ErrorCode::BadRequest);
+        assert_eq!(code(r#"["ack","a~b",1]"#), ErrorCode::BadRequest);
+        assert_eq!(code(r#"["ping""#), ErrorCode::NotJson);
         assert_eq!(code("{}"), ErrorCode::BadRequest);
         assert_eq!(code(r#"{"type":7}"#), ErrorCode::BadRequest);
         assert_eq!(code(r#"{"type":"nope"}"#), ErrorCode::UnknownType);
@@ -235,6 +254,16 @@ mod tests {
             "]".repeat(17)
         );
         assert_eq!(code(&meta), ErrorCode::BadRequest);
+    }
+
+    #[test]
+    fn meta_that_a_strict_parser_would_choke_on_is_refused() {
+        for value in [r#""\ud800""#, r#""\udc00\ud800""#, "1e999", "-1e999"] {
+            let text = format!(
+                r#"{{"type":"send","client_msg_id":"x","to":"b","body":"y","meta":{{"a":{value}}}}}"#
+            );
+            assert_eq!(code(&text), ErrorCode::BadRequest, "{value}");
+        }
     }
 
     #[test]

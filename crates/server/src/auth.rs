@@ -301,4 +301,6 @@ pub fn mint_for(
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

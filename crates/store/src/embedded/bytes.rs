@@ -39,6 +39,11 @@ pub(super) fn put_opt(out: &mut Vec<u8>, text: Option<&str>) {
 pub(super) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
+    /// Nothing may be left: what follows a whole value was not written by us.
+    pub(super) fn end(&self) -> Result<(), Malformed> {
+        if self.0.is_empty() { Ok(()) } else { Err(Malformed("bytes left over")) }
+    }
+
     pub(super) fn u8(&mut self) -> Result<u8, Malformed> {
         let (first, rest) = self.0.split_first().ok_or(Malformed("cut short"))?;
         self.0 = rest;

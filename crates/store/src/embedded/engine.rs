@@ -159,7 +159,7 @@ impl Engine {
     pub(super) fn entry(&self, id: &ConversationId, seq: Seq) -> Result<Option<Entry>> {
         match self.space(Space::Messages).get(message_key(id, seq)).map_err(broken)? {
             None => Ok(None),
-            Some(bytes) => Ok(Some(Entry::decode(id, &mut Reader(&bytes))?)),
+            Some(bytes) => Ok(Some(Entry::decode(id, &bytes)?)),
         }
     }
 
@@ -375,7 +375,7 @@ fn collect(
         if entries.len() >= limit.messages {
             break;
         }
-        let entry = Entry::decode(id, &mut Reader(&item.value().map_err(broken)?))?;
+        let entry = Entry::decode(id, &item.value().map_err(broken)?)?;
         bytes += entry.message.body.len();
         if bytes > limit.bytes && !entries.is_empty() {
             break;

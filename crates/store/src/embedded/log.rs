@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A group is written only after the one before it is durable. So a damaged group with a whole one behind it had
-//! been acknowledged: that is damage, and the log refuses to open. A damaged group with nothing behind it is a
-//! torn tail: nobody was told of it, and it is cut. The header's crc begins with a secret seed of the store's, so that
+//! been acknowledged: that is damage, and the log refuses to open. So is a whole group that does not follow the one
+//! before it. A damaged group with nothing behind it is a torn tail: nobody was told of it, and it is cut. The header's crc begins with a secret seed of the store's, so that
 //! no message body can be made to look like a group that follows.
 
 use std::{
@@ -138,7 +138,7 @@ impl Log {
     ) -> Result<Log> {
         fs::create_dir_all(dir).map_err(|e| cannot("create", dir, &e))?;
         let segments = list_segments(dir)?;
-        let mut next = Next { group: 1, lsn: first_lsn.max(1) };
+        let mut next = Next { group: None, lsn: first_lsn.max(1) };
         let mut old = Vec::new();
         for (n, (start, path)) in segments.iter().enumerate() {
             let last = n + 1 == segments.len();
@@ -147,7 +147,7 @@ impl Log {
             if *start > next.lsn.max(first_lsn) && n > 0 {
                 return Err(StoreError::Corrupt(format!("the log lacks records before {}", path.display())));
             }
-            let end = scan(path, &bytes, seed, last, &mut next, &mut replay)?;
+            let end = scan(path, *start, &bytes, seed, last, &mut next, &mut replay)?;
             if last {
                 let file = OpenOptions::new().write(true).open(path).map_err(|e| cannot("open", path, &e))?;
                 if end < bytes.len() as u64 {
@@ -163,7 +163,7 @@ impl Log {
                     file,
                     path: path.clone(),
                     end,
-                    next_group: next.group,
+                    next_group: next.group.unwrap_or(1),
                     next_lsn: next.lsn,
                     old,
                 });
@@ -173,7 +173,7 @@ impl Log {
         let (file, path) =
             create_segment(dir, next.lsn).map_err(|e| cannot("create a segment in", dir, &e))?;
         failpoint::hit("first_start.segment_made");
-        let (next_group, next_lsn) = (next.group, next.lsn);
+        let (next_group, next_lsn) = (next.group.unwrap_or(1), next.lsn);
         Ok(Log { dir: dir.to_owned(), segment_bytes, seed, file, path, end: 0, next_group, next_lsn, old })
     }
 
@@ -249,13 +249,28 @@ impl Log {
 }
 
 struct Next {
-    group: u64,
+    /// The number of the group to come; none before the first, whose number is whatever earlier segments left off at.
+    group: Option<u64>,
     lsn: u64,
+}
+
+impl Next {
+    /// What comes after a group in a segment that begins at `start`, or `None` if it is not the one to come.
+    fn after(&self, header: &Header, start: u64) -> Option<Next> {
+        let in_order = match self.group {
+            Some(group) => header.group == group && header.first_lsn == self.lsn,
+            None => header.first_lsn == start,
+        };
+        let group = Some(header.group.checked_add(1)?);
+        let lsn = header.first_lsn.checked_add(u64::from(header.records))?;
+        in_order.then_some(Next { group, lsn })
+    }
 }
 
 /// Reads the groups of one segment. Returns where the last whole one ends.
 fn scan(
     path: &Path,
+    start: u64,
     bytes: &[u8],
     seed: u32,
     last_segment: bool,
@@ -265,8 +280,7 @@ fn scan(
     let mut at = 0usize;
     while at < bytes.len() {
         let Some((header, records)) = whole_group(seed, &bytes[at..]) else {
-            let behind = whole_group_behind(seed, &bytes[at..], next.group);
-            if last_segment && behind.is_none() {
+            if last_segment && !later_group(seed, &bytes[at..], next.group) {
                 return Ok(at as u64);
             }
             return Err(StoreError::Corrupt(format!(
@@ -274,13 +288,16 @@ fn scan(
                 path.display()
             )));
         };
-        let mut lsn = header.first_lsn;
-        for record in records {
+        let Some(after) = next.after(&header, start) else {
+            return Err(StoreError::Corrupt(format!(
+                "{} holds records at byte {at} that do not follow those before them; restore from a backup",
+                path.display()
+            )));
+        };
+        for (record, lsn) in records.into_iter().zip(header.first_lsn..) {
             replay(lsn, record)?;
-            lsn += 1;
         }
-        next.group = header.group + 1;
-        next.lsn = lsn;
+        *next = after;
         at += HEADER_BYTES + header.bytes;
     }
     Ok(at as u64)
@@ -306,13 +323,13 @@ fn whole_group(seed: u32, bytes: &[u8]) -> Option<(Header, Vec<&[u8]>)> {
     (records.len() == header.records as usize).then_some((header, records))
 }
 
-/// Looks behind a damaged place for a group that was begun after it.
-fn whole_group_behind(seed: u32, bytes: &[u8], damaged: u64) -> Option<Header> {
+/// Whether a group begins in a damaged place or behind it that was begun after the one that should be there.
+fn later_group(seed: u32, bytes: &[u8], expected: Option<u64>) -> bool {
     let magic = MAGIC.to_le_bytes();
-    (1..bytes.len().saturating_sub(HEADER_BYTES - 1))
+    (0..bytes.len().saturating_sub(HEADER_BYTES - 1))
         .filter(|&at| bytes[at..at + 4] == magic)
-        .filter_map(|at| read_header(seed, &bytes[at..]))
-        .find(|header| header.group > damaged)
+        .filter_map(|at| Some((at, read_header(seed, &bytes[at..])?)))
+        .any(|(at, header)| expected.map_or(at > 0, |expected| header.group > expected))
 }
 
 fn segment_path(dir: &Path, first_lsn: u64) -> PathBuf {
@@ -350,6 +367,8 @@ fn cannot(what: &str, path: &Path, e: &io::Error) -> StoreError {
     StoreError::Unusable(format!("cannot {what} {}: {e}", path.display()))
 }
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests {
     use super::*;

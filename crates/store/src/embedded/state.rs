@@ -48,7 +48,15 @@ impl Entry {
         put_opt(out, m.meta.as_ref().map(|j| j.as_str()));
     }
 
-    pub(super) fn decode(id: &ConversationId, r: &mut Reader<'_>) -> Result<Entry, Malformed> {
+    /// A whole value of `messages`.
+    pub(super) fn decode(id: &ConversationId, bytes: &[u8]) -> Result<Entry, Malformed> {
+        let r = &mut Reader(bytes);
+        let entry = Entry::read(id, r)?;
+        r.end()?;
+        Ok(entry)
+    }
+
+    fn read(id: &ConversationId, r: &mut Reader<'_>) -> Result<Entry, Malformed> {
         check_format(r)?;
         let flags = r.u8()?;
         let seq = r.u64()?;
@@ -196,7 +204,7 @@ impl Record {
                 let id = r.conversation()?;
                 let pending = Some(r.u64()?).filter(|&seq| seq != 0);
                 let implied_read = Some(mark(r)?).filter(|m| m.seq != 0);
-                Record::Send { entry: Entry::decode(&id, r)?, pending, implied_read }
+                Record::Send { entry: Entry::read(&id, r)?, pending, implied_read }
             }
             2 => Record::Receipt {
                 id: r.conversation()?,
@@ -215,7 +223,8 @@ impl Record {
             7 => Record::EraseUser { user: r.user()? },
             _ => return Err(Malformed("a kind of record this version does not know")),
         };
-        if r.0.is_empty() { Ok(record) } else { Err(Malformed("bytes left over")) }
+        r.end()?;
+        Ok(record)
     }
 }
 
@@ -422,6 +431,7 @@ impl Conv {
                 });
             }
         }
+        r.end()?;
         Ok(conv)
     }
 
@@ -493,76 +503,12 @@ impl UserRow {
         for _ in 0..count {
             blocked.insert(r.user()?);
         }
+        r.end()?;
         Ok(UserRow { profile, blocked })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    prop_compose! {
-        fn entries()(
-            seq in 1u64.., id in 0..=i64::MAX as u64, ts in any::<u64>(), counted in any::<[u64; 2]>(),
-            high in any::<bool>(), withheld in any::<bool>(), void in any::<bool>(),
-            cmid in "[!-~]{1,64}", body in ".{0,200}", meta in proptest::option::of(any::<i64>()),
-        ) -> Entry {
-            let message = Message {
-                conversation_id: ConversationId::new("alice~bob").unwrap(),
-                seq, message_id: MessageId(id), ts, withheld, void, body,
-                client_msg_id: ClientMsgId::new(&cmid).unwrap(),
-                from: if high { Side::High } else { Side::Low },
-                attachment: None,
-                meta: meta.map(|n| bluetick_protocol::Json::from_text(&format!("{{\"n\":{n}}}")).unwrap()),
-            };
-            Entry { message: Arc::new(message), counted }
-        }
-    }
-
-    fn marks() -> impl Strategy<Value = Mark> {
-        (1u64.., any::<u64>()).prop_map(|(seq, counted)| Mark { seq, counted })
-    }
-
-    proptest! {
-        #[test]
-        fn records_round_trip(entry in entries(), pending in proptest::option::of(1u64..), m in marks(),
-                              name in proptest::option::of(".{0,20}")) {
-            let id = entry.message.conversation_id.clone();
-            let user = UserId::new("alice").unwrap();
-            let records = [
-                Record::Send { entry, pending, implied_read: Some(m) },
-                Record::Receipt { id: id.clone(), side: Side::High, delivered: m, read: m },
-                Record::Pending { id: id.clone(), side: Side::Low, row: pending },
-                Record::Erase { id, side: Side::High, up_to: m.seq },
-                Record::Profile { user: user.clone(), profile: Profile { name, avatar_url: None } },
-                Record::Block { user: user.clone(), other: UserId::new("b").unwrap(), blocked: true },
-                Record::EraseUser { user },
-            ];
-            for record in records {
-                let mut bytes = Vec::new();
-                record.encode(&mut bytes);
-                prop_assert_eq!(Record::decode(&bytes), Ok(record));
-                for cut in 0..bytes.len() {
-                    prop_assert!(Record::decode(&bytes[..cut]).is_err());
-                }
-            }
-        }
-
-        #[test]
-        fn rows_round_trip(entry in entries(), m in marks()) {
-            let mut conv = Conv::new(entry.message.conversation_id.clone());
-            conv.apply(&Record::Send { entry, pending: Some(1), implied_read: Some(m) }, 7);
-            let mut bytes = Vec::new();
-            conv.encode(&mut bytes);
-            prop_assert_eq!(Conv::decode(conv.id.clone(), &bytes), Ok(conv));
-        }
-
-        #[test]
-        fn garbage_is_an_error_and_not_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Record::decode(&bytes);
-            let _ = UserRow::decode(&bytes);
-            let _ = Conv::decode(ConversationId::new("a~b").unwrap(), &bytes);
-        }
-    }
-}
+mod fuzz;
+#[cfg(test)]
+mod tests;

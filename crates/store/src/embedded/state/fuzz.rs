@@ -1,0 +1,158 @@
+//! Fuzz targets: any bytes as a record of the log and as the rows of the engine. What is read is written and read again as the same
+//! value; a length that is not there is refused before anything is reserved for it.
+
+use bluetick_fuzz::{fuzz, golden};
+use bluetick_protocol::Json;
+
+use super::*;
+
+fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(&mut bytes);
+    bytes
+}
+
+fn id() -> ConversationId {
+    ConversationId::new("alice~bob").unwrap()
+}
+
+#[test]
+fn record() {
+    fuzz("record", 30_000, |bytes| {
+        let Ok(record) = Record::decode(bytes) else {
+            return false;
+        };
+        let written = encoded(|out| record.encode(out));
+        assert_eq!(Record::decode(&written).as_ref(), Ok(&record));
+        let again = encoded(|out| record.clone().encode(out));
+        assert_eq!(written, again, "one value has one form");
+        // A record that could be read can be replayed, and the rows it makes can be kept.
+        let (mut conv, mut user) = (Conv::new(id()), UserRow::default());
+        conv.apply(&record, 1);
+        user.apply(&record);
+        keeps_conv(&conv);
+        keeps_user(&user);
+        true
+    });
+}
+
+/// The first byte says which row the rest is.
+#[test]
+fn row() {
+    fuzz("row", 30_000, |bytes| match bytes.split_first() {
+        Some((b'm', rest)) => Entry::decode(&id(), rest).is_ok_and(|entry| {
+            let written = encoded(|out| entry.encode(out));
+            assert_eq!(Entry::decode(&id(), &written).as_ref(), Ok(&entry));
+            true
+        }),
+        Some((b'c', rest)) => Conv::decode(id(), rest).is_ok_and(|conv| {
+            keeps_conv(&conv);
+            true
+        }),
+        Some((b'u', rest)) => UserRow::decode(rest).is_ok_and(|user| {
+            keeps_user(&user);
+            true
+        }),
+        _ => false,
+    });
+}
+
+fn keeps_conv(conv: &Conv) {
+    let written = encoded(|out| conv.encode(out));
+    assert_eq!(Conv::decode(id(), &written).as_ref(), Ok(conv));
+    for side in Side::BOTH {
+        // What an inbox asks of a row.
+        conv.unread(side);
+        conv.lists(side);
+        conv.row(side, Profile::default());
+    }
+}
+
+fn keeps_user(user: &UserRow) {
+    let written = encoded(|out| user.encode(out));
+    assert_eq!(UserRow::decode(&written).as_ref(), Ok(user));
+}
+
+fn entry() -> Entry {
+    let message = Message {
+        conversation_id: id(),
+        seq: 300,
+        message_id: MessageId(u64::MAX >> 1),
+        client_msg_id: ClientMsgId::new("m-1").unwrap(),
+        from: Side::High,
+        body: "hé \u{1f600}\0".into(),
+        ts: 1_700_000_000_000,
+        attachment: Some(Json::from_text(r#"{"s3_ref":"k"}"#).unwrap()),
+        meta: Some(Json::from_text(r#"{ "k": [1, "\ud83d\ude00"] }"#).unwrap()),
+        withheld: false,
+        void: false,
+    };
+    Entry { message: Arc::new(message), counted: [7, 1 << 40] }
+}
+
+fn user(name: &str) -> UserId {
+    UserId::new(name).unwrap()
+}
+
+/// What is on disk stays readable: these bytes were written once, and are read for as long as the format has its number.
+#[test]
+fn every_kind_is_written_as_it_always_was() {
+    let (low, high) = (Side::Low, Side::High);
+    let mark = |seq, counted| Mark { seq, counted };
+    let plain = Entry {
+        message: Arc::new(Message {
+            body: String::new(),
+            attachment: None,
+            meta: None,
+            withheld: true,
+            from: low,
+            ..Message::clone(&entry().message)
+        }),
+        counted: [0, 0],
+    };
+    let profile = Profile { name: Some("Ann Ö".into()), avatar_url: Some(String::new()) };
+    let records = [
+        ("send", Record::Send { entry: entry(), pending: Some(299), implied_read: Some(mark(200, 9)) }),
+        ("send-plain", Record::Send { entry: plain.clone(), pending: None, implied_read: None }),
+        ("send-void", Record::Send { entry: entry().voided(), pending: None, implied_read: None }),
+        ("receipt", Record::Receipt { id: id(), side: high, delivered: mark(128, 127), read: mark(1, 0) }),
+        ("pending", Record::Pending { id: id(), side: low, row: Some(u64::MAX) }),
+        ("pending-gone", Record::Pending { id: id(), side: high, row: None }),
+        ("erase", Record::Erase { id: id(), side: low, up_to: 16_384 }),
+        ("profile", Record::Profile { user: user("alice"), profile: profile.clone() }),
+        ("profile-empty", Record::Profile { user: user("alice"), profile: Profile::default() }),
+        ("block", Record::Block { user: user("alice"), other: user(&"b".repeat(64)), blocked: true }),
+        ("unblock", Record::Block { user: user("alice"), other: user("bob"), blocked: false }),
+        ("erase-user", Record::EraseUser { user: user("a.b_c-d@e") }),
+    ];
+    for (name, record) in records {
+        golden("record", &format!("ok-{name}"), &encoded(|out| record.encode(out)));
+    }
+
+    let row = |kind: u8, encode: &dyn Fn(&mut Vec<u8>)| {
+        encoded(|out| {
+            out.push(kind);
+            encode(out);
+        })
+    };
+    golden("row", "ok-message", &row(b'm', &|out| entry().encode(out)));
+    golden("row", "ok-message-plain", &row(b'm', &|out| plain.encode(out)));
+    let last = Last { seq: 300, ts: 5, message_id: MessageId(9), from: high, preview: "hé…".into() };
+    let member = Member {
+        last: Some(last),
+        delivered: mark(299, 8),
+        read: mark(200, 7),
+        pending: Some(300),
+        erased: 3,
+        erased_counted: 2,
+        written: 150,
+        peer_written_before: 1,
+    };
+    let conv = Conv { lsn: 1 << 50, last_seq: 300, counted: [8, 9], ..Conv::new(id()) };
+    let both = Conv { members: [member, Member::default()], ..conv.clone() };
+    golden("row", "ok-conversation", &row(b'c', &|out| both.encode(out)));
+    golden("row", "ok-conversation-new", &row(b'c', &|out| conv.encode(out)));
+    let full = UserRow { profile, blocked: [user("bob"), user("carol@example.com")].into() };
+    golden("row", "ok-user", &row(b'u', &|out| full.encode(out)));
+    golden("row", "ok-user-empty", &row(b'u', &|out| UserRow::default().encode(out)));
+}

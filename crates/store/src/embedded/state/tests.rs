@@ -1,0 +1,164 @@
+//! Every record and every row survives the way to bytes and back, and a part of one is never taken for a whole.
+
+use bluetick_fuzz::{for_every_variant, strategies_of};
+use bluetick_protocol::Json;
+use proptest::{collection::btree_set, option, prelude::*, sample::select};
+
+use super::*;
+
+fn user() -> impl Strategy<Value = UserId> {
+    "[A-Za-z0-9._@-]{1,64}".prop_map(|text| UserId::new(&text).unwrap())
+}
+
+fn conversation() -> impl Strategy<Value = ConversationId> {
+    (user(), user()).prop_filter_map("one user", |(a, b)| ConversationId::between(&a, &b))
+}
+
+fn sides() -> impl Strategy<Value = Side> {
+    select(&Side::BOTH[..])
+}
+
+fn text() -> impl Strategy<Value = String> {
+    proptest::collection::vec(any::<char>(), 0..60).prop_map(String::from_iter)
+}
+
+fn json() -> impl Strategy<Value = Json> {
+    (text(), any::<i64>()).prop_map(|(text, n)| {
+        let text = serde_json::to_string(&text).unwrap();
+        Json::from_text(&format!("{{\"n\": {n}, {text}:[{text}]}}")).unwrap()
+    })
+}
+
+prop_compose! {
+    fn entries()(
+        conversation_id in conversation(), seq in any::<u64>(), id in any::<u64>(), ts in any::<u64>(),
+        counted in any::<[u64; 2]>(), from in sides(), withheld in any::<bool>(), void in any::<bool>(),
+        cmid in "[!-~]{1,64}", body in text(),
+        (attachment, meta) in (option::of(json()), option::of(json())),
+    ) -> Entry {
+        let message = Message {
+            conversation_id, seq, message_id: MessageId(id), ts, withheld, void, body, from, attachment, meta,
+            client_msg_id: ClientMsgId::new(&cmid).unwrap(),
+        };
+        Entry { message: Arc::new(message), counted }
+    }
+}
+
+fn marks() -> impl Strategy<Value = Mark> {
+    any::<(u64, u64)>().prop_map(|(seq, counted)| Mark { seq, counted })
+}
+
+/// A mark that says something: seq 0 is how none is written.
+fn some_mark() -> impl Strategy<Value = Option<Mark>> {
+    option::of((1u64.., any::<u64>()).prop_map(|(seq, counted)| Mark { seq, counted }))
+}
+
+fn some_seq() -> impl Strategy<Value = Option<Seq>> {
+    option::of(1u64..)
+}
+
+fn profiles() -> impl Strategy<Value = Profile> {
+    (option::of(text()), option::of(text())).prop_map(|(name, avatar_url)| Profile { name, avatar_url })
+}
+
+fn records() -> Vec<BoxedStrategy<Record>> {
+    strategies_of!(Record {
+        Send => (entries(), some_seq(), some_mark())
+            .prop_map(|(entry, pending, implied_read)| Record::Send { entry, pending, implied_read }),
+        Receipt => (conversation(), sides(), marks(), marks())
+            .prop_map(|(id, side, delivered, read)| Record::Receipt { id, side, delivered, read }),
+        Pending => (conversation(), sides(), some_seq())
+            .prop_map(|(id, side, row)| Record::Pending { id, side, row }),
+        Erase => (conversation(), sides(), any::<u64>())
+            .prop_map(|(id, side, up_to)| Record::Erase { id, side, up_to }),
+        Profile => (user(), profiles()).prop_map(|(user, profile)| Record::Profile { user, profile }),
+        Block => (user(), user(), any::<bool>())
+            .prop_map(|(user, other, blocked)| Record::Block { user, other, blocked }),
+        EraseUser => user().prop_map(|user| Record::EraseUser { user }),
+    })
+}
+
+fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(&mut bytes);
+    bytes
+}
+
+#[test]
+fn every_record_survives_the_way_to_bytes_and_back() {
+    for_every_variant(records(), |record| {
+        let mut bytes = encoded(|out| record.encode(out));
+        assert_eq!(Record::decode(&bytes).as_ref(), Ok(&record));
+        for cut in 0..bytes.len() {
+            assert!(Record::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+        bytes.push(0);
+        assert!(Record::decode(&bytes).is_err(), "a byte too many");
+    });
+}
+
+fn members() -> impl Strategy<Value = Member> {
+    let last = (any::<u64>(), any::<u64>(), any::<u64>(), sides(), text()).prop_map(
+        |(seq, ts, message_id, from, preview)| Last {
+            seq,
+            ts,
+            message_id: MessageId(message_id),
+            from,
+            preview: preview.into(),
+        },
+    );
+    let counts = any::<(u64, u64, u64, u64)>();
+    (option::of(last), marks(), marks(), some_seq(), counts).prop_map(
+        |(last, delivered, read, pending, (erased, erased_counted, written, peer_written_before))| Member {
+            last,
+            delivered,
+            read,
+            pending,
+            erased,
+            erased_counted,
+            written,
+            peer_written_before,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn conversations_survive_the_way_to_bytes_and_back(
+        id in conversation(), lsn in any::<u64>(), last_seq in any::<u64>(), counted in any::<[u64; 2]>(),
+        low in members(), high in members(),
+    ) {
+        let conv = Conv { id, lsn, last_seq, counted, members: [low, high] };
+        let mut bytes = encoded(|out| conv.encode(out));
+        assert_eq!(Conv::decode(conv.id.clone(), &bytes).as_ref(), Ok(&conv));
+        for cut in 0..bytes.len() {
+            assert!(Conv::decode(conv.id.clone(), &bytes[..cut]).is_err(), "cut at {cut}");
+        }
+        bytes.push(0);
+        assert!(Conv::decode(conv.id.clone(), &bytes).is_err(), "a byte too many");
+    }
+
+    #[test]
+    fn messages_survive_the_way_to_bytes_and_back(entry in entries()) {
+        let id = &entry.message.conversation_id;
+        let mut bytes = encoded(|out| entry.encode(out));
+        assert_eq!(Entry::decode(id, &bytes).as_ref(), Ok(&entry));
+        for cut in 0..bytes.len() {
+            assert!(Entry::decode(id, &bytes[..cut]).is_err(), "cut at {cut}");
+        }
+        bytes.push(0);
+        assert!(Entry::decode(id, &bytes).is_err(), "a byte too many");
+    }
+
+    #[test]
+    fn users_survive_the_way_to_bytes_and_back(profile in profiles(), blocked in btree_set(user(), 0..6)) {
+        let row = UserRow { profile, blocked };
+        let mut bytes = encoded(|out| row.encode(out));
+        assert_eq!(UserRow::decode(&bytes).as_ref(), Ok(&row));
+        for cut in 0..bytes.len() {
+            assert!(UserRow::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+        bytes.push(0);
+        assert!(UserRow::decode(&bytes).is_err(), "a byte too many");
+    }
+}
