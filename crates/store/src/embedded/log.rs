@@ -143,9 +143,12 @@ impl Log {
         for (n, (start, path)) in segments.iter().enumerate() {
             let last = n + 1 == segments.len();
             let bytes = fs::read(path).map_err(|e| cannot("read", path, &e))?;
-            // What the engine has may be missing: removals become durable in any order.
-            if *start > next.lsn.max(first_lsn) && n > 0 {
-                return Err(StoreError::Corrupt(format!("the log lacks records before {}", path.display())));
+            if *start > next.lsn && n > 0 {
+                if *start > first_lsn {
+                    return Err(StoreError::Corrupt(format!("the log lacks records before {}", path.display())));
+                }
+                // What the engine has may be missing: removals become durable in any order.
+                next = Next { group: None, lsn: *start };
             }
             let end = scan(path, *start, &bytes, seed, last, &mut next, &mut replay)?;
             if last {
