@@ -52,7 +52,10 @@ pub(super) fn run(
                     }
                     std::thread::sleep(Duration::from_secs(1));
                 }
-                end_if_the_engine_gave_up(&shared);
+                // A store that is being closed needs no engine that is well.
+                if ops.upgrade().is_some() {
+                    end_if_the_engine_gave_up(&shared);
+                }
                 shared.checkpoint_failing.store(false, Ordering::Release);
                 shared.checkpointed_lsn.store(job.lsn, Ordering::Release);
                 shared.hot.drop_frozen();
