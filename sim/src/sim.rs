@@ -40,7 +40,8 @@ pub struct Faults {
 }
 
 impl Faults {
-    fn each(&self) -> [(&'static str, u64); 11] {
+    /// Every kind and how often it was injected.
+    pub fn each(&self) -> [(&'static str, u64); 11] {
         [
             ("errors", self.errors),
             ("lost answers", self.lost_answers),

@@ -50,6 +50,9 @@ pub struct AppStore {
     /// In the ids that this app server mints.
     pub node: u16,
     pub last_id: Mutex<MessageId>,
+    /// Whether a repeated send puts its conversation into the inboxes anew: its first run may not have come so far. Where
+    /// nothing fails it has, and the order stays.
+    pub repeats_are_activity: bool,
 }
 
 /// The store in memory answers at once.
@@ -116,7 +119,9 @@ impl AppStore {
             let implied = move |m: &Memory| Ok(m.imply_read_before(&reply, seq));
             implied_read = self.step(|| format!("imply a read of {id} before {seq}"), implied).await?;
         }
-        self.score(&message).await?;
+        if !duplicate || self.repeats_are_activity {
+            self.score(&message).await?;
+        }
         let receiver = message.receiver();
         if new.undelivered
             && !message.withheld
@@ -139,7 +144,7 @@ impl AppStore {
             let put = self.step(
                 || format!("put {} as {id} {seq}", new.client_msg_id),
                 move |m| {
-                    let put = m.put_message(&put, seq, message_id, ts);
+                    let put = m.put_message(&put, seq, message_id, ts)?;
                     if let Put::Stored(message) = &put {
                         sim.history.lock().stored(message, sim.now_ms());
                     }
@@ -347,8 +352,16 @@ pub fn stepwise(clock: Arc<dyn Clock>) -> Store {
     let sim = Sim::new(Setup::without_faults(), false);
     let sessions = Store::from_memory(memory.clone(), clock.clone()).sessions;
     let process = Process::new("app".into(), 0.0);
-    let store =
-        AppStore { sim, process, memory, inboxes: Arc::default(), clock, node: 1, last_id: Mutex::default() };
+    let store = AppStore {
+        sim,
+        process,
+        memory,
+        inboxes: Arc::default(),
+        clock,
+        node: 1,
+        last_id: Mutex::default(),
+        repeats_are_activity: false,
+    };
     store.into_store(sessions)
 }
 
@@ -369,6 +382,7 @@ impl AppStore {
             clock,
             node,
             last_id: Mutex::default(),
+            repeats_are_activity: true,
         }
     }
 }

@@ -145,7 +145,10 @@ impl Log {
             let bytes = fs::read(path).map_err(|e| cannot("read", path, &e))?;
             if *start > next.lsn && n > 0 {
                 if *start > first_lsn {
-                    return Err(StoreError::Corrupt(format!("the log lacks records before {}", path.display())));
+                    return Err(StoreError::Corrupt(format!(
+                        "the log lacks records before {}",
+                        path.display()
+                    )));
                 }
                 // What the engine has may be missing: removals become durable in any order.
                 next = Next { group: None, lsn: *start };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bluetick_protocol::{ConversationId, MessageId, Seq};
 
 use super::{Memory, conversation::SentRecord};
-use crate::{Message, NewMessage, StatusRow};
+use crate::{Message, NewMessage, Result, StatusRow};
 
 /// What became of a message that was put under a seq.
 #[derive(Debug, Clone)]
@@ -41,20 +41,20 @@ impl Memory {
     }
 
     /// Puts a message and its idempotency record, if neither its seq nor its `client_msg_id` is taken.
-    pub fn put_message(&self, new: &NewMessage, seq: Seq, message_id: MessageId, ts: u64) -> Put {
-        let mut state = self.state.lock();
+    pub fn put_message(&self, new: &NewMessage, seq: Seq, message_id: MessageId, ts: u64) -> Result<Put> {
+        let mut state = self.write()?;
         if let Some(original) = state.original(new, ts, self.idempotency_window_ms) {
-            return Put::Duplicate(original);
+            return Ok(Put::Duplicate(original));
         }
         let conversation = state.conversation_mut(&new.conversation_id);
         if conversation.messages.contains_key(&seq) {
-            return Put::SeqTaken;
+            return Ok(Put::SeqTaken);
         }
         let message = Arc::new(new.clone().into_message(seq, message_id, ts));
         conversation.messages.insert(seq, message.clone());
         let record = SentRecord { seq, at_ms: ts };
         conversation.sent.insert((new.from.index(), new.client_msg_id.clone()), record);
-        Put::Stored(message)
+        Ok(Put::Stored(message))
     }
 
     /// The read that a reply implies (R10), if it moves a boundary. It never covers the reply itself.

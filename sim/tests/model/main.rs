@@ -1,0 +1,247 @@
+//! Every interleaving of a few senders with the sessions of a recipient, checked against the rules of delivery.
+//!
+//! For each rule there is a scenario in which all holds with the rule, whatever happens in whatever order, and in
+//! which something breaks without it. `cargo test --test model -- --nocapture` prints how many states each scenario
+//! has and the shortest way to each loss.
+
+mod circles;
+mod model;
+mod properties;
+mod rules;
+mod scenarios;
+mod session;
+mod state;
+mod worker;
+
+use stateright::{Checker, Expectation, Model};
+
+use crate::{
+    model::Delivery,
+    properties::{ACKED_STAYS, IN_ORDER, NOTHING_LOST, STORED_ONCE, TICKS_ARE_TRUE},
+    rules::{Rule, Rules},
+    scenarios::Scenario,
+};
+
+/// Explores all of a scenario with every rule in force.
+fn holds(scenario: Scenario) {
+    holds_under(scenario, Rules::all());
+}
+
+fn holds_under(scenario: Scenario, rules: Rules) {
+    let model = Delivery { scenario, rules, only: None };
+    let checker = model.checker().spawn_bfs().join();
+    let states = checker.unique_state_count();
+    println!("{}: {states} states, {} deep", scenario.name, checker.max_depth());
+    for property in checker.model().properties() {
+        let found = checker.discoveries().contains_key(property.name);
+        match property.expectation {
+            Expectation::Sometimes => assert!(found, "{}: never seen: {}", scenario.name, property.name),
+            _ if found => {
+                let way = shortest(scenario, rules, property.name).unwrap_or_default();
+                panic!("{}: broken: {}\n{way}", scenario.name, property.name);
+            }
+            _ => {}
+        }
+    }
+    assert!(states >= scenario.states, "{}: only {states} states", scenario.name);
+}
+
+/// Finds the shortest way in which a property breaks.
+fn breaks(scenario: Scenario, rules: Rules, property: &'static str) {
+    let way = shortest(scenario, rules, property);
+    let Some(way) = way else { panic!("{}: holds with {rules:?}: {property}", scenario.name) };
+    println!("{}: broken: {property}\n{way}", scenario.name);
+}
+
+fn shortest(scenario: Scenario, rules: Rules, property: &'static str) -> Option<String> {
+    let model = Delivery { scenario, rules, only: Some(property) };
+    let checker = model.checker().spawn_bfs().join();
+    let path = checker.discovery(property)?;
+    let steps = path.into_vec();
+    let mut way = String::new();
+    for (i, (before, action)) in steps.iter().enumerate() {
+        let after = steps.get(i + 1).map_or(before, |(after, _)| after);
+        if let Some(action) = action {
+            way += &format!("  {:>2}. {:<62} {after}\n", i + 1, action.to_string());
+        }
+    }
+    Some(way)
+}
+
+/// A rule in its scenario: all holds with it, and `property` breaks without it.
+fn needs(rule: Rule, scenario: Scenario, property: &'static str) {
+    holds(scenario);
+    breaks(scenario, Rules::all().without(rule), property);
+}
+
+#[test]
+fn the_notes_lose_a_message_without_any_fault() {
+    breaks(scenarios::ONE_MESSAGE, Rules::the_notes(), NOTHING_LOST);
+    breaks(scenarios::ONE_MESSAGE_TO_A_CURSOR, Rules::the_notes(), NOTHING_LOST);
+}
+
+#[test]
+fn r1_register_then_read() {
+    needs(Rule::R1RegisterThenRead, scenarios::NO_FAULT, NOTHING_LOST);
+}
+
+#[test]
+fn r2_store_then_look_up() {
+    needs(Rule::R2StoreThenLookUp, scenarios::SECOND_DEVICE, NOTHING_LOST);
+}
+
+#[test]
+fn r2_look_again() {
+    needs(Rule::R2LookAgain, scenarios::NO_FAULT, NOTHING_LOST);
+}
+
+#[test]
+fn r2_a_row_may_ride_along() {
+    holds(scenarios::ROW_RIDES_ALONG);
+}
+
+#[test]
+fn r3_the_row_keeps_the_minimum() {
+    needs(Rule::R3KeepMinimum, scenarios::ACKED_ELSEWHERE, NOTHING_LOST);
+}
+
+/// Of messages that all came before the device did, the row finds the first even for a lane that begins at its row.
+#[test]
+fn r3_the_minimum_is_enough_to_begin_at() {
+    let at_the_row = Rules::all().without(Rule::R10BeginAtFirstUnacked);
+    holds_under(scenarios::CRASH_WHILE_DRAINING, at_the_row);
+    breaks(scenarios::CRASH_WHILE_DRAINING, at_the_row.without(Rule::R3KeepMinimum), NOTHING_LOST);
+}
+
+#[test]
+fn r4_ack_then_delete() {
+    needs(Rule::R4AckThenDelete, scenarios::CRASH_WHILE_DRAINING, NOTHING_LOST);
+}
+
+#[test]
+fn r4_delete_if_equal() {
+    needs(Rule::R4DeleteIfEqual, scenarios::LATE_DELETE, NOTHING_LOST);
+}
+
+#[test]
+fn r4_read_again() {
+    needs(Rule::R4ReadAgain, scenarios::LOST_LOOKUP, NOTHING_LOST);
+}
+
+#[test]
+fn r5_a_row_that_is_being_removed_is_a_debt() {
+    needs(Rule::R5SettlingIsDebt, scenarios::LOST_LOOKUP_AND_DISCONNECT, NOTHING_LOST);
+}
+
+#[test]
+fn r5_pay_debts() {
+    needs(Rule::R5PayDebts, scenarios::DISCONNECT, NOTHING_LOST);
+}
+
+#[test]
+fn r6_resume_by_cursor() {
+    needs(Rule::R6ResumeByCursor, scenarios::CRASH, NOTHING_LOST);
+}
+
+#[test]
+fn r6_what_is_owed_does_not_hide_the_cursor() {
+    // That all holds with it is shown by `r2_store_then_look_up`, in the same scenario.
+    breaks(scenarios::SECOND_DEVICE, Rules::all().without(Rule::R6RowAndCursor), NOTHING_LOST);
+}
+
+#[test]
+fn r7_one_stream() {
+    needs(Rule::R7OneStream, scenarios::DRAIN_AND_LIVE, IN_ORDER);
+}
+
+#[test]
+fn r8_fence_seqs() {
+    needs(Rule::R8FenceSeqs, scenarios::FALLBACK, ACKED_STAYS);
+}
+
+#[test]
+fn r8_close_holes() {
+    needs(Rule::R8CloseHoles, scenarios::HOLE, ACKED_STAYS);
+}
+
+#[test]
+fn r9_remember_sends() {
+    needs(Rule::R9RememberSends, scenarios::RETRY, STORED_ONCE);
+}
+
+#[test]
+fn r9_deliver_again() {
+    needs(Rule::R9DeliverAgain, scenarios::WORKER_CRASH, NOTHING_LOST);
+}
+
+#[test]
+fn r10_a_tick_covers_only_what_some_device_has() {
+    needs(Rule::R10BeginAtFirstUnacked, scenarios::NO_FAULT, TICKS_ARE_TRUE);
+    breaks(scenarios::NO_FAULT, Rules::all().without(Rule::R10BeginAtFirstUnacked), NOTHING_LOST);
+}
+
+#[test]
+fn r12_a_stale_entry_is_a_miss() {
+    needs(Rule::R12StaleIsMiss, scenarios::STALE_ENTRY, NOTHING_LOST);
+}
+
+#[test]
+fn r12_a_hand_over_that_is_not_confirmed_is_a_miss() {
+    holds(scenarios::LOST_HAND_OVER);
+}
+
+#[test]
+fn r12_a_lost_entry_is_noticed() {
+    needs(Rule::R12DrainAnew, scenarios::FLUSH, NOTHING_LOST);
+}
+
+#[test]
+fn r12_a_pause_beyond_the_ttl_is_noticed() {
+    needs(Rule::R12DrainAnew, scenarios::EXPIRY, NOTHING_LOST);
+}
+
+#[test]
+fn three_messages_at_once() {
+    holds(scenarios::THREE_AT_ONCE);
+}
+
+#[test]
+fn two_kinds_of_device() {
+    holds(scenarios::MIXED_DEVICES);
+}
+
+#[test]
+fn two_devices_without_cursors() {
+    holds(scenarios::TWO_WITHOUT_CURSOR);
+}
+
+#[test]
+fn a_disconnect_at_any_moment() {
+    holds(scenarios::DISCONNECT_ANYTIME);
+}
+
+#[test]
+fn two_crashes() {
+    holds(scenarios::TWO_CRASHES);
+}
+
+#[test]
+fn one_of_two_devices_crashes() {
+    holds(scenarios::SECOND_DEVICE_CRASHES);
+}
+
+/// Else a state could be one in which nothing is ever at rest, and nothing would be checked in it.
+#[test]
+fn nothing_goes_round_in_circles() {
+    for scenario in [
+        scenarios::NO_FAULT,
+        scenarios::FLUSH,
+        scenarios::CRASH,
+        scenarios::DISCONNECT,
+        scenarios::WORKER_CRASH,
+        scenarios::DISCONNECT_ANYTIME,
+    ] {
+        let model = Delivery { scenario, rules: Rules::all(), only: None };
+        assert!(!circles::are_possible(&model), "{}: goes round in circles", scenario.name);
+    }
+}

@@ -1,0 +1,511 @@
+//! A session of one of the recipient's devices, a step at a time: register, read what is pending, send within the
+//! window, take acks, settle the pending row, close.
+//!
+//! What it owes its device is one lane: the next seq to send and the highest that is known to exist. The first read
+//! finds where the lane begins. A read and the sending of what it brought are one step, because stored messages do not
+//! change in between. A delete and the read after it are two, and the session may close between them.
+
+use crate::{
+    model::Delivery,
+    rules::Rule,
+    scenarios::Sight,
+    state::{Frame, MessageNo, Seq, State, Stored},
+    worker::wake_all,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    Registering,
+    ReadingRows,
+    ReadingInbox { row: Option<Seq> },
+    Live,
+    Closing(Closing),
+    Gone,
+}
+
+/// What a closing session has left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Closing {
+    CountDebt(Debt),
+    MoveRow {
+        from: Seq,
+        to: Seq,
+    },
+    WriteRow {
+        first_unacked: Seq,
+    },
+    /// Only without R3: the get found no row.
+    PutRow {
+        first_unacked: Seq,
+    },
+    LookAgain,
+}
+
+/// What was taken and not acked, and the row that the session had taken on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Debt {
+    pub from: From,
+    pub row: Option<Seq>,
+}
+
+/// Where to read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum From {
+    Seq(Seq),
+    /// The beginning is to be found.
+    Since {
+        since: Seq,
+        at_most: Option<Seq>,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Session {
+    pub device: usize,
+    pub phase: Phase,
+    /// Where a lane begins whose beginning is not known, once the plan was made.
+    pub since: Option<Seq>,
+    /// Everything from here to `next` has been sent in this session.
+    pub start: Seq,
+    pub next: Option<Seq>,
+    /// The lowest seq known to be owed, where `next` is not known.
+    pub at_most: Option<Seq>,
+    pub head: Seq,
+    /// The pending row that this session has taken on.
+    pub row: Option<Seq>,
+    /// There may be a row that it does not know.
+    pub row_unknown: bool,
+    /// The row was deleted, and the messages have not been read again yet.
+    pub settling: bool,
+    /// Sent and not acked: the window.
+    pub unacked: Vec<Frame>,
+    pub acked: Seq,
+    /// Its first plan had nothing for it. One that has something to drain is served by its cursor and its row if it ends
+    /// before it has begun.
+    pub caught_up: bool,
+}
+
+/// A message as a worker hands it over.
+pub struct Handed {
+    pub seq: Seq,
+    pub message: MessageNo,
+    pub look_for_row: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandOver {
+    Taken,
+    Refused,
+}
+
+impl Session {
+    fn new(device: usize, phase: Phase) -> Session {
+        Session {
+            device,
+            phase,
+            since: None,
+            start: 0,
+            next: None,
+            at_most: None,
+            head: 0,
+            row: None,
+            row_unknown: false,
+            settling: false,
+            unacked: Vec::new(),
+            acked: 0,
+            caught_up: false,
+        }
+    }
+
+    /// One that just connected.
+    pub fn connecting(device: usize, model: &Delivery) -> Session {
+        Session::new(device, opening(model))
+    }
+
+    /// Whether it has written a row and not looked again yet.
+    pub fn owes_a_wake(&self) -> bool {
+        matches!(self.phase, Phase::Closing(Closing::LookAgain))
+    }
+
+    /// What is left of one that ended.
+    pub fn gone(device: usize) -> Session {
+        Session::new(device, Phase::Gone)
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.phase == Phase::Gone
+    }
+
+    /// Whether it takes hand-overs.
+    pub fn is_open(&self) -> bool {
+        !matches!(self.phase, Phase::Closing(_) | Phase::Gone)
+    }
+
+    fn is_live(&self) -> bool {
+        self.phase == Phase::Live
+    }
+
+    fn is_behind(&self) -> bool {
+        match self.next {
+            Some(next) => next <= self.head,
+            None => self.at_most.is_some() || self.head > 0,
+        }
+    }
+
+    fn begin_at(&mut self, seq: Seq) {
+        (self.start, self.next) = (seq, Some(seq));
+    }
+
+    fn owe_at_most(&mut self, seq: Seq) {
+        self.at_most = Some(self.at_most.map_or(seq, |known| known.min(seq)));
+    }
+
+    /// Takes a pending row on. Where to begin is left to the first read.
+    fn take_row(&mut self, row: Seq) {
+        self.row = Some(row);
+        self.head = self.head.max(row);
+        if self.next.is_none() {
+            self.owe_at_most(row);
+        }
+    }
+
+    fn debt(&self, model: &Delivery) -> Option<Debt> {
+        let from = match self.next {
+            Some(next) => {
+                // A row that is being removed may have had more to it than was read.
+                let may_be_more = self.settling && model.holds(Rule::R5SettlingIsDebt);
+                let unsent = Some(next).filter(|&next| next <= self.head || may_be_more);
+                let unacked = self.unacked.iter().map(|frame| frame.seq).min();
+                From::Seq([unsent, unacked].into_iter().flatten().min()?)
+            }
+            None if !self.caught_up => From::Seq(self.at_most.filter(|&first| first <= self.head)?),
+            None if self.head == 0 => return None,
+            None => From::Since { since: self.since?, at_most: self.at_most },
+        };
+        Some(Debt { from, row: self.row })
+    }
+}
+
+fn opening(model: &Delivery) -> Phase {
+    match model.holds(Rule::R1RegisterThenRead) {
+        true => Phase::Registering,
+        false => Phase::ReadingRows,
+    }
+}
+
+/// What a session can do of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Register,
+    ReadRows,
+    ReadInbox,
+    Read,
+    CloseHole,
+    LookAtRow,
+    DeleteRow,
+    ReadAgain,
+    /// It finds its entry gone.
+    Refresh,
+    Close,
+    Pay(Closing),
+}
+
+/// The steps that a session can make now.
+pub fn steps(state: &State, number: usize, model: &Delivery) -> Vec<Step> {
+    let session = &state.sessions[number];
+    let mut steps = Vec::new();
+    match session.phase {
+        Phase::Registering => steps.push(Step::Register),
+        Phase::ReadingRows => steps.push(Step::ReadRows),
+        Phase::ReadingInbox { .. } => steps.push(Step::ReadInbox),
+        Phase::Live => {
+            let is_behind = session.is_behind();
+            // One whose device is gone would send to nobody, and owes the same whether it does.
+            if is_behind && session.unacked.len() < model.window() && state.is_attached(number) {
+                let at_hole = model.holds(Rule::R8CloseHoles)
+                    && session.next.is_some_and(|next| !state.messages.contains_key(&next));
+                steps.push(if at_hole { Step::CloseHole } else { Step::Read });
+            }
+            let all_acked = session.unacked.is_empty() || !model.holds(Rule::R4AckThenDelete);
+            if session.settling {
+                steps.push(Step::ReadAgain);
+            } else if session.row_unknown {
+                steps.push(Step::LookAtRow);
+            } else if session.row.is_some() && !is_behind && all_acked {
+                steps.push(Step::DeleteRow);
+            }
+            if !state.registry.contains(number) && !session.settling {
+                steps.push(Step::Refresh);
+            }
+        }
+        Phase::Closing(closing) => steps.push(Step::Pay(closing)),
+        Phase::Gone => {}
+    }
+    if session.is_open() && !state.is_attached(number) {
+        steps.push(Step::Close);
+    }
+    steps
+}
+
+/// Makes a step of a session.
+pub fn step(state: &mut State, number: usize, step: Step, model: &Delivery) {
+    match step {
+        Step::Register => register(state, number, model),
+        Step::ReadRows => state.sessions[number].phase = Phase::ReadingInbox { row: state.pending },
+        Step::ReadInbox => read_inbox(state, number, model),
+        Step::Read => read(state, number, model),
+        Step::CloseHole => {
+            if let Some(hole) = state.sessions[number].next {
+                state.messages.entry(hole).or_insert(Stored::Void);
+                state.see(Sight::HoleClosed);
+            }
+        }
+        Step::LookAtRow => {
+            state.sessions[number].row_unknown = false;
+            if let Some(row) = state.pending {
+                state.sessions[number].take_row(row);
+            }
+        }
+        Step::DeleteRow => delete_row(state, number, model),
+        Step::ReadAgain => {
+            let last_seq = state.last_seq();
+            let session = &mut state.sessions[number];
+            session.settling = false;
+            if last_seq > session.head {
+                session.head = last_seq;
+                state.see(Sight::FoundByReadingAgain);
+            }
+        }
+        Step::Refresh => refresh(state, number, model),
+        Step::Close => close(state, number, model),
+        Step::Pay(closing) => pay(state, number, closing, model),
+    }
+}
+
+/// A device's new session takes the place of its old one, in the session store and altogether.
+fn register(state: &mut State, number: usize, model: &Delivery) {
+    let device = state.sessions[number].device;
+    for other in 0..state.sessions.len() {
+        let session = &state.sessions[other];
+        if other != number && session.device == device && state.registry.contains(other) {
+            state.registry.remove(other);
+            if session.is_open() {
+                close(state, other, model);
+            }
+        }
+    }
+    state.registry.insert(number);
+    state.sessions[number].phase = match model.holds(Rule::R1RegisterThenRead) {
+        true => Phase::ReadingRows,
+        false => Phase::Live,
+    };
+}
+
+/// The rest of the plan: what the inbox says happened since the cursor, and how far the conversation goes.
+fn read_inbox(state: &mut State, number: usize, model: &Delivery) {
+    let last_seq = state.last_seq();
+    let session = &state.sessions[number];
+    let Phase::ReadingInbox { row } = session.phase else { return };
+    let cursor = state.devices[session.device].cursor.filter(|_| model.holds(Rule::R6ResumeByCursor));
+    // A session that registers anew goes on from where it planned the last time, whatever its device has.
+    let by_cursor = session.since.or(cursor.map(|cursor| cursor + 1));
+    let resumes = by_cursor.is_some_and(|since| state.inbox >= since);
+
+    let session = &mut state.sessions[number];
+    session.caught_up |= session.since.is_none() && row.is_none() && !resumes;
+    session.since = Some(by_cursor.unwrap_or(last_seq + 1));
+    session.phase = match model.holds(Rule::R1RegisterThenRead) {
+        true => Phase::Live,
+        false => Phase::Registering,
+    };
+    if row.is_some() || resumes {
+        session.head = session.head.max(last_seq);
+    }
+    if let Some(row) = row {
+        session.take_row(row);
+    }
+}
+
+/// Where a lane begins: at what the cursor or the plan asks for, at what is known to be owed, or at the first message
+/// that no device has acked, whichever comes first.
+fn beginning(state: &State, since: Seq, at_most: Option<Seq>, model: &Delivery) -> Seq {
+    let first = match at_most {
+        Some(known) if model.holds(Rule::R6RowAndCursor) => known.min(since),
+        Some(known) => known,
+        None => since,
+    };
+    let is_owed = |seq: &Seq| state.messages.get(seq) != Some(&Stored::Void);
+    let first_owed = (state.delivered + 1..first).find(is_owed);
+    first_owed.filter(|_| model.holds(Rule::R10BeginAtFirstUnacked)).unwrap_or(first)
+}
+
+/// Sends what comes next, as far as the window and the first hole allow.
+fn read(state: &mut State, number: usize, model: &Delivery) {
+    let (last_seq, window) = (state.last_seq(), model.window());
+    let session = &state.sessions[number];
+    let first = beginning(state, session.since.unwrap_or(1), session.at_most, model);
+    let session = &mut state.sessions[number];
+    session.head = session.head.max(last_seq);
+    if session.next.is_none() {
+        session.begin_at(first);
+    }
+    let Some(mut next) = session.next else { return };
+    let mut frames = Vec::new();
+    while next <= last_seq && session.unacked.len() + frames.len() < window {
+        match state.messages.get(&next) {
+            Some(&Stored::Message(message)) => frames.push(Frame { seq: next, message }),
+            Some(Stored::Void) => {}
+            None if model.holds(Rule::R8CloseHoles) => break,
+            None => {}
+        }
+        next += 1;
+    }
+    state.sessions[number].next = Some(next);
+    for frame in frames {
+        send(state, number, frame);
+    }
+    if state.sessions[number].unacked.len() == window && next <= last_seq {
+        state.see(Sight::WindowFull);
+    }
+}
+
+fn send(state: &mut State, number: usize, frame: Frame) {
+    let session = &mut state.sessions[number];
+    let sent = session.unacked.iter().map(|frame| frame.seq).max().unwrap_or(0).max(session.acked);
+    session.unacked.push(frame);
+    state.out_of_order |= frame.seq < sent;
+}
+
+/// A live message: sent if it is the next one and nothing is behind, else remembered.
+pub fn hand_over(state: &mut State, to: usize, handed: Handed, model: &Delivery) -> HandOver {
+    let Handed { seq, message, look_for_row } = handed;
+    let window = model.window();
+    let Some(session) = state.sessions.get_mut(to).filter(|session| session.is_open()) else {
+        return HandOver::Refused;
+    };
+    session.row_unknown |= look_for_row;
+    if session.next.is_none() && session.at_most.is_none() && session.head == 0 && seq == 1 {
+        session.begin_at(1);
+    }
+    let has_room = session.unacked.len() < window;
+    let is_caught_up = session.is_live() && !session.is_behind();
+    match session.next {
+        // It was sent in this session, or some device had acked it when this lane began.
+        Some(next) if seq < next => {}
+        next if has_room && (next == Some(seq) && is_caught_up || !model.holds(Rule::R7OneStream)) => {
+            session.head = session.head.max(seq);
+            if next == Some(seq) {
+                session.next = Some(seq + 1);
+            } else if next.is_none() {
+                session.owe_at_most(seq);
+            }
+            send(state, to, Frame { seq, message });
+            state.see(Sight::Live);
+        }
+        next => {
+            session.head = session.head.max(seq);
+            if next.is_none() {
+                session.owe_at_most(seq);
+            }
+        }
+    }
+    HandOver::Taken
+}
+
+/// The device takes the next frame and its ack arrives.
+pub fn take_ack(state: &mut State, number: usize) {
+    let session = &mut state.sessions[number];
+    let frame = session.unacked.remove(0);
+    session.acked = session.acked.max(frame.seq);
+    // An ack is cumulative.
+    let acked = session.acked;
+    session.unacked.retain(|frame| frame.seq > acked);
+    let device = session.device;
+    state.devices[device].take(frame);
+    state.delivered = state.delivered.max(frame.seq);
+}
+
+/// All that was drained for the row is acked. It goes if it still holds what was read.
+fn delete_row(state: &mut State, number: usize, model: &Delivery) {
+    let Some(row) = state.sessions[number].row else { return };
+    let is_gone = state.delete_row(row, model);
+    if is_gone {
+        state.see(Sight::RowDrained);
+    }
+    let session = &mut state.sessions[number];
+    session.row = None;
+    session.row_unknown |= !is_gone;
+    session.settling = model.holds(Rule::R4ReadAgain);
+}
+
+fn refresh(state: &mut State, number: usize, model: &Delivery) {
+    let device = state.sessions[number].device;
+    let is_replaced =
+        state.registry.iter().any(|i| state.sessions.get(i).is_some_and(|s| s.device == device));
+    if !model.holds(Rule::R12DrainAnew) {
+        state.registry.insert(number);
+    } else if !is_replaced {
+        state.sessions[number].phase = opening(model);
+        state.see(Sight::DrainedAnew);
+    } else {
+        close(state, number, model);
+    }
+}
+
+/// It refuses hand-overs from here on, and leaves the session store. That this is one step hides nothing: who looked
+/// it up before is refused just as one who would find it between the two.
+fn close(state: &mut State, number: usize, model: &Delivery) {
+    state.registry.remove(number);
+    let session = &mut state.sessions[number];
+    let phase = match session.debt(model).filter(|_| model.holds(Rule::R5PayDebts)) {
+        Some(debt) => Phase::Closing(Closing::CountDebt(debt)),
+        None => Phase::Gone,
+    };
+    *session = Session::new(session.device, phase);
+    for device in state.devices.iter_mut().filter(|device| device.session == Some(number)) {
+        device.session = None;
+    }
+}
+
+/// Writes down what a closing session owes, a step at a time.
+fn pay(state: &mut State, number: usize, step: Closing, model: &Delivery) {
+    let next = match step {
+        Closing::CountDebt(debt) => {
+            let first_unacked = match debt.from {
+                From::Seq(first) => first,
+                From::Since { since, at_most } => beginning(state, since, at_most, model),
+            };
+            match debt.row {
+                _ if first_unacked > state.last_seq() => None,
+                // A row before the debt covers it and is moved up to what is really missing.
+                Some(row) if row <= first_unacked => Some(Closing::MoveRow { from: row, to: first_unacked }),
+                _ => Some(Closing::WriteRow { first_unacked }),
+            }
+        }
+        Closing::MoveRow { from, to } if state.pending == Some(from) => {
+            state.pending = Some(to);
+            Some(Closing::LookAgain)
+        }
+        Closing::MoveRow { to, .. } => Some(Closing::WriteRow { first_unacked: to }),
+        Closing::WriteRow { first_unacked } if model.holds(Rule::R3KeepMinimum) => {
+            state.note_undelivered(first_unacked);
+            Some(Closing::LookAgain)
+        }
+        Closing::WriteRow { first_unacked } if state.pending.is_none() => {
+            Some(Closing::PutRow { first_unacked })
+        }
+        Closing::WriteRow { .. } => Some(Closing::LookAgain),
+        Closing::PutRow { first_unacked } => {
+            state.pending = Some(first_unacked);
+            Some(Closing::LookAgain)
+        }
+        Closing::LookAgain => {
+            state.see(Sight::DebtPaid);
+            if model.holds(Rule::R2LookAgain) {
+                wake_all(state, model);
+            }
+            None
+        }
+    };
+    state.sessions[number].phase = next.map_or(Phase::Gone, Phase::Closing);
+}
