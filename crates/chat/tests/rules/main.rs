@@ -6,6 +6,7 @@
 
 mod blocks;
 mod harness;
+mod outages;
 mod r01_register_then_read;
 mod r02_look_again;
 mod r03_the_minimum;
