@@ -5,7 +5,7 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    Answer, App, DebtsRequest, Event, Gateway, Gateways, HandOver, Node, Plan, PlanRequest, Range,
+    Answer, App, Debt, DebtsRequest, Event, Gateway, Gateways, HandOver, Node, Plan, PlanRequest, Range,
     RangeRequest, ReceiptRequest, SendRequest, SettleRequest, Settled,
 };
 use bluetick_protocol::{
@@ -135,7 +135,7 @@ impl App for Apps {
         self.call(|| what, |node| Box::pin(async move { node.settle(request).await })).await?
     }
 
-    async fn pay_debts(&self, request: DebtsRequest) -> Answer<()> {
+    async fn pay_debts(&self, request: DebtsRequest) -> Answer<Vec<Debt>> {
         let what = format!("debts of {}: {:?}", request.user, request.debts);
         self.call(|| what, |node| Box::pin(async move { node.pay_debts(request).await })).await?
     }

@@ -108,7 +108,7 @@ pub(crate) use note;
 impl Sim {
     pub fn new(setup: Setup, traced: bool) -> Arc<Sim> {
         Arc::new(Sim {
-            rng: Mutex::new(StdRng::seed_from_u64(setup.seed ^ 0x5eed_0f_c4a0c5)),
+            rng: Mutex::new(StdRng::seed_from_u64(setup.seed ^ 0x5eed_0fc4_a0c5)),
             setup,
             history: Mutex::default(),
             faults: Mutex::default(),
@@ -178,15 +178,12 @@ impl Sim {
 
     /// One step of a process on a system beyond the network: it may come late, fail, happen without its caller
     /// hearing of it, or happen after its caller was told that it failed; and the process may crash around it.
-    pub async fn step<T: Send + 'static>(
+    pub async fn step<T: Send + fmt::Debug + 'static>(
         self: &Arc<Self>,
         process: &Arc<Process>,
         what: impl FnOnce() -> String,
         op: impl FnOnce() -> Result<T> + Send + 'static,
-    ) -> Result<T>
-    where
-        T: fmt::Debug,
-    {
+    ) -> Result<T> {
         let what = if self.is_traced() { what() } else { String::new() };
         process.awake().await;
         self.hop().await;

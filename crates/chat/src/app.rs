@@ -135,7 +135,8 @@ pub trait App: Send + Sync {
     async fn ack(&self, request: ReceiptRequest) -> Answer<()>;
     async fn read(&self, request: ReceiptRequest) -> Answer<()>;
     async fn settle(&self, request: SettleRequest) -> Answer<Settled>;
-    async fn pay_debts(&self, request: DebtsRequest) -> Answer<()>;
+    /// Returns the debts that could not be paid.
+    async fn pay_debts(&self, request: DebtsRequest) -> Answer<Vec<Debt>>;
     async fn typing(&self, user: UserId, conversation: ConversationId) -> Answer<()>;
     async fn inbox(&self, user: UserId, query: InboxQuery) -> Answer<InboxPage>;
     async fn history(&self, user: UserId, query: HistoryQuery) -> Answer<HistoryPage>;

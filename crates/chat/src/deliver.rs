@@ -48,8 +48,10 @@ impl Node {
         let Committed { message, duplicate, .. } = committed;
         let (id, seq) = (&message.conversation_id, message.seq);
         if row_written {
-            metrics::counter!("bluetick_pending_rows_written_total").increment(1);
-            self.trace.note(id, seq, Step::PendingRow, receiver.as_str(), self.clock.now_ms());
+            if !duplicate {
+                metrics::counter!("bluetick_pending_rows_written_total").increment(1);
+                self.trace.note(id, seq, Step::PendingRow, receiver.as_str(), self.clock.now_ms());
+            }
             if !rule!(self.rules, R2) {
                 return Ok(());
             }

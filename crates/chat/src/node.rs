@@ -10,7 +10,7 @@ use bluetick_protocol::{
 use bluetick_store::{Clock, SessionEntry, Store};
 
 use crate::{
-    Answer, App, DebtsRequest, Event, Gateways, Plan, PlanRequest, Range, RangeRequest, ReceiptRequest,
+    Answer, App, Debt, DebtsRequest, Event, Gateways, Plan, PlanRequest, Range, RangeRequest, ReceiptRequest,
     Rules, SendRequest, SettleRequest, Settled, Trace,
 };
 
@@ -133,8 +133,8 @@ impl App for Node {
         self.settle_row(request).await
     }
 
-    async fn pay_debts(&self, request: DebtsRequest) -> Answer<()> {
-        self.take_debts(request).await
+    async fn pay_debts(&self, request: DebtsRequest) -> Answer<Vec<Debt>> {
+        Ok(self.take_debts(request).await)
     }
 
     async fn typing(&self, user: UserId, conversation: ConversationId) -> Answer<()> {

@@ -10,6 +10,8 @@ use crate::{Answer, From, Node, Range, RangeRequest, rules::rule, wire};
 
 /// How many messages one look at a place takes, in case the first are void.
 const PROBE: usize = 4;
+/// Messages of one's own in a row behind which the boundary is moved.
+const OWN_RUN: Seq = 16;
 /// Messages that are looked through at once for one that is owed.
 const PAGE: usize = 256;
 
@@ -91,9 +93,9 @@ impl Node {
             }
             next = after;
         }
-        if next > acked + PAGE as Seq {
-            // So many of one's own in a row are not looked through again.
-            self.store.status.advance(user, id, first - 1, 0).await.map_err(wire)?;
+        if next > acked + OWN_RUN {
+            // So many of one's own in a row are not looked through again. If that cannot be noted, they are.
+            let _ = self.store.status.advance(user, id, first - 1, 0).await;
         }
         Ok(None)
     }

@@ -10,6 +10,7 @@ mod switches {
     pub enum Rule {
         R1,
         R2,
+        /// The row keeps the minimum, and a session begins no later than with what nobody has acked.
         R3,
         R4,
         R5,

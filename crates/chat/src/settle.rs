@@ -29,22 +29,26 @@ impl Node {
         Ok(Settled { row, last_seq })
     }
 
-    pub(crate) async fn take_debts(&self, request: DebtsRequest) -> Answer<()> {
+    /// Returns the debts that could not be paid.
+    pub(crate) async fn take_debts(&self, request: DebtsRequest) -> Vec<Debt> {
         if !rule!(self.rules, R5) {
-            return Ok(());
+            return Vec::new();
         }
+        let mut left = Vec::new();
         // Side by side, so that they share the store's fsync.
-        let mut debts = request.debts.into_iter().peekable();
-        while debts.peek().is_some() {
-            let some = debts.by_ref().take(DEBTS_AT_ONCE);
-            for paid in join_all(some.map(|debt| self.pay(&request.user, debt))).await {
-                paid?;
+        for debts in request.debts.chunks(DEBTS_AT_ONCE) {
+            let paid = join_all(debts.iter().map(|debt| self.pay(&request.user, debt))).await;
+            for (debt, paid) in debts.iter().zip(paid) {
+                if let Err(e) = paid {
+                    tracing::warn!(error = %e, conversation = %debt.conversation_id, "a debt could not be paid");
+                    left.push(debt.clone());
+                }
             }
         }
-        Ok(())
+        left
     }
 
-    async fn pay(&self, user: &UserId, debt: Debt) -> Answer<()> {
+    async fn pay(&self, user: &UserId, debt: &Debt) -> Answer<()> {
         let id = &debt.conversation_id;
         let last_seq = self.store.messages.last_seq(id).await.map_err(wire)?;
         let first_unacked = self.beginning(user, id, debt.first_unacked, last_seq).await?;

@@ -254,6 +254,8 @@ impl Config {
             max_sessions: self.limits.max_sessions,
             max_body_bytes: self.limits.body_max_bytes,
             reconnect_spread: Duration::from_secs(self.sessions.reconnect_spread_secs),
+            // In one process no lookup and no hand-over fails; what a look could find is a mistake of ours.
+            look_every: Duration::from_secs(600),
             ..SessionConfig::default()
         }
     }

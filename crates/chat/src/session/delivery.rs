@@ -355,7 +355,7 @@ impl Delivery {
         };
         lane.failures = 0;
         let next = match lane.next {
-            // A row was found while its beginning was being looked for: what came is not what is wanted.
+            // What came is not what is wanted now.
             Some(next) if next != range.first_seq => {
                 self.fall_behind(id);
                 return true;
@@ -572,7 +572,8 @@ impl Delivery {
     /// a read from `since`, which moves up to `quiet`.
     pub(super) fn forget_idle(&mut self, quiet: MessageId) {
         if self.nothing_behind() && self.unacked == 0 && self.rows_unknown.is_empty() && self.out.is_empty() {
-            let idle = |lane: &Lane| lane.row.is_none() && !lane.settling;
+            let idle =
+                |lane: &Lane| lane.row.is_none() && !lane.settling && !lane.parked && !lane.is_behind();
             if self.lanes.values().all(idle) && quiet > self.since {
                 self.since = quiet;
                 self.lanes.clear();

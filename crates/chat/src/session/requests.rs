@@ -19,11 +19,13 @@ pub(super) struct Answered {
     pub identity: Option<Identity>,
     /// The session must end.
     pub end: Option<WireError>,
+    /// They answer a batch of sends.
+    pub sends: bool,
 }
 
 impl Answered {
     fn frames(frames: Vec<ServerFrame>) -> Answered {
-        Answered { frames, identity: None, end: None }
+        Answered { frames, identity: None, end: None, sends: false }
     }
 }
 
@@ -52,7 +54,7 @@ impl SessionHost {
                 Ok(sent) => ServerFrame::Sent(sent),
                 Err(e) => error_frame(reference, e),
             });
-            Answered::frames(frames.collect())
+            Answered { sends: true, ..Answered::frames(frames.collect()) }
         })
     }
 
@@ -64,12 +66,12 @@ impl SessionHost {
             if let ClientFrame::Auth(auth) = frame {
                 return match tokens.check(&auth.token).await {
                     Ok(identity) if identity.user == entry.user_id => {
-                        Answered { frames: done(auth.reference), identity: Some(identity), end: None }
+                        Answered { identity: Some(identity), ..Answered::frames(done(auth.reference)) }
                     }
                     Ok(_) => {
                         let why =
                             WireError::new(ErrorCode::Unauthorized, "the fresh token names another user");
-                        Answered { frames: Vec::new(), identity: None, end: Some(why) }
+                        Answered { end: Some(why), ..Answered::frames(Vec::new()) }
                     }
                     // The old token still holds: a bad fresh one is an error, not the end.
                     Err(e) => Answered::frames(vec![error_frame(auth.reference, e)]),
@@ -207,15 +209,16 @@ impl Receipts {
                         frames.extend(receipt.references.into_iter().map(told));
                         acked.push((id, receipt.acked));
                     }
-                    Err(e) if !receipt.references.is_empty() => {
-                        let told = |reference| error_frame(Some(reference), e.clone());
-                        frames.extend(receipt.references.into_iter().map(told));
+                    Err(e) => {
+                        let mut told = receipt.references.iter().cloned().map(Some).collect::<Vec<_>>();
+                        if e.code.is_retryable() {
+                            // Who named a receipt is told; all of it is tried again, since the others cannot be.
+                            failed.0.insert(id, Receipt { references: Vec::new(), ..receipt });
+                        } else if told.is_empty() {
+                            told.push(None);
+                        }
+                        frames.extend(told.into_iter().map(|reference| error_frame(reference, e.clone())));
                     }
-                    // Nobody can be told which it was.
-                    Err(e) if e.code.is_retryable() => {
-                        failed.0.insert(id, receipt);
-                    }
-                    Err(e) => frames.push(error_frame(None, e)),
                 }
             }
             Receipted { acked, frames, failed }

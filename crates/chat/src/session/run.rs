@@ -1,6 +1,9 @@
 //! The loop of a session. One task, no locks across awaits, no futures behind its back: what is under way is in the
 //! `Session`, and each turn of the loop takes whichever is ready first.
 
+mod closing;
+mod upkeep;
+
 use std::{
     collections::VecDeque,
     future::{pending, poll_fn},
@@ -28,6 +31,8 @@ use crate::{
     Answer, DebtsRequest, Plan, PlanRequest, Range, RangeRequest, SettleRequest, Settled, rules::rule,
 };
 
+use upkeep::Upkeep;
+
 /// Frames that wait for the socket; beyond it nothing more is taken from the window.
 const OUT_MAX: usize = 64;
 /// How soon something that failed is tried again.
@@ -39,24 +44,6 @@ const PAY_FOR: Duration = Duration::from_secs(120);
 const PAY_WAIT_MAX: Duration = Duration::from_secs(5);
 
 type RangeRead = (ConversationId, Answer<Range>);
-
-/// Work on the session's standing, one piece at a time.
-enum Upkeep {
-    Opened { registered: bool, plan: Answer<Plan>, first: bool, at_ms: u64 },
-    Looked { plan: Answer<Plan>, at_ms: u64 },
-    Refreshed(Refresh),
-    Settled(Vec<(ConversationId, Answer<Settled>)>),
-    Rows(Vec<(ConversationId, Answer<Option<Seq>>)>),
-}
-
-enum Refresh {
-    Alive,
-    /// The entry is gone: register anew and drain anew (R12).
-    Gone,
-    /// The same device has a newer session.
-    Replaced,
-    Unknown,
-}
 
 struct Session<'a, R, W> {
     host: &'a SessionHost,
@@ -238,7 +225,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             tokio::select! {
                 biased;
                 answered = ready(&mut self.working) => {
-                    self.adapt_batch(&answered.frames);
+                    if answered.sends {
+                        self.adapt_batch(&answered.frames);
+                    }
                     self.push_frames(answered.frames);
                     if let Some(identity) = answered.identity {
                         self.expires_at = identity.expires_at;
@@ -383,6 +372,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         {
             self.working = Some(match frame {
                 ClientFrame::Send(first) => {
+                    // What a session sent itself it remembers with its lanes.
+                    self.last_activity = Instant::now();
                     let mut sends = vec![first];
                     while sends.len() < self.batch_max
                         && let Some(ClientFrame::Send(_)) = self.requests.front()
@@ -456,197 +447,6 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         }
     }
 
-    fn start_upkeep(&mut self) {
-        if !self.opened {
-            self.upkeep = Some(self.register_and_plan(self.cursor, true));
-            return;
-        }
-        if self.refresh_due {
-            self.refresh_due = false;
-            self.upkeep = Some(match self.registered {
-                true => self.refresh(),
-                false => self.register_and_plan(Some(MessageId::at(self.planned_ms)), false),
-            });
-            return;
-        }
-        if self.look_due {
-            self.look_due = false;
-            self.upkeep = Some(self.look());
-            return;
-        }
-        let (rows, settles) = self.handle.with(|state| {
-            let rows: Vec<_> = std::iter::from_fn(|| state.delivery.row_to_look_up()).take(64).collect();
-            let settles: Vec<_> = match rows.is_empty() {
-                true => std::iter::from_fn(|| state.delivery.next_to_settle()).take(64).collect(),
-                false => Vec::new(),
-            };
-            (rows, settles)
-        });
-        let (app, user) = (self.host.app.clone(), self.entry.user_id.clone());
-        if !rows.is_empty() {
-            self.upkeep = Some(Box::pin(async move {
-                let one = |id: ConversationId| {
-                    let (app, user) = (app.clone(), user.clone());
-                    async move { (id.clone(), app.pending_row(user, id).await) }
-                };
-                Upkeep::Rows(join_all(rows.into_iter().map(one)).await)
-            }));
-        } else if !settles.is_empty() {
-            self.upkeep = Some(Box::pin(async move {
-                let one = |(id, row): (ConversationId, Seq)| {
-                    let (app, user) = (app.clone(), user.clone());
-                    let request = SettleRequest { user, conversation_id: id.clone(), row };
-                    async move { (id, app.settle(request).await) }
-                };
-                Upkeep::Settled(join_all(settles.into_iter().map(one)).await)
-            }));
-        }
-    }
-
-    /// Registers *before* it reads what is pending (R1): the other way round loses what arrives between.
-    fn register_and_plan(&self, cursor: Option<MessageId>, first: bool) -> BoxFuture<'static, Upkeep> {
-        let (app, registry, entry) = (self.host.app.clone(), self.host.registry.clone(), self.entry.clone());
-        let (ttl, max_sessions) = (self.host.config.ttl, self.host.config.max_sessions);
-        let rules = self.host.rules.clone();
-        self.handle.with(|state| state.delivery.await_plan());
-        let at_ms = self.host.clock.now_ms();
-        Box::pin(async move {
-            if !first
-                && let Ok(sessions) = registry.lookup(&entry.user_id).await
-                && sessions.iter().any(|s| s.device == entry.device && s.session_id != entry.session_id)
-            {
-                // The device has come back meanwhile: this session is the ghost.
-                return Upkeep::Refreshed(Refresh::Replaced);
-            }
-            let request = PlanRequest { user: entry.user_id.clone(), cursor, heads: first };
-            let early = match rule!(rules, R1) {
-                true => None,
-                false => Some(app.plan(request.clone()).await),
-            };
-            let registered = match registry.register(&entry, ttl, max_sessions).await {
-                Ok(displaced) => {
-                    let (same, others): (Vec<_>, Vec<_>) =
-                        displaced.into_iter().partition(|old| old.device == entry.device);
-                    let replaced = WireError::new(ErrorCode::Replaced, "this device connected again");
-                    app.end_sessions(same, replaced).await;
-                    let many = WireError::new(ErrorCode::TooManySessions, "this user has too many sessions");
-                    app.end_sessions(others, many).await;
-                    true
-                }
-                Err(e) => {
-                    tracing::warn!(error = %e, "the session could not be registered; trying again");
-                    false
-                }
-            };
-            let plan = match early {
-                Some(plan) => plan,
-                None => app.plan(request).await,
-            };
-            if registered && first {
-                let _ = app.presence_changed(entry.user_id, true).await;
-            }
-            Upkeep::Opened { registered, plan, first, at_ms }
-        })
-    }
-
-    /// Looks for what should have been handed to this session and was not: a lookup that failed, a hand-over whose
-    /// sender crashed. Such a message has its pending row or its place in the inbox, and nobody to say so.
-    fn look(&self) -> BoxFuture<'static, Upkeep> {
-        let (app, user) = (self.host.app.clone(), self.entry.user_id.clone());
-        let at_ms = self.host.clock.now_ms();
-        let cursor = Some(MessageId::at(self.planned_ms));
-        Box::pin(async move {
-            Upkeep::Looked { plan: app.plan(PlanRequest { user, cursor, heads: false }).await, at_ms }
-        })
-    }
-
-    fn refresh(&self) -> BoxFuture<'static, Upkeep> {
-        let (registry, entry, ttl) = (self.host.registry.clone(), self.entry.clone(), self.host.config.ttl);
-        Box::pin(async move {
-            let refreshed = registry.refresh(&[(entry.user_id.clone(), entry.session_id)], ttl).await;
-            Upkeep::Refreshed(match refreshed.map(|alive| alive.first().copied()) {
-                Ok(Some(true)) => Refresh::Alive,
-                Ok(_) => match registry.lookup(&entry.user_id).await {
-                    Ok(sessions) if sessions.iter().any(|s| s.device == entry.device) => Refresh::Replaced,
-                    Ok(_) => Refresh::Gone,
-                    Err(_) => Refresh::Unknown,
-                },
-                Err(_) => Refresh::Unknown,
-            })
-        })
-    }
-
-    fn take_upkeep(&mut self, done: Upkeep) -> Option<WireError> {
-        let mut failed = false;
-        match done {
-            Upkeep::Opened { registered, plan, first, at_ms } => {
-                self.registered = registered;
-                if registered
-                    && !first
-                    && let Some(watch) = self.watched.clone()
-                {
-                    self.requests.push_back(ClientFrame::Watch(watch));
-                }
-                match plan {
-                    Ok(plan) => {
-                        self.opened = true;
-                        self.planned_ms = at_ms;
-                        if let Some(reason) = plan.reset.clone() {
-                            self.push_frames(vec![ServerFrame::Reset(Reset { reason })]);
-                        }
-                        metrics::histogram!("bluetick_drain_conversations").record(plan.lanes.len() as f64);
-                        self.handle.with(|state| state.delivery.plan(plan, first));
-                    }
-                    Err(e) => {
-                        tracing::warn!(error = %e, "what is pending could not be read; trying again");
-                        failed = true;
-                        // A later registration drains anew, whatever this one missed.
-                        self.registered &= first;
-                        self.refresh_due |= !first;
-                    }
-                }
-            }
-            Upkeep::Looked { plan: Ok(plan), at_ms } if plan.reset.is_none() => {
-                self.planned_ms = at_ms;
-                self.handle.with(|state| state.delivery.plan(plan, false));
-            }
-            // The next look covers the same time.
-            Upkeep::Looked { .. } => {}
-            Upkeep::Refreshed(Refresh::Alive | Refresh::Unknown) => {}
-            Upkeep::Refreshed(Refresh::Gone) => {
-                if rule!(self.host.rules, R12) {
-                    metrics::counter!("bluetick_reregistrations_total").increment(1);
-                    self.registered = false;
-                    self.refresh_due = true;
-                }
-            }
-            Upkeep::Refreshed(Refresh::Replaced) => {
-                return Some(WireError::new(ErrorCode::Replaced, "this device connected again"));
-            }
-            Upkeep::Settled(settled) => self.handle.with(|state| {
-                for (id, outcome) in settled {
-                    failed |= outcome.is_err();
-                    state.delivery.settled(&id, outcome.ok().map(|s| (s.row, s.last_seq)));
-                }
-            }),
-            Upkeep::Rows(rows) => self.handle.with(|state| {
-                for (id, row) in rows {
-                    match row {
-                        Ok(row) => state.delivery.row_found(&id, row),
-                        Err(_) => {
-                            failed = true;
-                            state.delivery.wake(id);
-                        }
-                    }
-                }
-            }),
-        }
-        if failed {
-            self.retry_at = Some(Instant::now() + RETRY);
-        }
-        None
-    }
-
     /// Heartbeat, dead peers, slow readers, tokens.
     fn check_time(&mut self, now: Instant) -> Option<WireError> {
         let config = &self.host.config;
@@ -700,93 +500,5 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.receipts_at,
         ];
         deadlines.into_iter().flatten().min().unwrap_or(self.next_beat)
-    }
-
-    /// The end: refuse hand-overs first, pay the debts, then say `bye` (R5).
-    async fn finish(mut self, end: Option<WireError>) {
-        let host = self.host;
-        // What the client said before it left, or before it is told to leave, still counts.
-        let _ = timeout(FAREWELL * 2, self.finish_requests()).await;
-        let (debts, acked) = self.handle.with(|state| {
-            state.open = false;
-            (state.delivery.debts(), state.delivery.acked_so_far())
-        });
-        if !acked.is_empty() {
-            host.gateway.remember_held(&self.entry, acked);
-        }
-        let user = self.entry.user_id.clone();
-        let left = timeout(FAREWELL, host.registry.unregister(&user, self.entry.session_id)).await;
-        let mut debts = DebtsRequest { user: user.clone(), debts };
-        self.pay_once(&mut debts).await;
-        if matches!(left, Ok(Ok(true))) && self.opened {
-            let _ = timeout(FAREWELL, host.app.presence_changed(user, false)).await;
-        }
-        if let Some(why) = end {
-            metrics::counter!("bluetick_sessions_ended_total", "code" => why.code.as_str()).increment(1);
-            let after = host.reconnect_after(&why, &mut self.rng);
-            say_bye(&mut self.queue, &why, after);
-            flush(&mut self.sink, &mut self.queue).await;
-        } else {
-            metrics::counter!("bluetick_sessions_ended_total", "code" => "gone").increment(1);
-        }
-        self.pay(debts).await;
-        host.gateway.remove(self.entry.session_id);
-    }
-
-    /// Brings to an end what was begun and what waits: a send that was read is stored and answered, a receipt is made
-    /// durable, and a row whose messages are all acked goes.
-    async fn finish_requests(&mut self) {
-        self.requests.retain(|frame| matches!(frame, ClientFrame::Send(_)));
-        loop {
-            self.start_request();
-            self.start_receipts();
-            if self.working.is_none() && self.receipting.is_none() {
-                break;
-            }
-            tokio::select! {
-                biased;
-                answered = ready(&mut self.working) => self.push_frames(answered.frames),
-                Receipted { acked, frames, .. } = ready(&mut self.receipting) => {
-                    self.push_frames(frames);
-                    self.take_acks(acked);
-                }
-            }
-        }
-        // A row that is being removed must be read past (R4), whoever is gone meanwhile.
-        self.finish_upkeep().await;
-        if self.opened {
-            self.refresh_due = false;
-            self.start_upkeep();
-            self.finish_upkeep().await;
-        }
-    }
-
-    async fn finish_upkeep(&mut self) {
-        if self.upkeep.is_some() {
-            let done = ready(&mut self.upkeep).await;
-            self.take_upkeep(done);
-        }
-    }
-
-    /// Writes down what this session owes. Nothing is left to pay if it succeeds.
-    async fn pay_once(&mut self, request: &mut DebtsRequest) {
-        if !request.debts.is_empty() {
-            bluetick_store::failpoint::hit("close.owes");
-            match self.host.app.pay_debts(request.clone()).await {
-                Ok(()) => request.debts.clear(),
-                Err(e) => tracing::warn!(error = %e, "a closing session could not write what it owes"),
-            }
-        }
-    }
-
-    /// Goes on until all is paid: a device without a cursor has no other way to what this session took for it.
-    async fn pay(&mut self, mut request: DebtsRequest) {
-        let give_up = Instant::now() + PAY_FOR;
-        let mut wait = Duration::from_millis(50);
-        while !request.debts.is_empty() && Instant::now() < give_up {
-            sleep(wait.mul_f64(self.rng.random_range(1.0..1.5))).await;
-            wait = (wait * 2).min(PAY_WAIT_MAX);
-            self.pay_once(&mut request).await;
-        }
     }
 }

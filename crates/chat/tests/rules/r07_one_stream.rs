@@ -108,7 +108,7 @@ async fn a_user_with_nothing_pending_is_caught_up_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delivery_does_not_look_at_receipts() {
+async fn a_receipt_keeps_no_message_from_a_device() {
     let world = World::new();
     for body in ["one", "two", "three"] {
         world.send("alice", "bob", body).await;

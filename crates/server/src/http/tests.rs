@@ -4,8 +4,8 @@ use axum::{
     http::{Method, Request as HttpRequest},
 };
 use bluetick_chat::{
-    Answer, DebtsRequest, Gateway, Gateways, Node, Plan, PlanRequest, Range, RangeRequest, ReceiptRequest,
-    SendRequest, SettleRequest, Settled, Unlimited,
+    Answer, Debt, DebtsRequest, Gateway, Gateways, Node, Plan, PlanRequest, Range, RangeRequest,
+    ReceiptRequest, SendRequest, SettleRequest, Settled, Unlimited,
     session::{Identity, SessionConfig},
 };
 use bluetick_protocol::{
@@ -124,7 +124,7 @@ impl App for FakeApp {
     async fn settle(&self, _: SettleRequest) -> Answer<Settled> {
         unused()
     }
-    async fn pay_debts(&self, _: DebtsRequest) -> Answer<()> {
+    async fn pay_debts(&self, _: DebtsRequest) -> Answer<Vec<Debt>> {
         unused()
     }
     async fn typing(&self, _: UserId, _: ConversationId) -> Answer<()> {

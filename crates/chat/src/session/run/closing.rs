@@ -1,0 +1,95 @@
+//! The end of a session: what it had begun is finished, what it owes is written down (R5).
+
+use super::*;
+
+impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
+    /// The end: refuse hand-overs first, pay the debts, then say `bye` (R5).
+    pub(super) async fn finish(mut self, end: Option<WireError>) {
+        let host = self.host;
+        // What the client said before it left, or before it is told to leave, still counts.
+        let _ = timeout(FAREWELL * 2, self.finish_requests()).await;
+        let (debts, acked) = self.handle.with(|state| {
+            state.open = false;
+            (state.delivery.debts(), state.delivery.acked_so_far())
+        });
+        if !acked.is_empty() {
+            host.gateway.remember_held(&self.entry, acked);
+        }
+        let user = self.entry.user_id.clone();
+        let left = timeout(FAREWELL, host.registry.unregister(&user, self.entry.session_id)).await;
+        let mut debts = DebtsRequest { user: user.clone(), debts };
+        pay_once(host, &mut debts).await;
+        if matches!(left, Ok(Ok(true))) && self.opened {
+            let _ = timeout(FAREWELL, host.app.presence_changed(user, false)).await;
+        }
+        if let Some(why) = end {
+            metrics::counter!("bluetick_sessions_ended_total", "code" => why.code.as_str()).increment(1);
+            let after = host.reconnect_after(&why, &mut self.rng);
+            say_bye(&mut self.queue, &why, after);
+            flush(&mut self.sink, &mut self.queue).await;
+        } else {
+            metrics::counter!("bluetick_sessions_ended_total", "code" => "gone").increment(1);
+        }
+        // The socket goes first: paying may take a while.
+        let Session { entry, rng, .. } = self;
+        pay(host, rng, debts).await;
+        host.gateway.remove(entry.session_id);
+    }
+
+    /// Brings to an end what was begun and what waits: a send that was read is stored and answered, a receipt is made
+    /// durable, and a row whose messages are all acked goes.
+    async fn finish_requests(&mut self) {
+        self.requests.retain(|frame| matches!(frame, ClientFrame::Send(_)));
+        loop {
+            self.start_request();
+            self.start_receipts();
+            if self.working.is_none() && self.receipting.is_none() {
+                break;
+            }
+            tokio::select! {
+                biased;
+                answered = ready(&mut self.working) => self.push_frames(answered.frames),
+                Receipted { acked, frames, .. } = ready(&mut self.receipting) => {
+                    self.push_frames(frames);
+                    self.take_acks(acked);
+                }
+            }
+        }
+        // A row that is being removed must be read past (R4), whoever is gone meanwhile.
+        self.finish_upkeep().await;
+        if self.opened {
+            (self.refresh_due, self.look_due) = (false, false);
+            self.start_upkeep();
+            self.finish_upkeep().await;
+        }
+    }
+
+    async fn finish_upkeep(&mut self) {
+        if self.upkeep.is_some() {
+            let done = ready(&mut self.upkeep).await;
+            self.take_upkeep(done);
+        }
+    }
+}
+
+/// Writes down what a session owes. What could not be paid is left.
+async fn pay_once(host: &SessionHost, request: &mut DebtsRequest) {
+    if !request.debts.is_empty() {
+        bluetick_store::failpoint::hit("close.owes");
+        match host.app.pay_debts(request.clone()).await {
+            Ok(left) => request.debts = left,
+            Err(e) => tracing::warn!(error = %e, "a closing session could not write what it owes"),
+        }
+    }
+}
+
+/// Goes on until all is paid: a device without a cursor has no other way to what its session took for it.
+async fn pay(host: &SessionHost, mut rng: StdRng, mut request: DebtsRequest) {
+    let give_up = Instant::now() + PAY_FOR;
+    let mut wait = Duration::from_millis(50);
+    while !request.debts.is_empty() && Instant::now() < give_up {
+        sleep(wait.mul_f64(rng.random_range(1.0..1.5))).await;
+        wait = (wait * 2).min(PAY_WAIT_MAX);
+        pay_once(host, &mut request).await;
+    }
+}

@@ -1,0 +1,221 @@
+//! A session's standing: registered and planned (R1), refreshed (R12), looking for what it missed, and its pending rows
+//! looked up and removed (R4).
+
+use super::*;
+
+/// Work on the session's standing, one piece at a time.
+pub(super) enum Upkeep {
+    Opened { registered: bool, plan: Answer<Plan>, first: bool, at_ms: u64 },
+    Looked { plan: Answer<Plan>, at_ms: u64 },
+    Refreshed(Refresh),
+    Settled(Vec<(ConversationId, Answer<Settled>)>),
+    Rows(Vec<(ConversationId, Answer<Option<Seq>>)>),
+}
+
+pub(super) enum Refresh {
+    /// The entry is there, or it cannot be known.
+    Fine,
+    /// The entry is gone: register anew and drain anew (R12).
+    Gone,
+    /// The same device has a newer session.
+    Replaced,
+}
+
+impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
+    pub(super) fn start_upkeep(&mut self) {
+        if !self.opened {
+            self.upkeep = Some(self.register_and_plan(self.cursor, true));
+            return;
+        }
+        if self.refresh_due {
+            self.refresh_due = false;
+            self.upkeep = Some(match self.registered {
+                true => self.refresh(),
+                false => self.register_and_plan(Some(MessageId::at(self.planned_ms)), false),
+            });
+            return;
+        }
+        if self.look_due {
+            self.look_due = false;
+            self.upkeep = Some(self.look());
+            return;
+        }
+        let (rows, settles) = self.handle.with(|state| {
+            let rows: Vec<_> = std::iter::from_fn(|| state.delivery.row_to_look_up()).take(64).collect();
+            let settles: Vec<_> = match rows.is_empty() {
+                true => std::iter::from_fn(|| state.delivery.next_to_settle()).take(64).collect(),
+                false => Vec::new(),
+            };
+            (rows, settles)
+        });
+        let (app, user) = (self.host.app.clone(), self.entry.user_id.clone());
+        if !rows.is_empty() {
+            self.upkeep = Some(Box::pin(async move {
+                let one = |id: ConversationId| {
+                    let (app, user) = (app.clone(), user.clone());
+                    async move { (id.clone(), app.pending_row(user, id).await) }
+                };
+                Upkeep::Rows(join_all(rows.into_iter().map(one)).await)
+            }));
+        } else if !settles.is_empty() {
+            self.upkeep = Some(Box::pin(async move {
+                let one = |(id, row): (ConversationId, Seq)| {
+                    let (app, user) = (app.clone(), user.clone());
+                    let request = SettleRequest { user, conversation_id: id.clone(), row };
+                    async move { (id, app.settle(request).await) }
+                };
+                Upkeep::Settled(join_all(settles.into_iter().map(one)).await)
+            }));
+        }
+    }
+
+    /// Registers *before* it reads what is pending (R1): the other way round loses what arrives between.
+    fn register_and_plan(&self, cursor: Option<MessageId>, first: bool) -> BoxFuture<'static, Upkeep> {
+        let (app, registry, entry) = (self.host.app.clone(), self.host.registry.clone(), self.entry.clone());
+        let (ttl, max_sessions) = (self.host.config.ttl, self.host.config.max_sessions);
+        let rules = self.host.rules.clone();
+        self.handle.with(|state| state.delivery.await_plan());
+        let at_ms = self.host.clock.now_ms();
+        Box::pin(async move {
+            if !first
+                && let Ok(sessions) = registry.lookup(&entry.user_id).await
+                && sessions.iter().any(|s| s.device == entry.device && s.session_id != entry.session_id)
+            {
+                // The device has come back meanwhile: this session is the ghost.
+                return Upkeep::Refreshed(Refresh::Replaced);
+            }
+            let request = PlanRequest { user: entry.user_id.clone(), cursor, heads: first };
+            let early = match rule!(rules, R1) {
+                true => None,
+                false => Some(app.plan(request.clone()).await),
+            };
+            let registered = match registry.register(&entry, ttl, max_sessions).await {
+                Ok(displaced) => {
+                    let (same, others): (Vec<_>, Vec<_>) =
+                        displaced.into_iter().partition(|old| old.device == entry.device);
+                    let replaced = WireError::new(ErrorCode::Replaced, "this device connected again");
+                    app.end_sessions(same, replaced).await;
+                    let many = WireError::new(ErrorCode::TooManySessions, "this user has too many sessions");
+                    app.end_sessions(others, many).await;
+                    true
+                }
+                Err(e) => {
+                    tracing::warn!(error = %e, "the session could not be registered; trying again");
+                    false
+                }
+            };
+            let plan = match early {
+                Some(plan) => plan,
+                None => app.plan(request).await,
+            };
+            if registered && first {
+                let _ = app.presence_changed(entry.user_id, true).await;
+            }
+            Upkeep::Opened { registered, plan, first, at_ms }
+        })
+    }
+
+    /// Looks for what should have been handed to this session and was not: a lookup that failed, a hand-over whose
+    /// sender crashed. Such a message has its pending row or its place in the inbox, and nobody to say so.
+    fn look(&self) -> BoxFuture<'static, Upkeep> {
+        let (app, user) = (self.host.app.clone(), self.entry.user_id.clone());
+        let at_ms = self.host.clock.now_ms();
+        let cursor = Some(MessageId::at(self.planned_ms));
+        Box::pin(async move {
+            Upkeep::Looked { plan: app.plan(PlanRequest { user, cursor, heads: false }).await, at_ms }
+        })
+    }
+
+    fn refresh(&self) -> BoxFuture<'static, Upkeep> {
+        let (registry, entry, ttl) = (self.host.registry.clone(), self.entry.clone(), self.host.config.ttl);
+        Box::pin(async move {
+            let refreshed = registry.refresh(&[(entry.user_id.clone(), entry.session_id)], ttl).await;
+            Upkeep::Refreshed(match refreshed.map(|alive| alive.first().copied()) {
+                Ok(Some(true)) => Refresh::Fine,
+                Ok(_) => match registry.lookup(&entry.user_id).await {
+                    Ok(sessions) if sessions.iter().any(|s| s.device == entry.device) => Refresh::Replaced,
+                    Ok(_) => Refresh::Gone,
+                    Err(_) => Refresh::Fine,
+                },
+                Err(_) => Refresh::Fine,
+            })
+        })
+    }
+
+    pub(super) fn take_upkeep(&mut self, done: Upkeep) -> Option<WireError> {
+        let mut failed = false;
+        match done {
+            Upkeep::Opened { registered, plan, first, at_ms } => {
+                self.registered = registered;
+                if registered
+                    && !first
+                    && let Some(watch) = self.watched.clone()
+                {
+                    self.requests.push_back(ClientFrame::Watch(watch));
+                }
+                match plan {
+                    Ok(plan) => {
+                        self.opened = true;
+                        self.planned_ms = at_ms;
+                        if let Some(reason) = plan.reset.clone() {
+                            if !first {
+                                let why =
+                                    "too much was missed; reconnect, and what is missing comes by the cursor";
+                                return Some(WireError::new(ErrorCode::Unavailable, why));
+                            }
+                            self.push_frames(vec![ServerFrame::Reset(Reset { reason })]);
+                        }
+                        metrics::histogram!("bluetick_drain_conversations").record(plan.lanes.len() as f64);
+                        self.handle.with(|state| state.delivery.plan(plan, first));
+                    }
+                    Err(e) => {
+                        tracing::warn!(error = %e, "what is pending could not be read; trying again");
+                        failed = true;
+                        // A later registration drains anew, whatever this one missed.
+                        self.registered &= first;
+                        self.refresh_due |= !first;
+                    }
+                }
+            }
+            // Rows are in it, even if too much happened for the rest.
+            Upkeep::Looked { plan: Ok(plan), at_ms } => {
+                self.planned_ms = at_ms;
+                self.handle.with(|state| state.delivery.plan(plan, false));
+            }
+            // The next look covers the same time.
+            Upkeep::Looked { .. } => {}
+            Upkeep::Refreshed(Refresh::Fine) => {}
+            Upkeep::Refreshed(Refresh::Gone) => {
+                if rule!(self.host.rules, R12) {
+                    metrics::counter!("bluetick_reregistrations_total").increment(1);
+                    self.registered = false;
+                    self.refresh_due = true;
+                }
+            }
+            Upkeep::Refreshed(Refresh::Replaced) => {
+                return Some(WireError::new(ErrorCode::Replaced, "this device connected again"));
+            }
+            Upkeep::Settled(settled) => self.handle.with(|state| {
+                for (id, outcome) in settled {
+                    failed |= outcome.is_err();
+                    state.delivery.settled(&id, outcome.ok().map(|s| (s.row, s.last_seq)));
+                }
+            }),
+            Upkeep::Rows(rows) => self.handle.with(|state| {
+                for (id, row) in rows {
+                    match row {
+                        Ok(row) => state.delivery.row_found(&id, row),
+                        Err(_) => {
+                            failed = true;
+                            state.delivery.wake(id);
+                        }
+                    }
+                }
+            }),
+        }
+        if failed {
+            self.retry_at = Some(Instant::now() + RETRY);
+        }
+        None
+    }
+}
