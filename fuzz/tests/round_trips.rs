@@ -1,5 +1,7 @@
 //! Every frame there is survives the way to text and back, whatever its fields hold.
 
+#![allow(clippy::unwrap_used)]
+
 use bluetick_fuzz::{for_every_variant, strategies_of};
 use bluetick_protocol::*;
 use proptest::{
