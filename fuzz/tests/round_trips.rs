@@ -81,9 +81,14 @@ fn send() -> impl Strategy<Value = Send> {
 #[test]
 fn every_client_frame_survives_the_way_to_text_and_back() {
     let frames = strategies_of!(ClientFrame {
-        Hello => (option::of(reference()), text(), device(), option::of(message_id())).prop_map(
-            |(reference, token, device, cursor)| ClientFrame::Hello(Hello { reference, token, device, cursor })
-        ),
+        Hello => {
+            let session = any::<u128>().prop_map(SessionId);
+            (option::of(reference()), text(), device(), option::of(message_id()), option::of(session)).prop_map(
+                |(reference, token, device, cursor, resumes)| {
+                    ClientFrame::Hello(Hello { reference, token, device, cursor, resumes })
+                },
+            )
+        },
         Auth => (option::of(reference()), text())
             .prop_map(|(reference, token)| ClientFrame::Auth(Auth { reference, token })),
         Send => send().prop_map(ClientFrame::Send),
