@@ -334,7 +334,9 @@ mod tests {
         assert_eq!(store.free_space_floor_bytes, made.free_space_floor_bytes);
         assert_eq!(store.idempotency_window_ms, made.idempotency_window_ms);
         assert_eq!(format!("{:?}", config.chat()), format!("{:?}", ChatConfig::default()));
-        assert_eq!(format!("{:?}", config.session()), format!("{:?}", SessionConfig::default()));
+        let in_one_process =
+            SessionConfig { look_every: Duration::from_secs(600), ..SessionConfig::default() };
+        assert_eq!(format!("{:?}", config.session()), format!("{in_one_process:?}"));
     }
 
     #[test]
