@@ -93,11 +93,16 @@ impl Gateway {
         }
     }
 
-    /// What the device of a session acked in the one that it resumes.
+    /// What the device of a session acked in the one that it resumes, which may not have noticed yet that it is over.
     pub(crate) fn held_by(&self, entry: &SessionEntry, resumes: Option<SessionId>) -> HeldSeqs {
+        let Some(resumed) = resumes else { return HeldSeqs::new() };
+        let live = self.shard(resumed).lock().get(&resumed).cloned();
+        if let Some(acked) = live.and_then(|handle| handle.acked_by(&entry.user_id)) {
+            return acked;
+        }
         let device = (entry.user_id.clone(), entry.device.clone());
         match self.held.lock().by_device.get(&device) {
-            Some((session, acked)) if Some(*session) == resumes => acked.clone(),
+            Some((session, acked)) if *session == resumed => acked.clone(),
             _ => HeldSeqs::new(),
         }
     }

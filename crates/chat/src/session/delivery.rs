@@ -161,6 +161,10 @@ impl Delivery {
         }
     }
 
+    pub(super) fn is_of(&self, user: &UserId) -> bool {
+        self.user == *user
+    }
+
     /// What the device is known to have.
     pub(super) fn resume(&mut self, held: BTreeMap<ConversationId, RangeInclusive<Seq>>) {
         self.held = held;

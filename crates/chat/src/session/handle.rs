@@ -1,8 +1,8 @@
 //! What others see of a session: a place to put events for it. Taking one never waits.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
-use bluetick_protocol::{ConversationId, Presence, Ticks, Typing, UserId, WireError};
+use bluetick_protocol::{ConversationId, Presence, Seq, Ticks, Typing, UserId, WireError};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -72,6 +72,12 @@ impl Handle {
         drop(state);
         self.wake.notify_one();
         HandOver::Taken
+    }
+
+    /// What was acked in this session, if it is this user's.
+    pub(crate) fn acked_by(&self, user: &UserId) -> Option<BTreeMap<ConversationId, RangeInclusive<Seq>>> {
+        let state = self.state.lock();
+        state.delivery.is_of(user).then(|| state.delivery.acked_so_far())
     }
 
     /// Works on the state; never across an await.
