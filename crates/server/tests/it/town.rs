@@ -364,12 +364,14 @@ struct Device {
     token: String,
     keeps_cursor: bool,
     cursor: Option<MessageId>,
+    /// It never loses what it acked, only its connection.
+    session: Option<SessionId>,
 }
 
 impl Device {
     fn new(server: &Server, name: &str, keeps_cursor: bool) -> Device {
         let token = server.mint(name);
-        Device { user: user(name), name: name.to_owned(), token, keeps_cursor, cursor: None }
+        Device { user: user(name), name: name.to_owned(), token, keeps_cursor, cursor: None, session: None }
     }
 
     /// One connection. Unless it is to drain, it ends when the work does.
@@ -380,7 +382,10 @@ impl Device {
         working: &mut watch::Receiver<bool>,
     ) -> Result<(), RawError> {
         let mut wire = RawConnection::connect(&shared.url).await?;
-        wire.hello(&self.token, &DeviceId::new("phone").unwrap(), self.cursor).await?;
+        let (token, device) = (self.token.clone(), DeviceId::new("phone").unwrap());
+        let (cursor, resumes) = (self.cursor, self.session.filter(|_| self.keeps_cursor));
+        let welcome = wire.hello_as(Hello { reference: None, token, device, cursor, resumes }).await?;
+        self.session = Some(welcome.session_id);
         let (mut got, mut last) = (0, None);
         loop {
             let frame = tokio::select! {
