@@ -245,7 +245,8 @@ impl Device {
         }
         self.seen.lock().outbox_len = self.state.outbox_len();
         // Once a device has a cursor it saves often, but not always.
-        let first = self.saved.is_none() && self.state.cursor().is_some();
+        let has_cursor = |saved: &Option<_>| matches!(saved, Some((Saved { cursor: Some(_), .. }, _, _)));
+        let first = !has_cursor(&self.saved) && self.state.cursor().is_some();
         if first || (some && self.sim.draw(|rng| rng.random_bool(0.5))) {
             let seen = self.seen.lock();
             self.saved = Some((self.state.saved(), seen.shown.clone(), seen.caught_up_at));

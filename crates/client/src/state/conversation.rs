@@ -95,6 +95,13 @@ impl Conversation {
         Some((self.kept.heard, self.session.heard_id))
     }
 
+    /// Whether the server has not said that it has the last ack.
+    pub(super) fn ack_again(&mut self) -> bool {
+        let lost = self.kept.heard > self.kept.own.last_delivered_seq;
+        self.session.owes_ack |= lost;
+        lost
+    }
+
     // ---- receipts ----
 
     pub(super) fn read(&mut self, seq: Seq) {

@@ -132,12 +132,22 @@ impl ClientState {
             }
         }
         self.resetting = false;
+        self.ack_again();
         self.move_cursor(caught_up.cursor);
         self.ask_for_ticks();
         self.events.push_back(Event::CaughtUp);
     }
 
     // ---- receipts ----
+
+    /// An ack may have been lost with the connection, and what it was for need not come again.
+    fn ack_again(&mut self) {
+        for (id, conversation) in &mut self.conversations {
+            if conversation.ack_again() {
+                self.owing.insert(id.clone());
+            }
+        }
+    }
 
     /// Receipts are state: who was away while they changed asks for them.
     fn ask_for_ticks(&mut self) {
