@@ -118,6 +118,17 @@ fn a_device_names_the_session_that_it_resumes_until_it_is_restarted() {
 }
 
 #[test]
+fn an_ack_that_may_have_been_lost_with_its_connection_is_said_again() {
+    let mut state = ready();
+    state.frame(from_bob(1));
+    assert_eq!(acks(&frames(&mut state)), [1]);
+    state.disconnected();
+    greet(&mut state);
+    state.frame(caught_up(900, &[("alice~bob", 1)]));
+    assert_eq!(acks(&frames(&mut state)), [1], "the message need not come again");
+}
+
+#[test]
 fn hello_carries_the_cursor() {
     let mut state = ready();
     state.connected("token".into());
