@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use bluetick_chat::{App, SendRequest};
+use bluetick_protocol::ErrorCode;
+use serde_json::json;
 
 use crate::harness::{Step, World, conversation, message, phone, tablet, user};
 
@@ -121,6 +123,36 @@ async fn a_repeated_send_of_what_was_acked_leaves_no_row() {
     assert_eq!(world.row("bob", "alice~bob").await, None);
     let rows = world.store.pending.pending_of(&user("bob")).await.unwrap();
     assert!(rows.is_empty(), "it would bring all that came after once more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ack_that_waits_to_be_tried_again_is_not_lost_with_a_read_that_fails() {
+    let world = World::new();
+    for body in ["one", "two"] {
+        world.send("alice", "bob", body).await;
+    }
+    let bob = world.connected(phone("bob").without_acks()).await;
+    world.steps.take_down(&[Step::Advance]);
+    bob.ack("alice~bob", 2);
+    world.quiet().await;
+    bob.say(json!({"type": "read", "ref": 7, "conversation_id": "alice~bob", "seq": 1}));
+    world.pass(SECONDS(2)).await;
+    assert!(bob.errors().contains(&ErrorCode::Unavailable), "who named it is told");
+    world.steps.bring_up();
+    world.pass(SECONDS(2)).await;
+    assert_eq!(world.status("bob", "alice~bob").await.own.last_delivered_seq, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_only_sends_does_not_get_its_own_messages_back() {
+    let world = World::new();
+    let alice = world.connected(phone("alice")).await;
+    for n in 0..40 {
+        alice.send("bob", &format!("m{n}"));
+        world.pass(SECONDS(15)).await;
+    }
+    assert_eq!(alice.sent().len(), 40);
+    assert!(alice.messages().is_empty(), "{:?}", alice.seqs());
 }
 
 #[tokio::test(start_paused = true)]
