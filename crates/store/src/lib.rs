@@ -6,6 +6,7 @@
 mod clock;
 pub mod conformance;
 mod conversations;
+mod directory;
 mod embedded;
 mod error;
 pub mod failpoint;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use conversations::{ActiveConversation, ConversationRow, Conversations, InboxPosition, preview_of};
+pub use directory::{Directory, NodeRole};
 pub use embedded::{EmbeddedConfig, restore};
 pub use error::{Result, StoreError};
 pub use maintenance::{BackupSink, Health, Maintenance};
