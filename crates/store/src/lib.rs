@@ -14,12 +14,16 @@ mod maintenance;
 mod memory;
 mod messages;
 mod pending;
+#[cfg(feature = "cluster")]
+mod redis;
 mod sessions;
 mod status;
 mod users;
 
 use std::sync::Arc;
 
+#[cfg(feature = "cluster")]
+pub use self::redis::{INBOX_CAP, InboxRead, Redis, RedisConfig, RedisDirectory, RedisMode, RedisSessions};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use conversations::{ActiveConversation, ConversationRow, Conversations, InboxPosition, preview_of};
 pub use directory::{Directory, NodeRole};
