@@ -70,6 +70,9 @@ const COUNTERS: &[(&str, &str)] = &[
     ("bluetick_checkpoint_stalls_total", "Times that writes waited for a checkpoint"),
     ("bluetick_connections_refused_total", "Connections beyond the limit of their address"),
     ("bluetick_accept_errors_total", "Connections that could not be accepted"),
+    ("bluetick_redis_errors_total", "Calls to Redis that failed"),
+    ("bluetick_redis_connections_total", "Connections made to Redis, the first and every later one"),
+    ("bluetick_rate_limits_unshared_total", "Sends let through unasked because Redis could not be reached"),
     ("bluetick_errors_total", "Errors told to clients, by code"),
     ("bluetick_http_requests_total", "HTTP requests, by route and status"),
 ];

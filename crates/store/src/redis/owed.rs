@@ -1,7 +1,11 @@
 //! Inbox orders that could not be told of a message. Each is deleted as soon as Redis can be reached, so that it is
 //! built anew: until then it may lack a conversation, and nothing else would show that.
 
-use std::{collections::BTreeSet, sync::Weak, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use bluetick_protocol::UserId;
 use parking_lot::Mutex;
@@ -41,22 +45,22 @@ impl Redis {
             !std::mem::replace(&mut debt.being_paid, true)
         };
         if begin {
-            tokio::spawn(pay(std::sync::Arc::downgrade(&self.inner)));
+            tokio::spawn(pay(Arc::downgrade(&self.inner)));
         }
     }
 
     /// Deletes what is owed, and says whether nothing is left.
     async fn pay_once(&self) -> Result<bool> {
+        // What is paid is out of the list first: whoever is owed to again meanwhile comes in again.
         let (users, everybody) = {
-            let debt = self.inner.owed.0.lock();
-            (debt.users.clone(), debt.everybody)
+            let mut debt = self.inner.owed.0.lock();
+            (debt.users.clone(), std::mem::take(&mut debt.everybody))
         };
-        if everybody {
-            self.delete_all("inbox:").await?;
-            self.inner.owed.0.lock().everybody = false;
+        if everybody && let Err(e) = self.delete_all("inbox:").await {
+            self.inner.owed.0.lock().everybody = true;
+            return Err(e);
         }
         for user in users {
-            // Out of the list first: who owes it again meanwhile stays in it.
             self.inner.owed.0.lock().users.remove(&user);
             if let Err(e) = self.inbox_forget(&user).await {
                 self.inner.owed.0.lock().users.insert(user);
