@@ -20,7 +20,7 @@ use bluetick_protocol::{ConversationId, UserId};
 use super::{
     Redis,
     connection::random,
-    scripts::{Call, INBOX_BEGIN, INBOX_FILL, INBOX_PAGE, INBOX_REMOVE, INBOX_TOUCH},
+    scripts::{Call, INBOX_BEGIN, INBOX_FILL, INBOX_PAGE, INBOX_REMOVE, INBOX_SCORE, INBOX_TOUCH},
 };
 use crate::{InboxPosition, Result};
 
@@ -112,6 +112,17 @@ impl Redis {
     pub async fn inbox_remove(&self, user: &UserId, conversation: &ConversationId) -> Result<()> {
         let call = Call::on([self.inbox(user)]).arg(conversation.as_str());
         self.eval::<Value>(&INBOX_REMOVE, call).await.map(drop)
+    }
+
+    /// Where a conversation stands; nothing of a set that is not complete.
+    pub async fn inbox_score(
+        &self,
+        user: &UserId,
+        conversation: &ConversationId,
+    ) -> Result<Option<Option<u64>>> {
+        let call = Call::on([self.inbox(user)]).arg(conversation.as_str());
+        let standing: Option<String> = self.eval(&INBOX_SCORE, call).await?;
+        Ok(standing.map(|text| score(&text)))
     }
 
     /// A page after a position, newest first, in the order of [`InboxPosition`].

@@ -20,6 +20,7 @@ macro_rules! lua {
 
 lua!(TAKE_SEQ, "take_seq.lua");
 lua!(RAISE_SEQ, "raise_seq.lua");
+lua!(RETURN_SEQS, "return_seqs.lua");
 lua!(REGISTER, "register.lua");
 lua!(REFRESH, "refresh.lua");
 lua!(UNREGISTER, "unregister.lua");
@@ -30,6 +31,7 @@ lua!(INBOX_BEGIN, "inbox_begin.lua");
 lua!(INBOX_FILL, "inbox_fill.lua");
 lua!(INBOX_TOUCH, "inbox_touch.lua");
 lua!(INBOX_REMOVE, "inbox_remove.lua");
+lua!(INBOX_SCORE, "inbox_score.lua");
 lua!(INBOX_PAGE, "inbox_page.lua");
 lua!(BLOCK_CHANGING, "block_changing.lua");
 lua!(BLOCK_CHANGED, "block_changed.lua");

@@ -7,7 +7,7 @@ use bluetick_protocol::{ConversationId, Seq};
 
 use super::{
     Redis,
-    scripts::{Call, RAISE_SEQ, TAKE_SEQ},
+    scripts::{Call, RAISE_SEQ, RETURN_SEQS, TAKE_SEQ},
 };
 use crate::Result;
 
@@ -37,5 +37,11 @@ impl Redis {
     pub async fn raise_seq(&self, conversation: &ConversationId, to: Seq) -> Result<()> {
         let call = Call::on([self.key("seq", conversation.as_str())]).arg(to).arg(KEPT.as_millis() as u64);
         self.eval(&RAISE_SEQ, call).await
+    }
+
+    /// Takes back seqs that were handed out and not used, if none after them was handed out: else they stay holes.
+    pub async fn return_seqs(&self, conversation: &ConversationId, seqs: RangeInclusive<Seq>) -> Result<()> {
+        let call = Call::on([self.key("seq", conversation.as_str())]).arg(*seqs.start()).arg(*seqs.end());
+        self.eval::<::redis::Value>(&RETURN_SEQS, call).await.map(drop)
     }
 }
