@@ -5,7 +5,7 @@ locals {
   table_arns = [for table in aws_dynamodb_table.table : table.arn]
 }
 
-# What an app server calls in the course of its work. No Scan, no Batch of writes, no change of a table.
+# What an app server calls in the course of its work. No Scan, no change of a table.
 data "aws_iam_policy_document" "app" {
   statement {
     sid = "Rows"
@@ -57,12 +57,13 @@ data "aws_iam_policy_document" "app" {
   }
 }
 
-# For `bluetick migrate`, which counts and compares what it wrote. Attach it to a person or a job, for as long as it takes, beside the
-# rights of an app server.
+# Reading whole tables: `bluetick migrate` counts and compares what it wrote. Attach it, beside the rights of an app server, to a
+# person or a job, for as long as it takes. App servers need it only for `bluetick trace MESSAGE_ID`, which searches; by
+# conversation and seq a trace needs nothing more.
 data "aws_iam_policy_document" "operator" {
   statement {
     sid       = "ReadAll"
-    actions   = ["dynamodb:Scan", "dynamodb:BatchWriteItem"]
+    actions   = ["dynamodb:Scan"]
     resources = local.table_arns
   }
 }
