@@ -231,7 +231,7 @@ impl DynamoStore {
 
     // --- the transaction ---
 
-    fn record_and_message(&self, message: &Message) -> [Write; 2] {
+    pub(super) fn record_and_message(&self, message: &Message) -> [Write; 2] {
         let now = self.clock.now_ms();
         let record = key([
             ("sent_id", s(sent_id(&message.conversation_id, message.from, message.client_msg_id.as_str()))),
