@@ -168,7 +168,7 @@ async fn sentinels_lead_to_the_new_master() {
     );
     std::fs::write(&conf, text).unwrap();
     let sentinel = Server::start(&[conf.to_str().unwrap(), "--sentinel"]);
-    let with_password = |port: u16| format!("redis://:secret@127.0.0.1:{port}");
+    let with_password = |port: u16| format!("redis://default:secret@127.0.0.1:{port}");
     eventually("the replica follows", async || {
         let follows = servers::cli(&with_password(replica.port), &["INFO", "replication"])
             .contains("master_link_status:up");

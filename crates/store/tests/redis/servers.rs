@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// Starts what it is given, says its id, and ends it as soon as its own input does: with the test, however that ends.
-const KEEPER: &str = r#""$@" </dev/null >/dev/null 2>&1 & echo $!; cat >/dev/null; kill -9 $!"#;
+const KEEPER: &str = r#""$@" </dev/null >/dev/null 2>&1 & echo $!; cat >/dev/null; kill -9 $!; wait"#;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct Server {
@@ -82,7 +82,6 @@ impl Server {
 
     /// Kills it and gives back its directory.
     pub fn kill(mut self) -> TempDir {
-        let _ = kill_process(self.process, Signal::KILL);
         let dir = std::mem::replace(&mut self._dir, tempfile::tempdir().expect("a temporary directory"));
         drop(self);
         dir
@@ -96,7 +95,6 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = kill_process(self.process, Signal::KILL);
         drop(self.keeper.stdin.take());
         let _ = self.keeper.wait();
     }
@@ -115,7 +113,8 @@ fn answers(port: u16) -> bool {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
     let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
     let mut answer = [0; 5];
-    stream.write_all(b"PING\r\n").is_ok() && stream.read_exact(&mut answer).is_ok() && &answer == b"+PONG"
+    let answered = stream.write_all(b"PING\r\n").is_ok() && stream.read_exact(&mut answer).is_ok();
+    answered && [b"+PONG", b"-NOAU"].contains(&&answer)
 }
 
 /// The server that tests share which disturb nobody: the one we are told of, or one of our own.
