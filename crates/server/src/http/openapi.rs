@@ -193,6 +193,8 @@ pub mod schema {
         pub ready: bool,
         /// Why not; null when ready
         pub reason: Option<String>,
+        /// What does not work as it should while messages are taken all the same; null when all is well
+        pub degraded: Option<String>,
         pub store: StoreHealth,
     }
 
@@ -403,8 +405,8 @@ mod tests {
             next: None,
         };
         let inbox = wire::InboxPage { reference: None, conversations: vec![], next: None };
-        let readiness =
-            ops::Readiness { ready: true, reason: None, store: bluetick_store::Health::default() };
+        let store = bluetick_store::Health::default();
+        let readiness = ops::Readiness { ready: true, reason: None, degraded: None, store };
         for (name, sent) in [
             ("Send", sent_by(send)),
             ("Sent", sent_by(sent)),
