@@ -1,0 +1,101 @@
+//! The settings of many processes: what this one does, how it reaches the others, and what they share.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use serde::{Deserialize, Deserializer};
+
+use super::{Config, Secret};
+
+/// What a process does. One that is started without saying does both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Holds sockets and no data.
+    Gateway,
+    /// Holds the rules and no sockets.
+    App,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cluster {
+    #[serde(default, deserialize_with = "optional_address")]
+    pub listen: Option<SocketAddr>,
+    pub advertise: Option<String>,
+    pub secret: Option<Secret>,
+    pub secret_file: Option<PathBuf>,
+    pub ca_file: Option<PathBuf>,
+    pub cert_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
+    pub app_servers: Vec<String>,
+    pub drain_secs: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    Embedded,
+    Dynamodb,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dynamodb {
+    pub endpoint: Option<String>,
+    pub region: Option<String>,
+    pub table_prefix: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Redis {
+    pub urls: Vec<String>,
+    pub mode: RedisMode,
+    pub master: Option<String>,
+    pub prefix: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RedisMode {
+    Single,
+    Sentinel,
+    Cluster,
+}
+
+fn optional_address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<SocketAddr>, D::Error> {
+    super::listen_address(d).map(Some)
+}
+
+impl Cluster {
+    pub fn has_secret(&self) -> bool {
+        self.secret.is_some() || self.secret_file.is_some()
+    }
+
+    pub fn has_certificates(&self) -> bool {
+        self.ca_file.is_some() || self.cert_file.is_some() || self.key_file.is_some()
+    }
+
+    /// How others reach this process, given where it listens in fact.
+    pub fn advertised(&self, listening: SocketAddr) -> String {
+        self.advertise.clone().unwrap_or_else(|| listening.to_string())
+    }
+}
+
+impl Config {
+    pub fn is_gateway(&self) -> bool {
+        self.server.roles.contains(&Role::Gateway)
+    }
+
+    pub fn is_app(&self) -> bool {
+        self.server.roles.contains(&Role::App)
+    }
+
+    /// Whether nothing is shared with another process: what is called is always there.
+    pub fn is_one_process(&self) -> bool {
+        self.is_gateway()
+            && self.is_app()
+            && self.cluster.listen.is_none()
+            && self.store.backend == Backend::Embedded
+    }
+}
