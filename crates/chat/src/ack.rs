@@ -1,6 +1,6 @@
 //! Receipts: delivered and read. Both only grow, and are told as state, never as events (R10, R11).
 
-use bluetick_protocol::Seq;
+use bluetick_protocol::{Seq, WireError};
 
 use crate::{Answer, Node, ReceiptRequest, Step, wire};
 
@@ -21,8 +21,12 @@ impl Node {
 
     async fn advance(&self, request: ReceiptRequest, delivered: Seq, read: Seq, step: Step) -> Answer<()> {
         let ReceiptRequest { user, conversation_id: id, .. } = request;
-        self.member_of(&user, &id).await?;
+        id.side_of(&user).ok_or_else(WireError::not_found)?;
         let advanced = self.store.status.advance(&user, &id, delivered, read).await.map_err(wire)?;
+        if !advanced.moved && advanced.row.last_delivered_seq == 0 {
+            // Nothing of it was ever acked: there may be no such conversation.
+            self.member_of(&user, &id).await?;
+        }
         if advanced.moved {
             bluetick_store::failpoint::hit("ack.stored");
             let seq = match step {

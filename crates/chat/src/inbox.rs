@@ -16,31 +16,23 @@ impl Node {
         let (rows, more) =
             self.store.conversations.inbox(&user, after.as_ref(), limit).await.map_err(wire)?;
         let next = rows.last().filter(|_| more).map(write_position);
-        let mut conversations = Vec::with_capacity(rows.len());
-        for row in rows {
-            conversations.push(self.entry(row).await?);
-        }
-        Ok(InboxPage { reference, conversations, next })
-    }
-
-    async fn entry(&self, row: ConversationRow) -> Answer<InboxEntry> {
-        let peer_status = match row.last_sender == row.user_id {
-            true => {
-                let status = self.store.status.status(&row.peer_id, &row.conversation_id).await;
-                status.map_err(wire)?.boundaries()
-            }
-            false => Boundaries::default(),
+        let own = |row: &&ConversationRow| row.last_sender == row.user_id;
+        let ticked: Vec<_> =
+            rows.iter().filter(own).map(|row| (row.peer_id.clone(), row.conversation_id.clone())).collect();
+        let statuses = match ticked.is_empty() {
+            true => Vec::new(),
+            false => self.store.status.statuses(&ticked).await.map_err(wire)?,
         };
-        Ok(InboxEntry {
-            conversation_id: row.conversation_id,
-            peer: UserCard { user_id: row.peer_id, name: row.peer_name, avatar_url: row.avatar_url },
-            last_message_preview: row.last_message_preview,
-            last_message_ts: row.last_message_ts,
-            last_seq: row.last_seq,
-            last_sender: row.last_sender,
-            unread_count: row.unread_count,
-            peer_status,
-        })
+        let mut ticks = statuses.into_iter();
+        let conversations = rows
+            .into_iter()
+            .map(|row| {
+                let ticked = row.last_sender == row.user_id;
+                let status = if ticked { ticks.next() } else { None };
+                entry(row, status.map(|status| status.boundaries()).unwrap_or_default())
+            })
+            .collect();
+        Ok(InboxPage { reference, conversations, next })
     }
 
     pub(crate) async fn status_of(&self, user: UserId, id: ConversationId) -> Answer<StatusAnswer> {
@@ -51,6 +43,19 @@ impl Node {
         let peer = self.store.status.status(&peer, &id).await.map_err(wire)?.boundaries();
         let (last_seq, unread_count) = row.map_or((0, 0), |row| (row.last_seq, row.unread_count));
         Ok(StatusAnswer { reference: None, conversation_id: id, last_seq, unread_count, own, peer })
+    }
+}
+
+fn entry(row: ConversationRow, peer_status: Boundaries) -> InboxEntry {
+    InboxEntry {
+        conversation_id: row.conversation_id,
+        peer: UserCard { user_id: row.peer_id, name: row.peer_name, avatar_url: row.avatar_url },
+        last_message_preview: row.last_message_preview,
+        last_message_ts: row.last_message_ts,
+        last_seq: row.last_seq,
+        last_sender: row.last_sender,
+        unread_count: row.unread_count,
+        peer_status,
     }
 }
 

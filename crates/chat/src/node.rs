@@ -43,16 +43,18 @@ impl Default for ChatConfig {
 }
 
 /// How much a user may send.
+#[async_trait]
 pub trait SendBudget: Send + Sync {
-    /// Takes one send from the user's budget, or says after how many milliseconds there will be one.
-    fn take(&self, user: &UserId) -> Result<(), u64>;
+    /// Takes `n` sends from the user's budget, all or none, or says after how many milliseconds there will be as many.
+    async fn take(&self, user: &UserId, n: u32) -> Result<(), u64>;
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unlimited;
 
+#[async_trait]
 impl SendBudget for Unlimited {
-    fn take(&self, _user: &UserId) -> Result<(), u64> {
+    async fn take(&self, _user: &UserId, _n: u32) -> Result<(), u64> {
         Ok(())
     }
 }

@@ -103,7 +103,7 @@ impl Node {
             let message = format!("\"body\" may be at most {} bytes long", self.config.max_body_bytes);
             return Err(WireError::new(ErrorCode::BodyTooLarge, message));
         }
-        self.budget.take(user).map_err(|ms| {
+        self.budget.take(user, 1).await.map_err(|ms| {
             metrics::counter!("bluetick_rate_limited_total").increment(1);
             WireError::new(ErrorCode::RateLimited, "too many messages in a short time").retry_after(ms)
         })?;

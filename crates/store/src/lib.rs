@@ -7,6 +7,10 @@ mod clock;
 pub mod conformance;
 mod conversations;
 mod directory;
+#[cfg(feature = "cluster")]
+mod distributed;
+#[cfg(feature = "cluster")]
+pub mod dynamo;
 mod embedded;
 mod error;
 pub mod failpoint;
@@ -14,15 +18,21 @@ mod maintenance;
 mod memory;
 mod messages;
 mod pending;
+#[cfg(feature = "cluster")]
+mod redis;
 mod sessions;
 mod status;
 mod users;
 
 use std::sync::Arc;
 
+#[cfg(feature = "cluster")]
+pub use self::redis::{INBOX_CAP, InboxRead, Redis, RedisConfig, RedisDirectory, RedisMode, RedisSessions};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use conversations::{ActiveConversation, ConversationRow, Conversations, InboxPosition, preview_of};
 pub use directory::{Directory, NodeRole};
+#[cfg(feature = "cluster")]
+pub use distributed::{DistributedConfig, Registry};
 pub use embedded::{EmbeddedConfig, restore};
 pub use error::{Result, StoreError};
 pub use maintenance::{BackupSink, Health, Maintenance};

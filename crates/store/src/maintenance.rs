@@ -15,6 +15,8 @@ pub struct Health {
     pub backend: &'static str,
     /// Why it cannot take sends now; `None` when it can.
     pub refusing: Option<String>,
+    /// What works less well than it should while sends are taken; `None` when nothing does.
+    pub degraded: Option<String>,
     pub free_bytes: Option<u64>,
     pub log_bytes: u64,
     pub unflushed_messages: u64,

@@ -42,6 +42,15 @@ pub trait MessageStatus: Send + Sync {
     /// The boundaries; zeros where there is no row yet.
     async fn status(&self, user: &UserId, conversation: &ConversationId) -> Result<StatusRow>;
 
+    /// The boundaries of several, in the order asked for: where a backend can, in one round trip.
+    async fn statuses(&self, rows: &[(UserId, ConversationId)]) -> Result<Vec<StatusRow>> {
+        let mut statuses = Vec::with_capacity(rows.len());
+        for (user, conversation) in rows {
+            statuses.push(self.status(user, conversation).await?);
+        }
+        Ok(statuses)
+    }
+
     /// All rows of a user, in order of conversation.
     async fn statuses_of(&self, user: &UserId) -> Result<Vec<StatusRow>>;
 }

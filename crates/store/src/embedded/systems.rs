@@ -470,6 +470,7 @@ impl Maintenance for Embedded {
     async fn health(&self) -> Health {
         Health {
             backend: "embedded",
+            degraded: None,
             refusing: self.shared.refusing(),
             free_bytes: self.shared.free_bytes(),
             log_bytes: self.shared.log_bytes.load(Ordering::Relaxed),

@@ -1,0 +1,60 @@
+//! Many machines: rows in DynamoDB, and in Redis what is only a hint. A gateway needs the second alone.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    Clock, Directory, Result, SessionStore, Store,
+    dynamo::{Dynamo, DynamoConfig, DynamoStore},
+    redis::{Redis, RedisConfig, RedisDirectory, RedisSessions},
+};
+
+#[derive(Debug, Clone)]
+pub struct DistributedConfig {
+    pub dynamo: DynamoConfig,
+    pub redis: RedisConfig,
+    /// For how long a `client_msg_id` is remembered (R9).
+    pub idempotency_window: Duration,
+}
+
+/// Who is connected where, and which nodes there are: all that a gateway knows.
+#[derive(Clone)]
+pub struct Registry {
+    pub sessions: Arc<dyn SessionStore>,
+    pub directory: Arc<dyn Directory>,
+    pub redis: Redis,
+}
+
+impl Registry {
+    /// Connects when it is first used; a Redis that is down now may be there later.
+    pub fn redis(config: RedisConfig, clock: Arc<dyn Clock>) -> Result<Registry> {
+        let redis = Redis::new(config)?;
+        Ok(Registry {
+            sessions: Arc::new(RedisSessions::new(redis.clone(), clock.clone())),
+            directory: Arc::new(RedisDirectory::new(redis.clone(), clock)),
+            redis,
+        })
+    }
+}
+
+impl Store {
+    /// The store of many machines, and the registry that is part of it.
+    pub async fn distributed(
+        config: DistributedConfig,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Store, Registry, Dynamo)> {
+        let registry = Registry::redis(config.redis, clock.clone())?;
+        let dynamo = Dynamo::new(config.dynamo).await?;
+        let window_ms = config.idempotency_window.as_millis() as u64;
+        let rows = Arc::new(DynamoStore::new(dynamo.clone(), registry.redis.clone(), clock, window_ms));
+        let store = Store {
+            messages: rows.clone(),
+            pending: rows.clone(),
+            status: rows.clone(),
+            conversations: rows.clone(),
+            users: rows.clone(),
+            sessions: registry.sessions.clone(),
+            maintenance: rows,
+        };
+        Ok((store, registry, dynamo))
+    }
+}

@@ -1,0 +1,181 @@
+//! Who may mint ids under which node number: a lease on one of 1,024, kept in DynamoDB.
+//!
+//! Two nodes with one number could mint one id twice, and to clients two messages with one id are one. So a number is
+//! held by one conditional write, renewed long before it ends, and given up by the holder before anybody else may
+//! take it. A node that cannot prove that it holds its lease mints nothing. A process that was paused judges by a
+//! clock that went on meanwhile; an id that it minted just before the pause carries the time of that moment, and
+//! whoever takes the number next mints only times after the end of the lease before.
+
+use std::{sync::Arc, time::Duration};
+
+use bluetick_protocol::MessageId;
+use parking_lot::Mutex;
+use rand::RngExt as _;
+use tokio::time::Instant;
+
+use super::{
+    client::{Dynamo, Write, Written},
+    item::{Attributes as _, Key, key, n, s},
+    tables::Table,
+};
+use crate::{Clock, Result, StoreError};
+
+const TTL: Duration = Duration::from_secs(30);
+/// The holder stops this long before the lease ends: its clock and the next holder's may differ.
+const MARGIN: Duration = Duration::from_secs(8);
+const RENEW_AFTER: Duration = Duration::from_secs(8);
+/// Numbers that are tried before giving up for now.
+const TRIES: usize = 64;
+
+pub(super) struct Lease {
+    shared: Arc<Shared>,
+    renewal: Mutex<Option<tokio::task::AbortHandle>>,
+}
+
+struct Shared {
+    dynamo: Dynamo,
+    clock: Arc<dyn Clock>,
+    owner: String,
+    held: Mutex<Option<Held>>,
+    /// One at a time looks for a number.
+    acquiring: tokio::sync::Mutex<()>,
+}
+
+struct Held {
+    node: u16,
+    until: Instant,
+    renewed: Instant,
+    last: MessageId,
+}
+
+impl Lease {
+    pub fn new(dynamo: Dynamo, clock: Arc<dyn Clock>) -> Lease {
+        let owner = format!("{:032x}", rand::rng().random::<u128>());
+        let shared = Shared { dynamo, clock, owner, held: Mutex::default(), acquiring: Default::default() };
+        Lease { shared: Arc::new(shared), renewal: Mutex::default() }
+    }
+
+    /// The next id, if this process may mint.
+    pub async fn mint(&self) -> Result<MessageId> {
+        loop {
+            if let Some(id) = self.shared.mint_now() {
+                return Ok(id);
+            }
+            self.shared.acquire().await?;
+            let mut renewal = self.renewal.lock();
+            if renewal.as_ref().is_none_or(|task| task.is_finished()) {
+                *renewal = Some(tokio::spawn(keep(Arc::downgrade(&self.shared))).abort_handle());
+            }
+        }
+    }
+
+    /// Gives the number back at once. Nothing is minted after it.
+    pub async fn release(&self) {
+        if let Some(renewal) = self.renewal.lock().take() {
+            renewal.abort();
+        }
+        let held = self.shared.held.lock().take();
+        if let Some(held) = held {
+            // The next holder begins after the last id that was minted here.
+            let ended = held.last.ms().max(self.shared.clock.now_ms()) + 1;
+            let write = Write::update(Table::NodeLeases, at(held.node), "SET #expires_at = :ended")
+                .only_if("#owner = :me")
+                .value(":ended", n(ended))
+                .value(":me", s(&self.shared.owner));
+            let _ = self.shared.dynamo.write(&write).await;
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(renewal) = self.renewal.lock().take() {
+            renewal.abort();
+        }
+    }
+}
+
+fn at(node: u16) -> Key {
+    key([("node", n(node.into()))])
+}
+
+/// Renews for as long as the store is there.
+async fn keep(shared: std::sync::Weak<Shared>) {
+    loop {
+        tokio::time::sleep(RENEW_AFTER / 4).await;
+        let Some(shared) = shared.upgrade() else { return };
+        let due = shared.held.lock().as_ref().is_some_and(|held| held.renewed.elapsed() > RENEW_AFTER);
+        if due && let Err(error) = shared.renew().await {
+            tracing::warn!(%error, "the lease on a node number could not be renewed");
+        }
+    }
+}
+
+impl Shared {
+    fn mint_now(&self) -> Option<MessageId> {
+        let mut held = self.held.lock();
+        let held = held.as_mut().filter(|held| Instant::now() < held.until)?;
+        held.last = MessageId::mint(held.last, self.clock.now_ms(), held.node);
+        Some(held.last)
+    }
+
+    async fn acquire(&self) -> Result<()> {
+        let _one = self.acquiring.lock().await;
+        if self.held.lock().as_ref().is_some_and(|held| Instant::now() < held.until) {
+            return Ok(());
+        }
+        *self.held.lock() = None;
+        let mut node = rand::rng().random_range(0..=MessageId::NODE_MAX);
+        for _ in 0..TRIES {
+            let asked = Instant::now();
+            let now = self.clock.now_ms();
+            let free_since = now.saturating_sub(MARGIN.as_millis() as u64);
+            let write = Write::update(
+                Table::NodeLeases,
+                at(node),
+                "SET #previous = if_not_exists(#expires_at, :zero), #owner = :me, #expires_at = :until",
+            )
+            .only_if("attribute_not_exists(#expires_at) OR #expires_at < :free")
+            .value(":me", s(&self.owner))
+            .value(":zero", n(0))
+            .value(":until", n(now + TTL.as_millis() as u64))
+            .value(":free", n(free_since));
+            match self.dynamo.write(&write).await? {
+                Written::Done(row) => {
+                    let previous = row.number("previous").unwrap_or_default();
+                    let last = MessageId::at(previous);
+                    let until = asked + TTL - MARGIN;
+                    *self.held.lock() = Some(Held { node, until, renewed: asked, last });
+                    tracing::info!(node, "holding a node number");
+                    return Ok(());
+                }
+                Written::Refused(_) => node = rand::rng().random_range(0..=MessageId::NODE_MAX),
+            }
+        }
+        Err(StoreError::unavailable("a free node number (all that were tried are held)"))
+    }
+
+    async fn renew(&self) -> Result<()> {
+        let Some(node) = self.held.lock().as_ref().map(|held| held.node) else { return Ok(()) };
+        let asked = Instant::now();
+        let write = Write::update(Table::NodeLeases, at(node), "SET #expires_at = :until")
+            .only_if("#owner = :me")
+            .value(":me", s(&self.owner))
+            .value(":until", n(self.clock.now_ms() + TTL.as_millis() as u64));
+        let written = self.dynamo.write(&write).await?;
+        let mut held = self.held.lock();
+        match written {
+            Written::Done(_) => {
+                if let Some(held) = held.as_mut() {
+                    // Not if it ended meanwhile: who took it in between may have minted.
+                    (held.until, held.renewed) = (asked + TTL - MARGIN, asked);
+                }
+            }
+            Written::Refused(_) => {
+                tracing::warn!(node, "somebody else holds this node number; taking another");
+                *held = None;
+            }
+        }
+        Ok(())
+    }
+}

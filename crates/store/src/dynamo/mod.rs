@@ -1,0 +1,66 @@
+//! The backend for many machines: rows in DynamoDB (or what speaks its API), order and presence in Redis.
+//!
+//! - `client.rs`: the one way to DynamoDB: deadlines, retries, conditional writes, what it cost
+//! - `tables.rs`: the tables, made and checked; `item.rs`: attributes in and out
+//! - `commit.rs`: a send: seq, transaction, rows; `lease.rs`: who may mint ids
+//! - `messages.rs`, `pending.rs`, `status.rs`, `users.rs`: a system each
+//! - `row.rs`: what one `conversations` row counts and shows; `rows.rs`: how it is brought up to date
+//! - `inbox.rs`: the reads of `conversations`, by the order that Redis keeps
+//! - `maintenance.rs`: health and erasure
+//!
+//! Every step of several writers is one conditional write, and every read that a rule depends on is strongly
+//! consistent. Redis holds hints only: where it is empty or down, the tables answer.
+
+mod client;
+mod commit;
+mod inbox;
+mod item;
+mod lease;
+mod maintenance;
+mod messages;
+mod pending;
+mod row;
+mod rows;
+mod status;
+mod tables;
+mod users;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+pub use client::{Dynamo, DynamoConfig, Units};
+pub use tables::{Billing, CreateOptions, Finding, Table, check_tables, create_tables};
+
+use crate::{Clock, Result, StoreError, redis::Redis};
+use lease::Lease;
+
+pub(crate) struct DynamoStore {
+    dynamo: Dynamo,
+    redis: Redis,
+    clock: Arc<dyn Clock>,
+    lease: Lease,
+    idempotency_window_ms: u64,
+    closed: AtomicBool,
+}
+
+impl DynamoStore {
+    pub(crate) fn new(
+        dynamo: Dynamo,
+        redis: Redis,
+        clock: Arc<dyn Clock>,
+        idempotency_window_ms: u64,
+    ) -> DynamoStore {
+        let lease = Lease::new(dynamo.clone(), clock.clone());
+        DynamoStore { dynamo, redis, clock, lease, idempotency_window_ms, closed: AtomicBool::new(false) }
+    }
+
+    /// A closed store refuses to write.
+    fn writable(&self) -> Result<()> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(StoreError::unavailable("the store, which is closed,")),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! What one `conversations` row counts and shows. No I/O: rows in, rows out.
+//!
+//! Beside what the inbox shows, a row keeps what makes its `unread_count` exact under writers that overtake each other
+//! (R11): `counted_seq`, up to which every message is in the count, and `read_seq`, up to which none is. A message adds
+//! itself only if the row has counted the one before it; whoever finds a gap reads the messages and counts all of
+//! them. `version` changes with every write, so that a row is replaced only as it was read.
+
+use bluetick_protocol::{ConversationId, MessageId, Profile, Seq, Side, UserId};
+
+use super::{
+    item::{Attributes as _, Item, Key, flag, key, n, s},
+    messages::Stored,
+};
+use crate::{ActiveConversation, ConversationRow, Result, preview_of};
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Row {
+    pub conversation_id: ConversationId,
+    pub side: Side,
+    /// 0 while there is no row.
+    pub version: u64,
+    /// The last message that reached this member; nothing in a row that is not to be seen.
+    pub shown: Option<Shown>,
+    pub peer: Profile,
+    pub unread: u64,
+    pub counted_seq: Seq,
+    pub read_seq: Seq,
+    /// Up to where this member was erased: the row shows only what came after.
+    pub erased_up_to: Seq,
+    /// Something was sent to this member that the row does not show.
+    pub concerned: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Shown {
+    pub last_seq: Seq,
+    pub ts: u64,
+    pub preview: String,
+    pub sender: UserId,
+    pub message_id: MessageId,
+}
+
+pub(super) fn row_key(user: &UserId, conversation: &ConversationId) -> Key {
+    key([("user_id", s(user)), ("conversation_id", s(conversation))])
+}
+
+impl Row {
+    pub fn none(conversation_id: &ConversationId, side: Side) -> Row {
+        Row {
+            conversation_id: conversation_id.clone(),
+            side,
+            version: 0,
+            shown: None,
+            peer: Profile::default(),
+            unread: 0,
+            counted_seq: 0,
+            read_seq: 0,
+            erased_up_to: 0,
+            concerned: false,
+        }
+    }
+
+    pub fn user(&self) -> UserId {
+        self.conversation_id.member(self.side)
+    }
+
+    pub fn key(&self) -> Key {
+        row_key(&self.user(), &self.conversation_id)
+    }
+
+    pub fn last_seq(&self) -> Seq {
+        self.shown.as_ref().map_or(0, |shown| shown.last_seq)
+    }
+
+    /// Whether it shows messages that it has not counted, because one before them is missing.
+    pub fn has_gap(&self) -> bool {
+        self.last_seq() > self.counted_seq
+    }
+
+    /// Takes in messages that follow what was counted, in order. Behind a hole nothing is counted.
+    pub fn take_in(&mut self, messages: &[Stored]) {
+        for stored in messages {
+            let message = &stored.message;
+            if message.seq == self.counted_seq + 1 {
+                self.counted_seq = message.seq;
+                self.unread += u64::from(counts_for(stored, self.side) && message.seq > self.read_seq);
+            }
+            self.show(stored, message.ts);
+        }
+    }
+
+    /// Shows a message if it reached this member and is newer than what is shown.
+    pub fn show(&mut self, stored: &Stored, ts: u64) {
+        let message = &stored.message;
+        let reached = !stored.hole && (!message.withheld || message.from == self.side);
+        let newer = message.seq > self.last_seq().max(self.erased_up_to);
+        // A void alone makes no row; after something that is more, it is what comes last.
+        if reached && newer && (!message.void || self.shown.is_some()) {
+            self.shown = Some(Shown {
+                last_seq: message.seq,
+                ts,
+                preview: preview_of(&message.body),
+                sender: message.sender(),
+                message_id: message.message_id,
+            });
+        }
+        self.concerned |= !message.void && message.seq > self.erased_up_to;
+    }
+
+    pub fn to_item(&self) -> Item {
+        let mut item = self.key();
+        let mut put = |name: &str, value| item.insert(name.to_owned(), value);
+        put("peer_id", s(self.conversation_id.member(self.side.other())));
+        put("unread_count", n(self.unread));
+        put("counted_seq", n(self.counted_seq));
+        put("read_seq", n(self.read_seq));
+        put("version", n(self.version));
+        for (name, text) in [("peer_name", &self.peer.name), ("avatar_url", &self.peer.avatar_url)] {
+            if let Some(text) = text {
+                put(name, s(text));
+            }
+        }
+        if self.erased_up_to > 0 {
+            put("erased_up_to", n(self.erased_up_to));
+        }
+        if self.concerned {
+            put("concerned", flag());
+        }
+        if let Some(shown) = &self.shown {
+            put("last_seq", n(shown.last_seq));
+            put("last_message_ts", n(shown.ts));
+            put("last_message_preview", s(&shown.preview));
+            put("last_sender", s(&shown.sender));
+            put("last_message_id", n(shown.message_id.0));
+        }
+        item
+    }
+
+    pub fn from_item(item: &Item, conversation_id: &ConversationId, side: Side) -> Result<Row> {
+        let shown = match item.number("last_seq") {
+            Some(last_seq) => Some(Shown {
+                last_seq,
+                ts: item.need_number("last_message_ts")?,
+                preview: item.owned("last_message_preview").unwrap_or_default(),
+                sender: item.user("last_sender")?,
+                message_id: item.message_id("last_message_id")?,
+            }),
+            None => None,
+        };
+        Ok(Row {
+            conversation_id: conversation_id.clone(),
+            side,
+            version: item.need_number("version")?,
+            shown,
+            peer: Profile { name: item.owned("peer_name"), avatar_url: item.owned("avatar_url") },
+            unread: item.seq("unread_count"),
+            counted_seq: item.seq("counted_seq"),
+            read_seq: item.seq("read_seq"),
+            erased_up_to: item.seq("erased_up_to"),
+            concerned: item.has("concerned"),
+        })
+    }
+
+    /// The row of a user as it is listed, with whose it is.
+    pub fn of_user(item: &Item, user: &UserId) -> Result<Row> {
+        let conversation_id = item.conversation()?;
+        let side = conversation_id
+            .side_of(user)
+            .ok_or_else(|| super::item::damaged("conversation_id", "the user is no member of it"))?;
+        Row::from_item(item, &conversation_id, side)
+    }
+
+    /// As others know it; nothing of one that is not to be seen.
+    pub fn into_public(self) -> Option<ConversationRow> {
+        let user_id = self.user();
+        let peer_id = self.conversation_id.member(self.side.other());
+        let shown = self.shown?;
+        Some(ConversationRow {
+            user_id,
+            peer_id,
+            conversation_id: self.conversation_id,
+            peer_name: self.peer.name,
+            avatar_url: self.peer.avatar_url,
+            last_message_preview: shown.preview,
+            last_message_ts: shown.ts,
+            last_seq: shown.last_seq,
+            last_sender: shown.sender,
+            unread_count: self.unread,
+        })
+    }
+
+    pub fn as_active(&self) -> Option<ActiveConversation> {
+        self.shown.as_ref().map(|shown| ActiveConversation {
+            conversation_id: self.conversation_id.clone(),
+            last_seq: shown.last_seq,
+            last_message_id: shown.message_id,
+        })
+    }
+}
+
+/// Whether a message is one that its reader on this side has to read.
+pub(super) fn counts_for(stored: &Stored, side: Side) -> bool {
+    let message = &stored.message;
+    message.from != side && !message.void && !message.withheld && !stored.hole
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bluetick_protocol::ClientMsgId;
+
+    use super::*;
+    use crate::Message;
+
+    fn stored(seq: Seq, from: Side, change: impl Fn(&mut Message)) -> Stored {
+        let mut message = Message {
+            conversation_id: ConversationId::new("alice~bob").unwrap(),
+            seq,
+            message_id: MessageId(seq),
+            client_msg_id: ClientMsgId::new("c").unwrap(),
+            from,
+            body: format!("m{seq}"),
+            ts: seq * 10,
+            attachment: None,
+            meta: None,
+            withheld: false,
+            void: false,
+        };
+        change(&mut message);
+        Stored { message: Arc::new(message), hole: false }
+    }
+
+    fn bobs() -> Row {
+        Row::none(&ConversationId::new("alice~bob").unwrap(), Side::High)
+    }
+
+    #[test]
+    fn nothing_is_counted_behind_a_hole_and_all_of_it_once_it_is_filled() {
+        let plain = |seq| stored(seq, Side::Low, |_| ());
+        let mut row = bobs();
+        row.take_in(&[plain(1), plain(3)]);
+        assert_eq!((row.unread, row.counted_seq, row.last_seq(), row.has_gap()), (1, 1, 3, true));
+        row.take_in(&[plain(2), plain(3)]);
+        assert_eq!((row.unread, row.counted_seq, row.last_seq(), row.has_gap()), (3, 3, 3, false));
+        row.take_in(&[plain(2), plain(3)]);
+        assert_eq!(row.unread, 3, "what was counted is not counted again");
+    }
+
+    #[test]
+    fn own_void_withheld_and_read_messages_do_not_count() {
+        let mut row = bobs();
+        row.read_seq = 1;
+        row.take_in(&[
+            stored(1, Side::Low, |_| ()),
+            stored(2, Side::High, |_| ()),
+            stored(3, Side::Low, |m| m.withheld = true),
+            stored(4, Side::Low, |m| m.void = true),
+            stored(5, Side::Low, |_| ()),
+        ]);
+        assert_eq!((row.unread, row.counted_seq, row.last_seq()), (1, 5, 5));
+    }
+
+    #[test]
+    fn a_row_survives_the_table() {
+        let mut row = bobs();
+        assert_eq!(Row::from_item(&row.to_item(), &row.conversation_id, row.side).unwrap(), row);
+        row.take_in(&[stored(1, Side::Low, |_| ()), stored(2, Side::Low, |m| m.withheld = true)]);
+        row.peer = Profile { name: Some("Alice".into()), avatar_url: Some("https://a".into()) };
+        (row.version, row.read_seq, row.erased_up_to) = (7, 1, 1);
+        assert_eq!(Row::from_item(&row.to_item(), &row.conversation_id, row.side).unwrap(), row);
+    }
+}

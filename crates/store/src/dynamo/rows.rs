@@ -1,0 +1,206 @@
+//! How a `conversations` row is brought up to date: in one conditional write where messages come in order, by reading
+//! the messages where they do not.
+
+use std::time::Duration;
+
+use bluetick_protocol::{ConversationId, Profile, Seq, Side};
+use rand::RngExt as _;
+
+use super::{
+    DynamoStore,
+    client::{Write, Written},
+    item::{flag, n, s},
+    messages::Stored,
+    row::{Row, counts_for, row_key},
+    tables::Table,
+};
+use crate::{Messages as _, PageLimit, Result, StoreError, Users as _, preview_of};
+
+/// Messages that are taken in at once.
+const PAGE: usize = 200;
+/// How often a row that others change is read again.
+const TRIES: usize = 60;
+/// A hole before messages so old is given up, so that rows need not be counted behind it for ever.
+const HOLE_AGE_MS: u64 = 5_000;
+
+impl DynamoStore {
+    pub(super) async fn row(&self, conversation: &ConversationId, side: Side) -> Result<Row> {
+        let key = row_key(&conversation.member(side), conversation);
+        let item = self.dynamo.get(Table::Conversations, key).await?;
+        item.map_or_else(
+            || Ok(Row::none(conversation, side)),
+            |item| Row::from_item(&item, conversation, side),
+        )
+    }
+
+    /// Writes a row in place of the version that was read.
+    pub(super) fn replacing(&self, row: &Row, version: u64) -> Write {
+        let next = Row { version: version + 1, ..row.clone() };
+        let write = Write::put(Table::Conversations, next.to_item());
+        match version {
+            0 => write.only_if("attribute_not_exists(#version)"),
+            _ => write.only_if("#version = :version").value(":version", n(version)),
+        }
+    }
+
+    /// Puts a row in place of the version that it has. Returns the one that is there instead, if there is another.
+    pub(super) async fn replace(&self, row: &Row) -> Result<Option<Row>> {
+        match self.dynamo.write(&self.replacing(row, row.version)).await? {
+            Written::Done(_) => Ok(None),
+            Written::Refused(Some(item)) => Row::from_item(&item, &row.conversation_id, row.side).map(Some),
+            Written::Refused(None) => Ok(Some(Row::none(&row.conversation_id, row.side))),
+        }
+    }
+
+    /// Takes sends with consecutive seqs, all of one side, into a member's row. The row that shows them comes back, or
+    /// nothing if they are not for this member to see.
+    pub(super) async fn show_sent(
+        &self,
+        side: Side,
+        sends: &[Stored],
+        profiles: Option<&[Profile; 2]>,
+    ) -> Result<Option<Row>> {
+        let (Some(first), Some(last)) = (sends.first(), sends.last()) else { return Ok(None) };
+        let (first, message) = (&first.message, &last.message);
+        let conversation = &message.conversation_id;
+        if message.withheld && message.from != side {
+            return self.note_withheld(conversation, side).await.map(|()| None);
+        }
+        let write = match (first.seq, profiles) {
+            (1, Some(profiles)) => {
+                let mut row = Row::none(conversation, side);
+                row.take_in(sends);
+                row.peer = profiles[side.other().index()].clone();
+                self.replacing(&row, 0)
+            }
+            _ => {
+                let counted = sends.iter().filter(|stored| counts_for(stored, side)).count();
+                Write::update(
+                    Table::Conversations,
+                    row_key(&conversation.member(side), conversation),
+                    "SET #last_seq = :seq, #counted_seq = :seq, #last_message_ts = :ts, \
+                     #last_message_preview = :preview, #last_sender = :sender, #last_message_id = :id, \
+                     #unread_count = #unread_count + :counted, #version = #version + :one, #concerned = :yes",
+                )
+                .only_if(
+                    "#counted_seq = :before AND #read_seq < :first AND \
+                     (attribute_not_exists(#last_seq) OR #last_seq < :seq)",
+                )
+                .value(":seq", n(message.seq))
+                .value(":first", n(first.seq))
+                .value(":before", n(first.seq.saturating_sub(1)))
+                .value(":ts", n(message.ts))
+                .value(":preview", s(preview_of(&message.body)))
+                .value(":sender", s(message.sender()))
+                .value(":id", n(message.message_id.0))
+                .value(":counted", n(counted as u64))
+                .value(":one", n(1))
+                .value(":yes", flag())
+            }
+        };
+        match self.dynamo.write(&write).await? {
+            Written::Done(item) => Row::from_item(&item, conversation, side).map(Some),
+            Written::Refused(item) => {
+                let known = item.map(|item| Row::from_item(&item, conversation, side)).transpose()?;
+                let known = known.unwrap_or_else(|| Row::none(conversation, side));
+                self.bring_up(known, None).await.map(Some)
+            }
+        }
+    }
+
+    /// Somebody wrote to a member who is not to know: the row remembers that they are concerned, for an erasure to find.
+    async fn note_withheld(&self, conversation: &ConversationId, side: Side) -> Result<()> {
+        let write = Write::update(
+            Table::Conversations,
+            row_key(&conversation.member(side), conversation),
+            "SET #concerned = :yes, #peer_id = :peer, #version = if_not_exists(#version, :zero) + :one, \
+             #counted_seq = if_not_exists(#counted_seq, :zero), #read_seq = if_not_exists(#read_seq, :zero), \
+             #unread_count = if_not_exists(#unread_count, :zero)",
+        )
+        .value(":yes", flag())
+        .value(":peer", s(conversation.member(side.other())))
+        .value(":zero", n(0))
+        .value(":one", n(1));
+        self.dynamo.write(&write).await.map(|_| ())
+    }
+
+    /// Counts and shows every message that a row lacks. What it then shows, if that is new, gets the time `shown_at`.
+    pub(super) async fn bring_up(&self, mut row: Row, shown_at: Option<u64>) -> Result<Row> {
+        for round in 0..TRIES {
+            let limit = PageLimit::messages(PAGE);
+            let from = row.counted_seq + 1;
+            let messages = self.page(&row.conversation_id, (">=", from), false, limit).await?;
+            let mut next = row.clone();
+            next.take_in(&messages);
+            if let Some((from, to)) = self.hole_to_close(&next, &messages) {
+                tracing::warn!(conversation = %row.conversation_id, from, to, "closing a hole");
+                for seq in from..to {
+                    self.close_hole(&row.conversation_id, seq).await?;
+                }
+                continue;
+            }
+            if next == row {
+                return Ok(row);
+            }
+            if let (Some(ts), Some(shown)) = (shown_at, &mut next.shown)
+                && shown.last_seq > row.last_seq()
+            {
+                shown.ts = ts;
+            }
+            if row.version == 0 {
+                next.peer = self.profile(&row.conversation_id.member(row.side.other())).await?;
+            }
+            match self.replace(&next).await? {
+                None => {
+                    next.version += 1;
+                    row = next;
+                    if messages.len() < PAGE {
+                        return Ok(row);
+                    }
+                }
+                Some(other) => {
+                    row = other;
+                    let pause = rand::rng().random_range(0..5 * (round as u64 + 1));
+                    tokio::time::sleep(Duration::from_millis(pause)).await;
+                }
+            }
+        }
+        Err(StoreError::unavailable("a conversation that is written to very much"))
+    }
+
+    /// The seqs that are missing before messages so old that nobody will fill them any more.
+    fn hole_to_close(&self, row: &Row, messages: &[Stored]) -> Option<(Seq, Seq)> {
+        let behind = messages.iter().map(|stored| &stored.message).find(|m| m.seq > row.counted_seq)?;
+        let old = behind.ts + HOLE_AGE_MS < self.clock.now_ms();
+        old.then_some((row.counted_seq + 1, behind.seq))
+    }
+
+    /// The row with its unread as it is now, also while a message is missing before others.
+    pub(super) async fn exact(&self, mut row: Row) -> Result<Row> {
+        if row.has_gap() {
+            let headers = self.headers_from(&row.conversation_id, row.counted_seq + 1, 1_000).await?;
+            let unread = headers.iter().filter(|h| h.message.seq > row.read_seq && counts_for(h, row.side));
+            row.unread += unread.count() as u64;
+        }
+        Ok(row)
+    }
+
+    /// How many messages for a side lie after one seq and not after another.
+    pub(super) async fn count_between(
+        &self,
+        conversation: &ConversationId,
+        side: Side,
+        after: Seq,
+        up_to: Seq,
+    ) -> Result<u64> {
+        let (mut from, mut counted) = (after + 1, 0);
+        while from <= up_to {
+            let headers = self.headers_from(conversation, from, 1_000).await?;
+            let Some(last) = headers.last() else { break };
+            from = last.message.seq + 1;
+            let within = headers.iter().filter(|h| h.message.seq <= up_to && counts_for(h, side));
+            counted += within.count() as u64;
+        }
+        Ok(counted)
+    }
+}

@@ -1,0 +1,348 @@
+//! The tables: what they are called, how they are made, and what is wrong with existing ones.
+
+use std::{fmt, time::Duration};
+
+use aws_sdk_dynamodb::{
+    error::ProvideErrorMetadata as _,
+    types::{
+        AttributeDefinition, BillingMode, ContinuousBackupsStatus, KeySchemaElement, KeyType,
+        PointInTimeRecoverySpecification, PointInTimeRecoveryStatus, ProvisionedThroughput,
+        ScalarAttributeType, TableDescription, TableStatus, Tag, TimeToLiveSpecification, TimeToLiveStatus,
+    },
+};
+
+use super::client::{Dynamo, Failure, failure};
+use crate::{Result, StoreError};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Table {
+    Messages,
+    PendingDeliveries,
+    MessageStatus,
+    Conversations,
+    /// Which `client_msg_id` became which message (R9).
+    SentIds,
+    /// Profiles, blocks, and whether an inbox order may lack something.
+    Users,
+    /// Who mints ids under which node number.
+    NodeLeases,
+}
+
+use ScalarAttributeType::{N, S};
+
+impl Table {
+    pub const ALL: [Table; 7] = [
+        Table::Messages,
+        Table::PendingDeliveries,
+        Table::MessageStatus,
+        Table::Conversations,
+        Table::SentIds,
+        Table::Users,
+        Table::NodeLeases,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Table::Messages => "messages",
+            Table::PendingDeliveries => "pending_deliveries",
+            Table::MessageStatus => "message_status",
+            Table::Conversations => "conversations",
+            Table::SentIds => "sent_ids",
+            Table::Users => "users",
+            Table::NodeLeases => "node_leases",
+        }
+    }
+
+    /// Partition key and sort key.
+    pub(super) fn key_names(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Table::Messages => ("conversation_id", Some("seq")),
+            Table::PendingDeliveries => ("receiver_id", Some("conversation_id")),
+            Table::MessageStatus | Table::Conversations => ("user_id", Some("conversation_id")),
+            Table::SentIds => ("sent_id", None),
+            Table::Users => ("user_id", Some("item")),
+            Table::NodeLeases => ("node", None),
+        }
+    }
+
+    fn key_types(self) -> Vec<(&'static str, KeyType, ScalarAttributeType)> {
+        let (partition, sort) = self.key_names();
+        let type_of = |name| if matches!(name, "seq" | "node") { N } else { S };
+        let mut keys = vec![(partition, KeyType::Hash, type_of(partition))];
+        keys.extend(sort.map(|sort| (sort, KeyType::Range, type_of(sort))));
+        keys
+    }
+
+    /// The attribute after which DynamoDB removes rows by itself.
+    fn ttl(self) -> Option<&'static str> {
+        (self == Table::SentIds).then_some("expires_at")
+    }
+
+    /// Whether losing the table would lose what people wrote.
+    fn is_precious(self) -> bool {
+        !matches!(self, Table::SentIds | Table::NodeLeases)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Billing {
+    OnDemand,
+    Provisioned { read_units: u32, write_units: u32 },
+}
+
+#[derive(Debug, Clone)]
+pub struct CreateOptions {
+    pub billing: Billing,
+    pub tags: Vec<(String, String)>,
+    pub point_in_time_recovery: bool,
+    pub ttl: bool,
+    pub deletion_protection: bool,
+}
+
+impl Default for CreateOptions {
+    fn default() -> Self {
+        CreateOptions {
+            billing: Billing::OnDemand,
+            tags: Vec::new(),
+            point_in_time_recovery: true,
+            ttl: true,
+            deletion_protection: true,
+        }
+    }
+}
+
+/// One thing about a table, good or bad.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    pub table: String,
+    pub text: String,
+    pub wrong: bool,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.table, self.text)
+    }
+}
+
+const READY_WITHIN: Duration = Duration::from_secs(120);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Makes the tables that are missing and switches on what is to be on. Tables that are there are left as they are, but
+/// for their TTL and recovery.
+pub async fn create_tables(dynamo: &Dynamo, options: &CreateOptions) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for table in Table::ALL {
+        let name = dynamo.name_of(table);
+        let made = create(dynamo, table, options).await?;
+        let text = if made { "made" } else { "was there already" };
+        findings.push(Finding { table: name, text: text.into(), wrong: false });
+    }
+    for table in Table::ALL {
+        wait_until_active(dynamo, table).await?;
+        if let Some(attribute) = table.ttl().filter(|_| options.ttl) {
+            switch_on_ttl(dynamo, table, attribute).await?;
+        }
+        if options.point_in_time_recovery
+            && table.is_precious()
+            && let Err(why) = switch_on_recovery(dynamo, table).await
+        {
+            // DynamoDB Local and Alternator have none; tables work without.
+            let text = format!("point-in-time recovery could not be switched on: {why}");
+            findings.push(Finding { table: dynamo.name_of(table), text, wrong: false });
+        }
+    }
+    Ok(findings)
+}
+
+fn unusable(error: impl fmt::Display) -> Failure {
+    Failure::Fatal(StoreError::Unusable(error.to_string()))
+}
+
+/// Whether it had to be made.
+async fn create(dynamo: &Dynamo, table: Table, options: &CreateOptions) -> Result<bool> {
+    dynamo
+        .call("CreateTable", async || {
+            let mut request = dynamo.client().create_table().table_name(dynamo.name_of(table));
+            for (name, key_type, attribute_type) in table.key_types() {
+                let attribute = AttributeDefinition::builder().attribute_name(name);
+                let attribute = attribute.attribute_type(attribute_type).build().map_err(unusable)?;
+                let element = KeySchemaElement::builder().attribute_name(name).key_type(key_type);
+                request =
+                    request.attribute_definitions(attribute).key_schema(element.build().map_err(unusable)?);
+            }
+            request = match options.billing {
+                Billing::OnDemand => request.billing_mode(BillingMode::PayPerRequest),
+                Billing::Provisioned { read_units, write_units } => {
+                    let throughput = ProvisionedThroughput::builder()
+                        .read_capacity_units(read_units.into())
+                        .write_capacity_units(write_units.into());
+                    let throughput = throughput.build().map_err(unusable)?;
+                    request.billing_mode(BillingMode::Provisioned).provisioned_throughput(throughput)
+                }
+            };
+            for (key, value) in &options.tags {
+                request = request.tags(Tag::builder().key(key).value(value).build().map_err(unusable)?);
+            }
+            if options.deletion_protection && table.is_precious() {
+                request = request.deletion_protection_enabled(true);
+            }
+            match request.send().await {
+                Ok(_) => Ok(true),
+                Err(error) if error.code() == Some("ResourceInUseException") => Ok(false),
+                Err(error) => Err(failure(error)),
+            }
+        })
+        .await
+}
+
+async fn describe(dynamo: &Dynamo, table: Table) -> Result<Option<TableDescription>> {
+    dynamo
+        .call("DescribeTable", async || {
+            match dynamo.client().describe_table().table_name(dynamo.name_of(table)).send().await {
+                Ok(answer) => Ok(answer.table),
+                Err(error) if error.code() == Some("ResourceNotFoundException") => Ok(None),
+                Err(error) => Err(failure(error)),
+            }
+        })
+        .await
+}
+
+/// About how many rows a table has; DynamoDB counts every few hours.
+pub(super) async fn rows_about(dynamo: &Dynamo, table: Table) -> Result<u64> {
+    let described = describe(dynamo, table).await?;
+    Ok(described.and_then(|table| table.item_count).unwrap_or_default().unsigned_abs())
+}
+
+async fn wait_until_active(dynamo: &Dynamo, table: Table) -> Result<()> {
+    let deadline = tokio::time::Instant::now() + READY_WITHIN;
+    loop {
+        let described = describe(dynamo, table).await?;
+        if described.and_then(|table| table.table_status) == Some(TableStatus::Active) {
+            return Ok(());
+        }
+        if tokio::time::Instant::now() > deadline {
+            return Err(StoreError::unavailable(format!("the table {}", dynamo.name_of(table))));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+async fn ttl_of(dynamo: &Dynamo, table: Table) -> Result<Option<String>> {
+    dynamo
+        .call("DescribeTimeToLive", async || {
+            let request = dynamo.client().describe_time_to_live().table_name(dynamo.name_of(table));
+            let answer = request.send().await.map_err(failure)?;
+            let described = answer.time_to_live_description;
+            let on = |status: Option<&TimeToLiveStatus>| {
+                matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling))
+            };
+            Ok(described.filter(|ttl| on(ttl.time_to_live_status())).and_then(|ttl| ttl.attribute_name))
+        })
+        .await
+}
+
+async fn switch_on_ttl(dynamo: &Dynamo, table: Table, attribute: &str) -> Result<()> {
+    if ttl_of(dynamo, table).await?.as_deref() == Some(attribute) {
+        return Ok(());
+    }
+    dynamo
+        .call("UpdateTimeToLive", async || {
+            let ttl = TimeToLiveSpecification::builder().attribute_name(attribute).enabled(true);
+            let ttl = ttl.build().map_err(unusable)?;
+            let request = dynamo.client().update_time_to_live().table_name(dynamo.name_of(table));
+            request.time_to_live_specification(ttl).send().await.map_err(failure)?;
+            Ok(())
+        })
+        .await
+}
+
+async fn switch_on_recovery(dynamo: &Dynamo, table: Table) -> Result<()> {
+    dynamo
+        .call("UpdateContinuousBackups", async || {
+            let recovery = PointInTimeRecoverySpecification::builder().point_in_time_recovery_enabled(true);
+            let recovery = recovery.build().map_err(unusable)?;
+            let request = dynamo.client().update_continuous_backups().table_name(dynamo.name_of(table));
+            match request.point_in_time_recovery_specification(recovery).send().await {
+                Ok(_) => Ok(()),
+                Err(error) => Err(unusable(error.message().unwrap_or("it is not supported here"))),
+            }
+        })
+        .await
+}
+
+async fn has_recovery(dynamo: &Dynamo, table: Table) -> Option<bool> {
+    let request = dynamo.client().describe_continuous_backups().table_name(dynamo.name_of(table));
+    let answer = request.send().await.ok()?;
+    let described = answer.continuous_backups_description?;
+    let recovery = described.point_in_time_recovery_description()?.point_in_time_recovery_status()?;
+    Some(
+        *described.continuous_backups_status() == ContinuousBackupsStatus::Enabled
+            && *recovery == PointInTimeRecoveryStatus::Enabled,
+    )
+}
+
+/// Says of every table whether it is as the server needs it.
+pub async fn check_tables(dynamo: &Dynamo) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for table in Table::ALL {
+        let name = dynamo.name_of(table);
+        let mut say = |text: String, wrong| findings.push(Finding { table: name.clone(), text, wrong });
+        let Some(described) = describe(dynamo, table).await? else {
+            say("is missing; `bluetick tables create` makes it".into(), true);
+            continue;
+        };
+        if described.table_status != Some(TableStatus::Active) {
+            let status = described.table_status.as_ref().map_or("unknown", |status| status.as_str());
+            say(format!("is not active yet ({status}); wait a moment"), true);
+        }
+        let wanted: Vec<_> = table.key_types().into_iter().map(|(n, k, t)| (n.to_owned(), k, t)).collect();
+        let found: Vec<_> = described
+            .key_schema()
+            .iter()
+            .filter_map(|element| {
+                let name = element.attribute_name().to_owned();
+                let mut types = described.attribute_definitions().iter();
+                let attribute = types.find(|attribute| attribute.attribute_name() == name)?;
+                Some((name, element.key_type().clone(), attribute.attribute_type().clone()))
+            })
+            .collect();
+        if found != wanted {
+            say(
+                format!("has the key {}, and must have {}; make it anew", shown(&found), shown(&wanted)),
+                true,
+            );
+        }
+        if table == Table::Messages && !described.global_secondary_indexes().is_empty() {
+            say("has a secondary index, which every message pays for and nothing reads".into(), true);
+        }
+        if let Some(attribute) = table.ttl() {
+            match ttl_of(dynamo, table).await? {
+                Some(on) if on == attribute => {}
+                Some(on) => say(format!("expires rows by `{on}`, and must by `{attribute}`"), true),
+                None => say(
+                    format!("never forgets: switch on TTL by `{attribute}` (`bluetick tables create` does)"),
+                    true,
+                ),
+            }
+        }
+        if table.is_precious() {
+            match has_recovery(dynamo, table).await {
+                Some(true) => {}
+                Some(false) => say(
+                    "has no point-in-time recovery, so there is no way back from a mistake (`bluetick tables create` \
+                     switches it on)"
+                        .into(),
+                    false,
+                ),
+                None => say("cannot say whether it has point-in-time recovery".into(), false),
+            }
+        }
+    }
+    Ok(findings)
+}
+
+fn shown(keys: &[(String, KeyType, ScalarAttributeType)]) -> String {
+    let parts: Vec<_> = keys.iter().map(|(name, _, kind)| format!("{name} ({})", kind.as_str())).collect();
+    parts.join(", ")
+}

@@ -1,0 +1,168 @@
+//! Profiles and blocks. Block flags are asked before every send, so Redis keeps copies of them; a flag that changes is
+//! marked there first, and who meets the mark reads the table.
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::types::AttributeValue;
+use bluetick_protocol::{ConversationId, Profile, Side, UserId};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::{
+    DynamoStore,
+    client::{Query, Write},
+    item::{Attributes as _, Item, Key, flag, key, n, s},
+    row::row_key,
+    tables::Table,
+};
+use crate::{Result, Users};
+
+const PROFILE: &str = "profile";
+const BLOCK: &str = "block#";
+const ROWS_AT_ONCE: usize = 16;
+
+pub(super) fn user_key(user: &UserId, item: &str) -> Key {
+    key([("user_id", s(user)), ("item", s(item))])
+}
+
+fn block_key(user: &UserId, other: &UserId) -> Key {
+    user_key(user, &format!("{BLOCK}{other}"))
+}
+
+fn read_profile(item: Option<&Item>) -> Profile {
+    Profile {
+        name: item.and_then(|item| item.owned("name")),
+        avatar_url: item.and_then(|item| item.owned("avatar_url")),
+    }
+}
+
+impl DynamoStore {
+    /// The profiles of both members, by side.
+    pub(super) async fn profiles(&self, conversation: &ConversationId) -> Result<[Profile; 2]> {
+        let [low, high] = Side::BOTH.map(|side| conversation.member(side));
+        let keys = vec![user_key(&low, PROFILE), user_key(&high, PROFILE)];
+        let items = self.dynamo.get_many(Table::Users, keys).await?;
+        let of = |user: &UserId| items.iter().find(|item| item.text("user_id") == Some(user.as_str()));
+        Ok([read_profile(of(&low)), read_profile(of(&high))])
+    }
+
+    /// Writes a profile into the row that a peer has of a conversation, if there is one.
+    pub(super) async fn copy_profile(
+        &self,
+        to: &UserId,
+        conversation: &ConversationId,
+        profile: &Profile,
+    ) -> Result<()> {
+        let mut set = vec!["#version = #version + :one".to_owned()];
+        let mut remove = Vec::new();
+        let mut values: Vec<(String, AttributeValue)> = vec![(":one".into(), n(1))];
+        for (name, text) in [("peer_name", &profile.name), ("avatar_url", &profile.avatar_url)] {
+            match text {
+                Some(text) => {
+                    set.push(format!("#{name} = :{name}"));
+                    values.push((format!(":{name}"), s(text)));
+                }
+                None => remove.push(format!("#{name}")),
+            }
+        }
+        let mut expression = format!("SET {}", set.join(", "));
+        if !remove.is_empty() {
+            expression = format!("{expression} REMOVE {}", remove.join(", "));
+        }
+        let mut write = Write::update(Table::Conversations, row_key(to, conversation), expression)
+            .only_if("attribute_exists(#version)");
+        for (name, value) in values {
+            write = write.value(&name, value);
+        }
+        self.dynamo.write(&write).await.map(|_| ())
+    }
+
+    /// Writes it into the inboxes of all whom a user has a conversation with.
+    pub(super) async fn copy_to_peers(&self, user: &UserId, profile: &Profile) -> Result<()> {
+        let mut query = Query { only: Some("#conversation_id"), ..Query::of(Table::Conversations, s(user)) };
+        loop {
+            let (items, next) = self.dynamo.query(&query).await?;
+            stream::iter(items)
+                .map(|item: Item| async move {
+                    let id = item.conversation()?;
+                    match id.peer_of(user) {
+                        Some(peer) => self.copy_profile(&peer, &id, profile).await,
+                        None => Ok(()),
+                    }
+                })
+                .buffer_unordered(ROWS_AT_ONCE)
+                .try_collect::<Vec<()>>()
+                .await?;
+            match next {
+                Some(next) => query.start = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Users for DynamoStore {
+    async fn profile(&self, user: &UserId) -> Result<Profile> {
+        let item = self.dynamo.get(Table::Users, user_key(user, PROFILE)).await?;
+        Ok(read_profile(item.as_ref()))
+    }
+
+    async fn put_profile(&self, user: &UserId, profile: Profile) -> Result<()> {
+        self.writable()?;
+        let mut item = user_key(user, PROFILE);
+        for (name, text) in [("name", &profile.name), ("avatar_url", &profile.avatar_url)] {
+            if let Some(text) = text {
+                item.insert(name.to_owned(), s(text));
+            }
+        }
+        // First the profile: a row that is made meanwhile reads it when it is there.
+        self.dynamo.write(&Write::put(Table::Users, item)).await?;
+        self.copy_to_peers(user, &profile).await
+    }
+
+    async fn blocks(&self, user: &UserId, other: &UserId) -> Result<bool> {
+        if let Ok(Some(blocked)) = self.redis.block_cached(user, other).await {
+            return Ok(blocked);
+        }
+        let blocked = self.dynamo.get(Table::Users, block_key(user, other)).await?.is_some();
+        // Filled only where nothing is: a change that came in between has left its mark there.
+        let _ = self.redis.block_fill(user, other, blocked).await;
+        Ok(blocked)
+    }
+
+    async fn set_block(&self, user: &UserId, other: &UserId, blocked: bool) -> Result<()> {
+        self.writable()?;
+        // Without Redis the copies that others may hold live on for a minute; a block is not refused for that.
+        if let Err(error) = self.redis.block_changing(user, other).await {
+            tracing::warn!(%error, "a block may take a minute to be seen everywhere");
+        }
+        let write = match blocked {
+            true => {
+                let mut item = block_key(user, other);
+                item.insert("blocked".into(), flag());
+                Write::put(Table::Users, item)
+            }
+            false => Write::delete(Table::Users, block_key(user, other)),
+        };
+        self.dynamo.write(&write).await?;
+        // If this gets lost, the mark stays and the table is read.
+        let _ = self.redis.block_changed(user, other, blocked).await;
+        Ok(())
+    }
+
+    async fn blocked_by(&self, user: &UserId) -> Result<Vec<UserId>> {
+        let mut query =
+            Query { range: Some((">=", s(BLOCK))), only: Some("#item"), ..Query::of(Table::Users, s(user)) };
+        let mut blocked = Vec::new();
+        loop {
+            let (items, next) = self.dynamo.query(&query).await?;
+            for item in &items {
+                let Some(other) = item.need_text("item")?.strip_prefix(BLOCK) else { return Ok(blocked) };
+                blocked.push(UserId::new(other).map_err(|error| super::item::damaged("item", error))?);
+            }
+            match next {
+                Some(next) => query.start = Some(next),
+                None => return Ok(blocked),
+            }
+        }
+    }
+}
