@@ -4,6 +4,8 @@
 use std::{os::unix::fs::DirBuilderExt as _, sync::Arc};
 
 use bluetick_store::{Clock, Directory, SessionStore, Store};
+#[cfg(feature = "cluster")]
+use bluetick_store::{Redis, Registry};
 
 use crate::{
     config::{Backend, Config},
@@ -17,6 +19,9 @@ pub struct Opened {
     pub sessions: Arc<dyn SessionStore>,
     /// None for a process that is alone.
     pub directory: Option<Arc<dyn Directory>>,
+    /// For limits that hold across processes.
+    #[cfg(feature = "cluster")]
+    pub redis: Option<Redis>,
 }
 
 pub async fn open(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
@@ -35,15 +40,37 @@ async fn open_embedded(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened,
     let store = tokio::task::spawn_blocking(move || Store::embedded(embedded, clock))
         .await
         .map_err(|error| ServeError::Start(error.to_string()))??;
-    Ok(Opened { sessions: store.sessions.clone(), store: Some(store), directory: None })
+    Ok(Opened {
+        sessions: store.sessions.clone(),
+        store: Some(store),
+        directory: None,
+        #[cfg(feature = "cluster")]
+        redis: None,
+    })
 }
 
 /// An app server's: DynamoDB and Redis.
-async fn open_store(_config: &Config, _clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
-    Err(ServeError::Start("this build has no backend for store.backend = \"dynamodb\"".into()))
+#[cfg(feature = "cluster")]
+async fn open_store(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
+    let (store, registry, _) = Store::distributed(config.distributed_store(), clock).await?;
+    let Registry { sessions, directory, redis } = registry;
+    Ok(Opened { store: Some(store), sessions, directory: Some(directory), redis: Some(redis) })
 }
 
 /// A gateway's: Redis.
-async fn open_registry(_config: &Config, _clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
-    Err(ServeError::Start("this build has no backend for sessions that are shared".into()))
+#[cfg(feature = "cluster")]
+async fn open_registry(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
+    let Registry { sessions, directory, redis } = Registry::redis(config.redis_server(), clock)?;
+    Ok(Opened { store: None, sessions, directory: Some(directory), redis: Some(redis) })
+}
+
+// The check of the configuration refuses both in a build without; this is for whoever gets past it.
+#[cfg(not(feature = "cluster"))]
+async fn open_store(_: &Config, _: Arc<dyn Clock>) -> Result<Opened, ServeError> {
+    Err(ServeError::Start("this build is for one process; build with --features cluster".into()))
+}
+
+#[cfg(not(feature = "cluster"))]
+async fn open_registry(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
+    open_store(config, clock).await
 }

@@ -10,48 +10,38 @@ use bluetick_store::{Health, SessionStore, Store};
 use crate::rpc::{AppServers, Standing};
 
 /// How long a backend may take to say that it is there.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 pub struct Readiness {
     /// Of a process that has data.
     pub store: Option<Store>,
-    /// Of a process that shares its sessions with others.
-    pub shared_sessions: Option<Arc<dyn SessionStore>>,
+    /// Of a process that has no data. Where there are, the store says how its sessions are.
+    pub sessions: Option<Arc<dyn SessionStore>>,
     /// Of a process that has to ask others for data.
     #[cfg(feature = "cluster")]
     pub servers: Option<Arc<AppServers>>,
 }
 
-pub struct Condition {
-    /// Why no messages can be taken; `None` when they can.
-    pub refusing: Option<String>,
-    /// What does not work as it should, though messages are taken.
-    pub degraded: Option<String>,
-    pub store: Health,
-}
-
 impl Readiness {
-    pub async fn look(&self) -> Condition {
-        let (store, degraded) = tokio::join!(self.store(), self.sessions());
-        Condition { refusing: store.refusing.clone(), degraded, store }
-    }
-
-    async fn store(&self) -> Health {
-        match &self.store {
-            Some(store) => match tokio::time::timeout(PATIENCE * 2, store.maintenance.health()).await {
-                Ok(health) => health,
-                Err(_) => {
-                    let refusing = Some("the store does not answer".to_owned());
-                    Health { backend: "store", refusing, ..Health::default() }
-                }
-            },
-            None => Health { backend: "app servers", refusing: self.no_app_server(), ..Health::default() },
+    /// How it stands. `refusing` says why no messages can be taken, `degraded` what else does not work as it should.
+    pub async fn look(&self) -> Health {
+        let Some(store) = &self.store else {
+            let degraded = self.sessions().await;
+            let refusing = self.no_app_server();
+            return Health { backend: "app servers", refusing, degraded, ..Health::default() };
+        };
+        match tokio::time::timeout(PATIENCE, store.maintenance.health()).await {
+            Ok(health) => health,
+            Err(_) => {
+                let refusing = Some("the store does not answer".to_owned());
+                Health { backend: "store", refusing, ..Health::default() }
+            }
         }
     }
 
     /// A session store that is down means that everybody is offline: messages queue, nothing fails (R12).
     async fn sessions(&self) -> Option<String> {
-        let sessions = self.shared_sessions.as_ref()?;
+        let sessions = self.sessions.as_ref()?;
         // Nobody's, and looked up like any other: what is wrong with a real one is wrong with it.
         let probe = UserId::new("bluetick.readyz").ok()?;
         let why = match tokio::time::timeout(PATIENCE, sessions.lookup(&probe)).await {

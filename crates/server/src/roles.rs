@@ -52,10 +52,9 @@ impl Process {
         let gateway = Arc::new(Gateway::new(&name));
         let gateways: Arc<dyn Gateways> = gateway.clone();
         let (app, operator) = rules(config, &store, gateways, clock, budget);
-        let shared_sessions = (!config.is_one_process()).then(|| opened.sessions.clone());
         let readiness = Readiness {
             store: Some(store.clone()),
-            shared_sessions,
+            sessions: None,
             #[cfg(feature = "cluster")]
             servers: None,
         };
@@ -194,7 +193,7 @@ mod cluster {
         let finder = tokio::spawn(find_app_servers(directory, fixed, servers.clone())).abort_handle();
         let readiness = Readiness {
             store: opened.store.clone(),
-            shared_sessions: Some(opened.sessions),
+            sessions: Some(opened.sessions),
             servers: own.is_none().then(|| servers.clone()),
         };
         Ok(Process {

@@ -23,9 +23,11 @@ use tokio::{
 };
 use tracing_subscriber::EnvFilter;
 
+#[cfg(feature = "cluster")]
+use crate::limits::shared::SharedBuckets;
 use crate::{
     auth::{self, AuthError, JwtCheck},
-    backends,
+    backends::{self, Opened},
     config::{Backend, Config, Log, LogFormat},
     http::{self, AppState, Services},
     limits::Buckets,
@@ -136,10 +138,7 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
     let registry = opened.sessions.clone();
     let (tokens, secret) = tokens(&config, clock.clone()).await?;
     let buckets = Buckets::new(config.limits.sends_per_second, config.limits.send_burst).map(Arc::new);
-    let budget: Arc<dyn SendBudget> = match &buckets {
-        Some(buckets) => buckets.clone(),
-        None => Arc::new(Unlimited),
-    };
+    let budget = budget(&config, &opened, buckets.clone(), &clock);
     let mut process = Process::start(&config, opened, clock.clone(), budget).await?;
     let (gateway, store) = (process.gateway.clone(), process.store.clone());
     let sessions = Arc::new(SessionHost {
@@ -212,6 +211,23 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         Err(_) => tracing::error!("store did not close in time"),
     }
     Ok(())
+}
+
+/// How much users may send: what this process allows, and what all of them together do.
+fn budget(
+    config: &Config,
+    opened: &Opened,
+    buckets: Option<Arc<Buckets>>,
+    clock: &Arc<dyn Clock>,
+) -> Arc<dyn SendBudget> {
+    let Some(buckets) = buckets else { return Arc::new(Unlimited) };
+    #[cfg(feature = "cluster")]
+    if let Some(redis) = opened.redis.clone() {
+        let (rate, burst) = (config.limits.sends_per_second, config.limits.send_burst);
+        return Arc::new(SharedBuckets::new(buckets, redis, clock.clone(), rate, burst));
+    }
+    let _ = (config, opened, clock);
+    buckets
 }
 
 /// How tokens are checked, and the secret they are signed with, if it is known here.

@@ -65,15 +65,14 @@ async fn unknown() -> ApiError {
 }
 
 async fn info(State(state): State<AppState>, started: Instant) -> impl IntoResponse {
-    let condition = state.readiness.look().await;
+    let health = state.readiness.look().await;
     Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
         "server_time": state.sessions.clock.now_ms(),
         "uptime_secs": started.elapsed().as_secs(),
         "sessions": state.sessions.gateway.session_count(),
-        "health": condition.store,
-        "degraded": condition.degraded,
+        "health": health,
     }))
 }
 

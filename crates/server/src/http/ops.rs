@@ -10,7 +10,6 @@ use bluetick_store::Health;
 use serde::Serialize;
 
 use super::{AppState, openapi::schema};
-use crate::readiness::Condition;
 
 /// Tells that the process lives
 #[utoipa::path(
@@ -31,8 +30,6 @@ pub struct Readiness {
     pub ready: bool,
     /// Why not; null when ready.
     pub reason: Option<String>,
-    /// What does not work as it should while messages are taken all the same; null when all is well.
-    pub degraded: Option<String>,
     pub store: Health,
 }
 
@@ -45,13 +42,13 @@ pub struct Readiness {
     ),
 )]
 pub async fn readyz(State(state): State<AppState>) -> Response {
-    let Condition { refusing, degraded, store } = state.readiness.look().await;
+    let store = state.readiness.look().await;
     let reason = match state.is_draining() {
         true => Some("the server is going down".to_owned()),
-        false => refusing,
+        false => store.refusing.clone(),
     };
     let status = if reason.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(Readiness { ready: reason.is_none(), reason, degraded, store })).into_response()
+    (status, Json(Readiness { ready: reason.is_none(), reason, store })).into_response()
 }
 
 /// Shows the server's figures in Prometheus's format
@@ -60,7 +57,7 @@ pub async fn readyz(State(state): State<AppState>) -> Response {
     responses((status = 200, description = "The figures", body = String, content_type = "text/plain")),
 )]
 pub async fn metrics(State(state): State<AppState>) -> impl IntoResponse {
-    let condition = state.readiness.look().await;
-    crate::metrics::observe(state.sessions.gateway.session_count(), &condition.store);
+    let store = state.readiness.look().await;
+    crate::metrics::observe(state.sessions.gateway.session_count(), &store);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], state.metrics.render())
 }

@@ -207,7 +207,7 @@ fn fixture_with(change: impl FnOnce(&mut Config)) -> Fixture {
         operator: Arc::new(Admin::new(store.clone(), gateways, node.trace())),
         readiness: Arc::new(Readiness {
             store: Some(store.clone()),
-            shared_sessions: None,
+            sessions: None,
             #[cfg(feature = "cluster")]
             servers: None,
         }),

@@ -62,7 +62,7 @@ impl Default for PoolConfig {
         PoolConfig {
             link: LinkConfig::default(),
             request: Duration::from_secs(15),
-            attempt: Duration::from_secs(6),
+            attempt: Duration::from_secs(8),
             wait_for_link: Duration::from_secs(2),
             operator: Duration::from_secs(110),
         }
