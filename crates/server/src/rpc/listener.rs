@@ -50,7 +50,6 @@ pub trait Desk: Send + Sync + 'static {
 
 /// Accepts links while it lives. Dropped, it ends them all at once, as a crash would.
 pub struct RpcListener {
-    address: SocketAddr,
     state: Arc<State>,
     /// Closes the port.
     stop: Option<tokio::sync::oneshot::Sender<()>>,
@@ -80,7 +79,6 @@ impl RpcListener {
     }
 
     pub fn start(tcp: TcpListener, guard: Guard, desk: Arc<dyn Desk>) -> Result<RpcListener, GuardError> {
-        let address = tcp.local_addr().map_err(|e| GuardError::Certificates(e.to_string()))?;
         let server = guard
             .server()?
             .http2_keepalive_interval(Some(KEEP_ALIVE))
@@ -113,11 +111,7 @@ impl RpcListener {
                 tracing::error!(%error, "the cluster's listener failed");
             }
         });
-        Ok(RpcListener { address, state, stop: Some(stop) })
-    }
-
-    pub fn address(&self) -> SocketAddr {
-        self.address
+        Ok(RpcListener { state, stop: Some(stop) })
     }
 
     /// Tells every peer to go elsewhere, and waits until all that was asked is answered and the peers have gone.
