@@ -2,6 +2,7 @@
 //! whole before anything starts.
 
 mod check;
+mod cluster;
 mod layers;
 
 use std::{
@@ -14,6 +15,8 @@ use std::{
 use bluetick_chat::{ChatConfig, session::SessionConfig};
 use bluetick_store::EmbeddedConfig;
 use serde::{Deserialize, Deserializer, de};
+
+pub use cluster::{Backend, Cluster, Dynamodb, Redis, RedisMode, Role};
 
 /// What `bluetick serve --print-config` shows.
 pub const DEFAULTS: &str = include_str!("config.default.toml");
@@ -30,7 +33,11 @@ pub struct Config {
     pub admin: Admin,
     pub limits: Limits,
     pub sessions: Sessions,
+    pub cluster: Cluster,
     pub store: Store,
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "settings are checked in every build"))]
+    pub dynamodb: Dynamodb,
+    pub redis: Redis,
     pub log: Log,
     pub demo: Demo,
 }
@@ -41,6 +48,7 @@ pub struct Server {
     #[serde(deserialize_with = "listen_address")]
     pub listen: SocketAddr,
     pub data_dir: PathBuf,
+    pub roles: Vec<Role>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -114,6 +122,7 @@ pub struct Sessions {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Store {
+    pub backend: Backend,
     pub checkpoint_bytes: u64,
     pub cache_bytes: u64,
     pub free_space_floor_bytes: u64,
@@ -254,14 +263,18 @@ impl Config {
             max_sessions: self.limits.max_sessions,
             max_body_bytes: self.limits.body_max_bytes,
             reconnect_spread: Duration::from_secs(self.sessions.reconnect_spread_secs),
-            // In one process no lookup and no hand-over fails; what a look could find is a mistake of ours.
-            look_every: Duration::from_secs(600),
+            // In one process no lookup and no hand-over fails; what a look could find is a mistake of ours. Over a
+            // network both do, and a look must come before the overlap of a cursor is over.
+            look_every: match self.is_one_process() {
+                true => Duration::from_secs(600),
+                false => SessionConfig::default().overlap,
+            },
             ..SessionConfig::default()
         }
     }
 }
 
-fn listen_address<'de, D: Deserializer<'de>>(d: D) -> Result<SocketAddr, D::Error> {
+pub(crate) fn listen_address<'de, D: Deserializer<'de>>(d: D) -> Result<SocketAddr, D::Error> {
     let text = String::deserialize(d)?;
     let numeric = match text.strip_prefix("localhost:") {
         Some(port) => format!("127.0.0.1:{port}"),
@@ -416,11 +429,56 @@ mod tests {
                 "demo.enabled",
             ),
             ("[auth]\njwks_url = \"https://issuer.example/keys\"\n[demo]\nenabled=true", "public key"),
+            ("[server]\nroles = []", "server.roles"),
+            ("[server]\nroles = [\"app\", \"app\"]", "server.roles"),
+            ("[server]\nroles = [\"app\"]", "cluster.listen"),
+            ("[cluster]\nlisten = \"0.0.0.0:7070\"", "cluster.advertise"),
+            ("[cluster]\nlisten = \"0.0.0.0:7070\"\nadvertise = \"0.0.0.0:7070\"", "can reach"),
+            ("[cluster]\nlisten = \"0.0.0.0:7070\"\nadvertise = \"a:7070\"", "nothing guards it"),
+            ("[cluster]\nlisten = \"127.0.0.1:7070\"\nsecret = \"short\"", "32 bytes"),
+            ("[cluster]\nlisten = \"127.0.0.1:7070\"\nca_file = \"a\"", "cert_file"),
+            ("[cluster]\nlisten = \"127.0.0.1:7070\"", "store.backend"),
+            ("[server]\nroles = [\"gateway\"]\n[cluster]\nlisten = \"127.0.0.1:7070\"", "redis.urls"),
+            ("[store]\nbackend = \"dynamodb\"", "redis.urls"),
+            ("[store]\nbackend = \"dynamodb\"\n[redis]\nurls = [\"u:p@h:1\"]", "redis://"),
+            ("[store]\nbackend = \"dynamodb\"\n[redis]\nurls = [\"redis://a\", \"redis://b\"]", "redis.mode"),
+            (
+                "[store]\nbackend = \"dynamodb\"\n[redis]\nurls = [\"redis://a\"]\nmode = \"sentinel\"",
+                "redis.master",
+            ),
         ] {
             let error = refused(file);
             assert!(error.contains(needle), "{file}: {error}");
         }
         assert!(load("[server]\nlisten = \"0.0.0.0:80\"\n[auth]\nhs256_secret_file = \"f\"", &[]).is_ok());
         assert!(load("[auth]\njwks_url = \"http://127.0.0.1:9/keys\"", &[]).is_ok());
+    }
+
+    const GATEWAY: [(&str, &str); 5] = [
+        ("BLUETICK_SERVER__ROLES", "gateway"),
+        ("BLUETICK_CLUSTER__LISTEN", "127.0.0.1:7070"),
+        ("BLUETICK_CLUSTER__APP_SERVERS", "10.0.0.8:7070, 10.0.0.9:7070"),
+        ("BLUETICK_REDIS__URLS", "redis://10.0.0.2:6379"),
+        ("BLUETICK_STORE__BACKEND", "dynamodb"),
+    ];
+
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn a_process_of_a_cluster_looks_more_often() {
+        let config = load("", &GATEWAY).unwrap();
+        assert!(config.is_gateway() && !config.is_app() && !config.is_one_process());
+        assert_eq!(config.cluster.app_servers, ["10.0.0.8:7070", "10.0.0.9:7070"]);
+        assert_eq!(config.cluster.advertised("127.0.0.1:9".parse().unwrap()), "127.0.0.1:9");
+        assert!(config.session().look_every <= config.session().overlap);
+        assert_eq!(load("", &[]).unwrap().session().look_every, Duration::from_secs(600));
+    }
+
+    #[cfg(not(feature = "cluster"))]
+    #[test]
+    fn a_build_for_one_process_says_how_to_get_another() {
+        let error = load("", &GATEWAY).unwrap_err().to_string();
+        assert!(error.contains("--features cluster") && error.contains("store.backend"), "{error}");
+        let error = load("", &GATEWAY[..4]).unwrap_err().to_string();
+        assert!(error.contains("cluster.listen needs a build"), "{error}");
     }
 }

@@ -1,5 +1,7 @@
 //! Relations between settings, each with a message that says what to set.
 
+mod cluster;
+
 use bluetick_protocol::limits;
 
 use super::{Config, ConfigError, HS256_MIN_BYTES, Switch, is_loopback_name};
@@ -12,7 +14,8 @@ impl Config {
         self.check_keys()?;
         self.check_exposure()?;
         self.check_limits()?;
-        self.check_ranges()
+        self.check_ranges()?;
+        self.check_cluster()
     }
 
     fn check_keys(&self) -> Result<(), ConfigError> {
@@ -40,7 +43,7 @@ impl Config {
 
     /// What is open to other machines must be guarded by a key that somebody chose.
     fn check_exposure(&self) -> Result<(), ConfigError> {
-        if !self.listens_on_loopback() && !self.auth.is_configured() {
+        if self.is_gateway() && !self.listens_on_loopback() && !self.auth.is_configured() {
             return wrong(format!(
                 "server.listen is {}, which other machines can reach, and no key for tokens is configured; set one \
                  of auth.hs256_secret, auth.hs256_secret_file, auth.public_key_file or auth.jwks_url (in the \
@@ -134,6 +137,7 @@ impl Config {
             ("sessions.hand_over_deadline_ms", sessions.hand_over_deadline_ms, 60_000),
             ("limits.sends_per_second", limits.sends_per_second.into(), 1_000_000),
             ("limits.send_burst", limits.send_burst.into(), 1_000_000),
+            ("cluster.drain_secs", self.cluster.drain_secs, 3_600),
             ("auth.leeway_secs", self.auth.leeway_secs, 3_600),
             ("auth.jwks_refresh_secs", self.auth.jwks_refresh_secs, 86_400),
             ("limits.hello_deadline_secs", limits.hello_deadline_secs, 3_600),

@@ -60,10 +60,14 @@ impl Environment {
 
 /// Text settings are taken as they stand: a secret of digits must not become a number on the way.
 fn env_value(section: &str, key: &str, text: String) -> Value {
+    let list = matches!(
+        (section, key),
+        ("limits", "allowed_origins") | ("server", "roles") | ("cluster", "app_servers") | ("redis", "urls")
+    );
     let parsed = matches!(section, "limits" | "sessions" | "store" | "demo")
         || key.ends_with("_secs")
-        || text.trim_start().starts_with('[') && key == "allowed_origins";
-    if key == "allowed_origins" && !text.trim_start().starts_with('[') {
+        || text.trim_start().starts_with('[') && list;
+    if list && !text.trim_start().starts_with('[') {
         return Value::from(
             text.split(',').map(str::trim).filter(|o| !o.is_empty()).map(str::to_owned).collect::<Vec<_>>(),
         );

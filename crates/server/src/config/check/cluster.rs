@@ -1,0 +1,156 @@
+//! Whether the settings of many processes fit together.
+
+use super::{Config, ConfigError, wrong};
+use crate::config::{Backend, RedisMode};
+
+/// A secret that guards the way into a cluster, as long as one that signs tokens.
+const SECRET_MIN_BYTES: usize = 32;
+
+impl Config {
+    pub(super) fn check_cluster(&self) -> Result<(), ConfigError> {
+        self.check_roles()?;
+        self.check_listener()?;
+        self.check_guards()?;
+        self.check_backends()?;
+        self.check_build()
+    }
+
+    fn check_roles(&self) -> Result<(), ConfigError> {
+        let roles = &self.server.roles;
+        if roles.is_empty() || roles.len() > 2 || (roles.len() == 2 && roles[0] == roles[1]) {
+            return wrong(
+                "server.roles: write [\"gateway\"], [\"app\"] or [\"gateway\", \"app\"], each at most once",
+            );
+        }
+        if roles.len() == 1 && self.cluster.listen.is_none() {
+            return wrong(
+                "server.roles names one role, and the other must be reached somewhere: set cluster.listen (and \
+                 cluster.secret_file), or give this process both roles",
+            );
+        }
+        Ok(())
+    }
+
+    fn check_listener(&self) -> Result<(), ConfigError> {
+        let cluster = &self.cluster;
+        if let Some(address) = cluster.advertise.iter().chain(&cluster.app_servers).find(|a| !is_reachable(a))
+        {
+            return wrong(format!(
+                "cluster: {address:?} is not a host with a port that others can reach; write 10.0.0.7:7070 or \
+                 chat-1.internal:7070"
+            ));
+        }
+        let Some(listen) = cluster.listen else { return Ok(()) };
+        if cluster.advertise.is_none() && listen.ip().is_unspecified() {
+            return wrong(format!(
+                "cluster.listen is {listen}, which is no address that others can be told; set cluster.advertise to \
+                 this machine's name or address, with the port"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whoever reaches the listener of a cluster can do everything: read and send in anybody's name.
+    fn check_guards(&self) -> Result<(), ConfigError> {
+        let cluster = &self.cluster;
+        if cluster.secret.is_some() && cluster.secret_file.is_some() {
+            return wrong("cluster: set only one of secret and secret_file");
+        }
+        if cluster.secret.as_ref().is_some_and(|secret| secret.expose().len() < SECRET_MIN_BYTES) {
+            return wrong(format!("cluster.secret must be at least {SECRET_MIN_BYTES} bytes long"));
+        }
+        let files = [&cluster.ca_file, &cluster.cert_file, &cluster.key_file];
+        if cluster.has_certificates() && files.iter().any(|file| file.is_none()) {
+            return wrong("cluster: set all of ca_file, cert_file and key_file, or none");
+        }
+        match cluster.listen {
+            Some(listen)
+                if !listen.ip().to_canonical().is_loopback()
+                    && !cluster.has_secret()
+                    && !cluster.has_certificates() =>
+            {
+                wrong(format!(
+                    "cluster.listen is {listen}, which other machines can reach, and nothing guards it; set \
+                     cluster.secret_file, or cluster.ca_file, cert_file and key_file, or listen on 127.0.0.1"
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_backends(&self) -> Result<(), ConfigError> {
+        let shared = self.store.backend == Backend::Dynamodb;
+        if self.cluster.listen.is_some() && self.is_app() && !shared {
+            return wrong(
+                "cluster.listen is set, and the embedded store belongs to one process; set store.backend = \
+                 \"dynamodb\", or take [cluster] out",
+            );
+        }
+        let redis = &self.redis;
+        if (shared || self.cluster.listen.is_some()) && redis.urls.is_empty() {
+            return wrong(
+                "redis.urls is empty: a cluster keeps its sessions there; write [\"redis://HOST:6379\"]",
+            );
+        }
+        if let Some(url) = redis.urls.iter().find(|url| !is_redis(url)) {
+            let shown = url.split('@').next_back().unwrap_or_default();
+            return wrong(format!("redis.urls: {shown:?} must begin with redis:// or rediss://"));
+        }
+        match redis.mode {
+            RedisMode::Single if redis.urls.len() > 1 => {
+                wrong("redis.urls names several servers: set redis.mode to \"sentinel\" or \"cluster\"")
+            }
+            RedisMode::Sentinel if redis.master.is_none() => {
+                wrong("redis.mode is \"sentinel\": set redis.master to the name that the sentinels watch")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_build(&self) -> Result<(), ConfigError> {
+        if cfg!(feature = "cluster") || self.is_one_process() {
+            return Ok(());
+        }
+        let what = match self.store.backend {
+            Backend::Dynamodb => "store.backend = \"dynamodb\"",
+            Backend::Embedded => "cluster.listen",
+        };
+        wrong(format!(
+            "{what} needs a build with the backends for many machines, and this one is without; build it with \
+             `cargo build --release --features cluster`"
+        ))
+    }
+}
+
+fn is_redis(url: &str) -> bool {
+    url.starts_with("redis://") || url.starts_with("rediss://")
+}
+
+/// A host and a port that is not 0.
+fn is_reachable(address: &str) -> bool {
+    let Some((host, port)) = address.rsplit_once(':') else { return false };
+    let plain = |host: &str| host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+    let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let host_is_one = match bracketed {
+        Some(ip) => ip.parse::<std::net::Ipv6Addr>().is_ok_and(|ip| !ip.is_unspecified()),
+        None => !host.is_empty() && plain(host) && host != "0.0.0.0",
+    };
+    host_is_one && port.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_for_others_has_a_host_and_a_port() {
+        for good in ["10.0.0.7:7070", "chat-1.internal:7070", "[::1]:1", "localhost:65535"] {
+            assert!(is_reachable(good), "{good}");
+        }
+        for bad in
+            ["10.0.0.7", ":7070", "0.0.0.0:7070", "[::]:1", "a:0", "a:65536", "a b:1", "http://a:1", ""]
+        {
+            assert!(!is_reachable(bad), "{bad}");
+        }
+    }
+}
