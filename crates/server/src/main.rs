@@ -2,6 +2,7 @@
 
 mod auth;
 mod backends;
+mod chance;
 mod cli;
 mod config;
 mod gateway;

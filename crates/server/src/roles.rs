@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bluetick_chat::{Admin, App, Gateway, Gateways, Node, Operator, SendBudget};
 use bluetick_store::{Clock, Store};
 
-use crate::{backends::Opened, config::Config, readiness::Readiness, serve::ServeError};
+use crate::{backends::Opened, chance, config::Config, readiness::Readiness, serve::ServeError};
 
 /// What a process works with, wherever it is done.
 pub struct Process {
@@ -47,7 +47,7 @@ impl Process {
         // must not be taken for ours.
         let name = match config.is_one_process() {
             true => "local".to_owned(),
-            false => format!("local#{:016x}", rand::random::<u64>()),
+            false => format!("local#{:016x}", chance::draw()),
         };
         let gateway = Arc::new(Gateway::new(&name));
         let gateways: Arc<dyn Gateways> = gateway.clone();
@@ -162,7 +162,7 @@ mod cluster {
         let tcp = RpcListener::bind(listen).await.map_err(failed)?;
         let address = config.cluster.advertised(tcp.local_addr().map_err(failed)?);
         // A name that no other start has: what was left by the process before at this address is not this one's.
-        let gateway = Arc::new(Gateway::new(&format!("{address}#{:016x}", rand::random::<u64>())));
+        let gateway = Arc::new(Gateway::new(&format!("{address}#{:016x}", chance::draw())));
         let servers = Arc::new(AppServers::new(guard.clone(), PoolConfig::default()));
 
         let own_gateway = config.is_gateway().then(|| gateway.clone());
@@ -190,7 +190,8 @@ mod cluster {
         let roles = roles.into_iter().filter_map(|(has, role)| has.then_some(role)).collect();
         let announcer = Announcer::start(directory.clone(), roles, address.clone());
         let fixed = config.cluster.app_servers.iter().cloned().collect();
-        let finder = tokio::spawn(find_app_servers(directory, fixed, servers.clone())).abort_handle();
+        let finding = find_app_servers(directory, fixed, address.clone(), servers.clone());
+        let finder = tokio::spawn(finding).abort_handle();
         let readiness = Readiness {
             store: opened.store.clone(),
             sessions: Some(opened.sessions),
@@ -198,7 +199,7 @@ mod cluster {
         };
         Ok(Process {
             app,
-            operator: Arc::new(ClusterOperator { own: operator, servers, address: address.clone() }),
+            operator: Arc::new(ClusterOperator { own: operator, servers }),
             gateway,
             readiness: Arc::new(readiness),
             store: opened.store,

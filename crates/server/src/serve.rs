@@ -28,6 +28,7 @@ use crate::limits::shared::SharedBuckets;
 use crate::{
     auth::{self, AuthError, JwtCheck},
     backends::{self, Opened},
+    chance,
     config::{Backend, Config, Log, LogFormat},
     http::{self, AppState, Services},
     limits::Buckets,
@@ -186,7 +187,7 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
     process.withdraw().await;
     if config.cluster.listen.is_some() {
         // The port stays open meanwhile, so that a load balancer reads in /readyz that it should stop sending.
-        gateway.drain(Duration::from_secs(config.cluster.drain_secs), rand::random()).await;
+        gateway.drain(Duration::from_secs(config.cluster.drain_secs), chance::draw()).await;
     }
     stop.send_replace(true);
     gateway.shut_down();

@@ -1,9 +1,11 @@
 //! `bluetick doctor`: looks at configuration, data directory and server, and says what to do about what is wrong.
 
+#[cfg(feature = "cluster")]
+use std::collections::BTreeSet;
 use std::{fs, path::Path, sync::Arc};
 
 use bluetick_protocol::MessageId;
-use bluetick_store::{Clock, Store, SystemClock};
+use bluetick_store::{Clock, NodeRole, Store, SystemClock};
 use clap::Args;
 use reqwest::StatusCode;
 use rustls::{
@@ -17,7 +19,7 @@ use super::{
     remote::{Remote, Unanswered},
     target::{Place, Target},
 };
-use crate::config::Config;
+use crate::{backends, config::Config};
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -139,8 +141,13 @@ fn check_directory(data: &Path, findings: &mut Findings) {
 /// Keys that others on the machine can read are not secret.
 fn check_keys(config: &Config, findings: &mut Findings) {
     let made = [Some(config.jwt_secret_path()), Some(config.admin_key_path())];
-    let given =
-        [config.auth.hs256_secret_file.clone(), config.admin.key_file.clone(), config.tls.key_file.clone()];
+    let given = [
+        config.auth.hs256_secret_file.clone(),
+        config.admin.key_file.clone(),
+        config.tls.key_file.clone(),
+        config.cluster.secret_file.clone(),
+        config.cluster.key_file.clone(),
+    ];
     for (path, must_exist) in
         made.into_iter().flatten().map(|p| (p, false)).chain(given.into_iter().flatten().map(|p| (p, true)))
     {
@@ -237,7 +244,13 @@ async fn check_server(place: &Place, findings: &mut Findings) -> bool {
         }
     }
     match remote.page("/readyz").await {
-        Ok((StatusCode::OK, _)) => findings.ok("ready", "takes messages"),
+        Ok((StatusCode::OK, text)) => {
+            let told: Value = serde_json::from_str(&text).unwrap_or_default();
+            match told["store"]["degraded"].as_str() {
+                None => findings.ok("ready", "takes messages"),
+                Some(why) => findings.warn("ready", format!("takes messages, but {why}")),
+            }
+        }
         Ok((status, text)) => {
             let text: String = text.chars().filter(|c| !c.is_control()).take(200).collect();
             findings.fail("ready", format!("the server does not take messages ({status}): {text}"));
@@ -290,15 +303,23 @@ async fn check_info(remote: &Remote, place: &Place, findings: &mut Findings) {
         }
     }
     let health = &info["health"];
-    report_space(health["free_bytes"].as_u64(), &place.config, findings);
+    if health["backend"] == "embedded" {
+        report_space(health["free_bytes"].as_u64(), &place.config, findings);
+    }
     match health["refusing"].as_str() {
-        None => findings.ok("store", "held by the server, takes messages"),
+        None => {
+            let backend = health["backend"].as_str().unwrap_or("?");
+            findings.ok("store", format!("{backend}: held by the server, takes messages"));
+        }
         Some(why) => findings.fail("store", format!("refuses messages: {why}")),
     }
 }
 
 /// Opens the store, as a server would; only when none answered, because then nobody should hold it.
 async fn check_store(place: &Place, findings: &mut Findings) {
+    if !place.config.is_one_process() {
+        return check_shared(&place.config, findings).await;
+    }
     if !place.holds_store() {
         return;
     }
@@ -311,6 +332,70 @@ async fn check_store(place: &Place, findings: &mut Findings) {
     match store.maintenance.close().await {
         Ok(()) => findings.ok("store", "its format is known, it opens and closes well, nobody else holds it"),
         Err(e) => findings.fail("store", format!("it opens, but does not close: {e}")),
+    }
+}
+
+/// What processes share: asked from here, as one of them would.
+async fn check_shared(config: &Config, findings: &mut Findings) {
+    let opened = match backends::open(config, Arc::new(SystemClock)).await {
+        Ok(opened) => opened,
+        Err(e) => return findings.fail("store", e.to_string()),
+    };
+    if let Some(store) = &opened.store {
+        let health = store.maintenance.health().await;
+        match health.refusing {
+            None => findings.ok("store", format!("{} answers", health.backend)),
+            Some(why) => findings.fail("store", why),
+        }
+    }
+    let Some(directory) = &opened.directory else { return };
+    let announced = match directory.members(NodeRole::App).await {
+        Ok(announced) => {
+            findings.ok("session store", "redis answers");
+            announced
+        }
+        Err(e) => {
+            let why = format!("{e}; while it is down everybody counts as offline, and messages wait");
+            findings.fail("session store", why);
+            Vec::new()
+        }
+    };
+    if config.is_gateway() && !config.is_app() {
+        check_app_servers(config, announced, findings).await;
+    }
+}
+
+#[cfg(not(feature = "cluster"))]
+async fn check_app_servers(_: &Config, _: Vec<String>, _: &mut Findings) {}
+
+#[cfg(feature = "cluster")]
+async fn check_app_servers(config: &Config, announced: Vec<String>, findings: &mut Findings) {
+    use crate::rpc::{AppServers, Guard, PoolConfig, Standing};
+
+    let listed: BTreeSet<String> = announced.into_iter().chain(config.cluster.app_servers.clone()).collect();
+    if listed.is_empty() {
+        let why = "none is announced, and cluster.app_servers names none; start one with roles = [\"app\"]";
+        return findings.fail("app servers", why);
+    }
+    let guard = match Guard::from_config(&config.cluster) {
+        Ok(guard) => guard,
+        Err(e) => return findings.fail("app servers", e.to_string()),
+    };
+    let servers = AppServers::new(guard, PoolConfig::default());
+    servers.set(&listed);
+    for _ in 0..20 {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        if servers.standings().iter().all(|(_, standing)| *standing != Standing::Connecting) {
+            break;
+        }
+    }
+    for (address, standing) in servers.standings() {
+        match standing {
+            Standing::Up => findings.ok("app servers", format!("{address} answers")),
+            Standing::Draining => findings.warn("app servers", format!("{address} is going down")),
+            Standing::Connecting => findings.fail("app servers", format!("{address} does not answer")),
+            Standing::Down(why) => findings.fail("app servers", why),
+        }
     }
 }
 

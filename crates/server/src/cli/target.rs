@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 
 use super::{Failure, Outcome, remote::Remote};
-use crate::config::{Config, Overrides};
+use crate::config::{Backend, Config, Overrides};
 
 #[derive(Debug, Default, Clone, Args)]
 pub struct Target {
@@ -56,9 +56,10 @@ impl Target {
 }
 
 impl Place {
-    /// Whether the data directory holds a store, or only keys: opening it would make one.
+    /// Whether the data directory holds a store that is in use, or only keys: opening it would make one.
     pub fn holds_store(&self) -> bool {
-        self.config.server.data_dir.join("VERSION").exists()
+        let embedded = self.config.is_app() && self.config.store.backend == Backend::Embedded;
+        embedded && self.config.server.data_dir.join("VERSION").exists()
     }
 
     pub fn remote(&self) -> Outcome<Remote> {

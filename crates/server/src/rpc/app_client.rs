@@ -32,6 +32,7 @@ use bluetick_protocol::{
 use bluetick_store::SessionEntry;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::{
@@ -44,6 +45,7 @@ use super::{
     link::{Link, LinkConfig, LinkError, Standing},
     wire::{DebtsLeft, Request},
 };
+use crate::chance;
 
 #[derive(Debug, Clone)]
 pub struct PoolConfig {
@@ -78,11 +80,13 @@ pub struct AppServers {
     config: PoolConfig,
     links: Mutex<BTreeMap<String, Arc<Link>>>,
     changed: Arc<Notify>,
+    rng: Mutex<StdRng>,
 }
 
 impl AppServers {
     pub fn new(guard: Guard, config: PoolConfig) -> AppServers {
-        AppServers { guard, config, links: Mutex::default(), changed: Arc::new(Notify::new()) }
+        let rng = Mutex::new(StdRng::seed_from_u64(chance::draw()));
+        AppServers { guard, config, links: Mutex::default(), changed: Arc::new(Notify::new()), rng }
     }
 
     /// Takes on those that are listed, and lets go of those that are not, unless they still work: whoever cannot say
@@ -117,7 +121,7 @@ impl AppServers {
         usable.retain(|link| !tried.contains(link.address()));
         let mut draw = || {
             let count = usable.len();
-            (count > 0).then(|| usable.swap_remove(rand::random_range(0..count)))
+            (count > 0).then(|| usable.swap_remove(self.rng.lock().random_range(0..count)))
         };
         match (draw(), draw()) {
             (Some(one), Some(other)) => Some(if other.in_flight() < one.in_flight() { other } else { one }),
@@ -136,7 +140,7 @@ impl AppServers {
             if !tried.is_empty() && !self.up().is_empty() {
                 // All that are up have failed once. A moment, and from the beginning.
                 tried.clear();
-                let moment = Duration::from_millis(rand::random_range(20..100));
+                let moment = Duration::from_millis(self.rng.lock().random_range(20..100));
                 tokio::time::sleep(moment).await;
                 continue;
             }
@@ -309,9 +313,8 @@ impl App for RemoteApp {
 /// whichever app servers took them: all are asked.
 pub struct ClusterOperator {
     pub own: Option<Arc<dyn Operator>>,
+    /// All but this process.
     pub servers: Arc<AppServers>,
-    /// This process, as the others know it.
-    pub address: String,
 }
 
 #[async_trait]
@@ -342,8 +345,7 @@ impl ClusterOperator {
         let mut events: Vec<TraceEvent> = serde_json::from_value(report["events"].take()).ok()?;
         let payload: Bytes = serde_json::to_vec(&Request::Admin(AdminCall::Events(id, seq))).ok()?.into();
         let deadline = Instant::now() + self.servers.config.attempt;
-        let others = self.servers.up().into_iter().filter(|link| link.address() != self.address);
-        let asked = others.map(|link| {
+        let asked = self.servers.up().into_iter().map(|link| {
             let payload = payload.clone();
             async move { link.call(payload, deadline).await.ok() }
         });

@@ -67,9 +67,12 @@ impl Drop for Announcer {
 /// Keeps the links to the app servers that are listed, those of the configuration among them. Runs for ever.
 pub async fn find_app_servers(
     directory: Arc<dyn Directory>,
-    fixed: BTreeSet<String>,
+    mut fixed: BTreeSet<String>,
+    own: String,
     servers: Arc<AppServers>,
 ) {
+    // A process that is an app server itself has no need to call itself up.
+    fixed.remove(&own);
     let mut every = interval(LOOK_EVERY);
     let mut failed = false;
     servers.set(&fixed);
@@ -78,7 +81,8 @@ pub async fn find_app_servers(
         match directory.members(NodeRole::App).await {
             Ok(found) => {
                 failed = false;
-                servers.set(&found.into_iter().chain(fixed.iter().cloned()).collect());
+                let others = found.into_iter().filter(|address| *address != own);
+                servers.set(&others.chain(fixed.iter().cloned()).collect());
             }
             Err(error) => {
                 if !failed {

@@ -30,6 +30,7 @@ use super::{
     guard::{Guard, describe},
     wire::{Answers, Assembly, Call, Calls, OPEN, next_batch, parts},
 };
+use crate::chance;
 
 #[derive(Debug, Clone)]
 pub struct LinkConfig {
@@ -237,7 +238,7 @@ struct Keeper {
 
 impl Keeper {
     async fn keep(self, mut queued: mpsc::Receiver<Outgoing>) {
-        let mut rng = StdRng::seed_from_u64(rand::random());
+        let mut rng = StdRng::seed_from_u64(chance::draw());
         let (first, longest) = self.config.backoff;
         let mut wait = first;
         loop {
