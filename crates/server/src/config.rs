@@ -115,6 +115,7 @@ pub struct Sessions {
     pub write_timeout_secs: u64,
     pub reconnect_spread_secs: u64,
     pub hand_over_deadline_ms: u64,
+    pub overlap_secs: u64,
     pub resume_max_age_days: u64,
     pub resume_max_conversations: usize,
 }
@@ -246,6 +247,7 @@ impl Config {
         ChatConfig {
             max_body_bytes: self.limits.body_max_bytes,
             hand_over_deadline: Duration::from_millis(self.sessions.hand_over_deadline_ms),
+            resume_overlap: Duration::from_secs(self.sessions.overlap_secs),
             resume_max_age: Duration::from_secs(self.sessions.resume_max_age_days * 86_400),
             resume_max_conversations: self.sessions.resume_max_conversations,
             ..ChatConfig::default()
@@ -267,9 +269,9 @@ impl Config {
             // network both do, and a look must come before the overlap of a cursor is over.
             look_every: match self.is_one_process() {
                 true => Duration::from_secs(600),
-                false => SessionConfig::default().overlap,
+                false => Duration::from_secs(self.sessions.overlap_secs),
             },
-            ..SessionConfig::default()
+            overlap: Duration::from_secs(self.sessions.overlap_secs),
         }
     }
 }

@@ -6,6 +6,7 @@ mod chat;
 mod doctor;
 mod erase;
 mod export;
+mod health;
 mod inspect;
 mod output;
 mod remote;
@@ -58,6 +59,8 @@ enum Command {
     Restore(restore::RestoreArgs),
     /// Put load on a server, verify what it does and say how fast it is
     Bench(bench::BenchOptions),
+    /// Ask a server whether it is ready
+    Health(health::HealthArgs),
     /// Check configuration, data and server, and say what to do
     Doctor(doctor::DoctorArgs),
 }
@@ -111,6 +114,7 @@ impl Cli {
             Command::Backup(args) => Box::pin(backup::run(args)).await,
             Command::Restore(args) => restore::run(args),
             Command::Bench(options) => Box::pin(bench::run(options)).await,
+            Command::Health(args) => Box::pin(health::run(args)).await,
             Command::Doctor(args) => Box::pin(doctor::run(args)).await,
         };
         match outcome {

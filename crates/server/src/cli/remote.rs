@@ -118,7 +118,7 @@ impl Remote {
 }
 
 /// What really went wrong: the HTTP client wraps it several times over.
-fn innermost(e: &(dyn std::error::Error + 'static)) -> String {
+pub fn innermost(e: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = e;
     while let Some(next) = cause.source() {
         cause = next;

@@ -130,6 +130,7 @@ impl Config {
             ("sessions.resume_max_age_days", sessions.resume_max_age_days, 36_500),
             ("store.idempotency_days", self.store.idempotency_days, 36_500),
             ("sessions.heartbeat_secs", sessions.heartbeat_secs, 86_400),
+            ("sessions.overlap_secs", sessions.overlap_secs, 86_400),
             ("sessions.ttl_secs", sessions.ttl_secs, 604_800),
             ("sessions.ack_timeout_secs", sessions.ack_timeout_secs, 86_400),
             ("sessions.write_timeout_secs", sessions.write_timeout_secs, 86_400),
