@@ -1,6 +1,8 @@
 //! The Redis backend against real servers: one that is told by `BLUETICK_TEST_REDIS` or started here, ones of their own
 //! for the tests that kill them, and a cluster of three masters.
 #![cfg(feature = "cluster")]
+// Test code: a panic is its answer.
+#![allow(clippy::unwrap_used)]
 
 #[path = "redis/inbox.rs"]
 mod inbox;

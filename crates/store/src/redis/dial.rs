@@ -25,7 +25,7 @@ const CLUSTER_RETRIES: u32 = 3;
 pub(super) enum Dialer {
     Single(ConnectionInfo),
     Sentinel { sentinels: Vec<ConnectionInfo>, master: String },
-    Cluster(ClusterClient),
+    Cluster(Box<ClusterClient>),
 }
 
 #[derive(Clone)]
@@ -66,7 +66,8 @@ impl Dialer {
                     .connection_timeout(config.deadline)
                     .response_timeout(config.deadline)
                     .build();
-                Ok(Dialer::Cluster(client.map_err(|e| unusable(&format!("the Redis cluster: {e}")))?))
+                let client = client.map_err(|e| unusable(&format!("the Redis cluster: {e}")))?;
+                Ok(Dialer::Cluster(Box::new(client)))
             }
         }
     }

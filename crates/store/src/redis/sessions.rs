@@ -74,14 +74,13 @@ impl RedisSessions {
         Call::on([self.redis.key("ws", user), self.redis.key("watching", user)])
     }
 
-    /// Notes a watch in the index of each watched user.
-    async fn add_to_index(&self, user: &UserId, session: &str, watch: &Watch<'_>, now_ms: u64) -> Result<()> {
+    /// The calls that note a watch in the index of each watched user.
+    fn index_calls(&self, user: &UserId, session: &str, watch: &Watch<'_>, now_ms: u64) -> Vec<Call> {
         let member = format!("{session} {} {user}", watch.stamp);
         let call = |watched: &&str| {
             Call::on([self.redis.key("watched", watched)]).arg(now_ms).arg(&member).arg(millis(INDEX_KEPT))
         };
-        let calls: Vec<_> = watch.users.iter().map(call).collect();
-        self.redis.eval_each::<Value>(&WATCHED, &calls).await.map(drop)
+        watch.users.iter().map(call).collect()
     }
 
     /// Takes watches that are over out of the index. If that fails, they mean nothing there.
@@ -144,17 +143,18 @@ impl SessionStore for RedisSessions {
         };
         let calls: Vec<_> = by_user.iter().map(call).collect();
         let answers: Vec<Vec<Value>> = self.redis.eval_each(&REFRESH, &calls).await?;
-        let mut there = vec![false; sessions.len()];
+        let (mut there, mut touches) = (vec![false; sessions.len()], Vec::new());
         for (n, answer) in by_user.into_values().flatten().zip(answers.into_iter().flatten()) {
             there[n] = answer != Value::Int(0);
             if let Value::BulkString(text) = &answer
                 && let Some(watch) = std::str::from_utf8(text).ok().and_then(Watch::parse)
             {
                 let (user, session) = &sessions[n];
-                // What fails is touched again long before it is let go of.
-                let _ = self.add_to_index(user, &session.to_string(), &watch, now_ms).await;
+                touches.extend(self.index_calls(user, &session.to_string(), &watch, now_ms));
             }
         }
+        // What fails is touched again long before it is let go of.
+        let _ = self.redis.eval_each::<Value>(&WATCHED, &touches).await;
         Ok(there)
     }
 
@@ -201,10 +201,9 @@ impl SessionStore for RedisSessions {
             return Ok(());
         };
         self.remove_from_index(user, &[(session.clone(), before)]).await;
-        match Watch::parse(&watch) {
-            Some(watch) => self.add_to_index(user, &session, &watch, now_ms).await,
-            None => Ok(()),
-        }
+        let Some(watch) = Watch::parse(&watch) else { return Ok(()) };
+        let calls = self.index_calls(user, &session, &watch, now_ms);
+        self.redis.eval_each::<Value>(&WATCHED, &calls).await.map(drop)
     }
 
     async fn watchers(&self, user: &UserId) -> Result<Vec<SessionEntry>> {

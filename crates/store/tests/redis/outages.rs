@@ -132,6 +132,45 @@ async fn a_wrong_password_is_said_and_not_shown() {
     assert!(servers::connect(&server.url()).ping().await.is_err(), "and none at all is not enough");
 }
 
+/// The certificates that are trusted are read from the environment, so the half that trusts ours is a process of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rediss_is_tls() {
+    const TRUSTING: &str = "BLUETICK_TEST_REDISS";
+    if let Ok(url) = std::env::var(TRUSTING) {
+        return servers::connect(&url).ping().await.unwrap();
+    }
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: String| {
+        std::fs::write(dir.path().join(name), text).unwrap();
+        dir.path().join(name).to_str().unwrap().to_owned()
+    };
+    let (cert, key) = (file("cert.pem", made.cert.pem()), file("key.pem", made.signing_key.serialize_pem()));
+    let port = free_port();
+    let _server = Server::start(&[
+        "--tls-port",
+        &port.to_string(),
+        "--tls-cert-file",
+        &cert,
+        "--tls-key-file",
+        &key,
+        "--tls-ca-cert-file",
+        &cert,
+        "--tls-auth-clients",
+        "no",
+    ]);
+    let url = format!("rediss://localhost:{port}");
+    let error = servers::connect(&url).ping().await.unwrap_err().to_string();
+    assert!(error.contains("certificate"), "{error}");
+    let trusting = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "outages::rediss_is_tls"])
+        .env(TRUSTING, &url)
+        .env("SSL_CERT_FILE", &cert)
+        .output()
+        .unwrap();
+    assert!(trusting.status.success(), "{}", String::from_utf8_lossy(&trusting.stdout));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_that_became_a_replica_is_left() {
     let (server, other) = (Server::start(&[]), Server::start(&[]));
