@@ -4,10 +4,12 @@ mod cluster;
 
 use bluetick_protocol::limits;
 
-use super::{Config, ConfigError, HS256_MIN_BYTES, Switch, is_loopback_name};
+use super::{Backend, Config, ConfigError, HS256_MIN_BYTES, Switch, is_loopback_name};
 
 /// A frame is read into memory whole before anything can be said of it.
 const FRAME_HARD_MAX_BYTES: usize = 8 * 1024 * 1024;
+/// A row has at most 400 KB, with everything in it.
+const DYNAMODB_BODY_MAX_BYTES: usize = 256 * 1024;
 
 impl Config {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
@@ -75,6 +77,12 @@ impl Config {
             return wrong(format!(
                 "limits.body_max_bytes must be from 1 to {}, not {}",
                 limits::BODY_HARD_MAX_BYTES,
+                limits.body_max_bytes
+            ));
+        }
+        if self.store.backend == Backend::Dynamodb && limits.body_max_bytes > DYNAMODB_BODY_MAX_BYTES {
+            return wrong(format!(
+                "limits.body_max_bytes is {}, and a row of DynamoDB holds bodies of up to {DYNAMODB_BODY_MAX_BYTES}",
                 limits.body_max_bytes
             ));
         }
