@@ -3,17 +3,41 @@
 
 use std::{sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use bluetick_protocol::{
-    ConversationId, ErrorCode, MessageFrame, MessageId, Profile, Seq, UserId, WireError,
+    ConversationId, ErrorCode, Json, MessageFrame, MessageId, Profile, Seq, UserId, WireError,
 };
 use bluetick_store::{ConversationRow, Message, PageLimit, PendingRow, SessionEntry, StatusRow, Store};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Answer, Event, Gateways, Trace, TraceEvent, wire};
 
 /// How long an erasure waits for the user's sessions to end.
 const SESSIONS_END_WITHIN_MS: u64 = 5_000;
 const SESSIONS_LOOK_EVERY_MS: u64 = 20;
+
+/// One of these, owned and serialisable, so that any process can pass it to one that has the data.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AdminCall {
+    Pending(UserId),
+    Status(UserId),
+    Conversations(UserId),
+    Sessions(UserId),
+    Repair(UserId),
+    Export(UserId),
+    Erase(UserId),
+    TraceId(MessageId),
+    Trace(ConversationId, Seq),
+    /// What this one process remembers of a message.
+    Events(ConversationId, Seq),
+    Checkpoint,
+}
+
+/// Whoever does what an operator asks, and answers with what is to be shown, as JSON.
+#[async_trait]
+pub trait Operator: Send + Sync {
+    async fn run(&self, call: AdminCall) -> Answer<Json>;
+}
 
 pub struct Admin {
     store: Store,
@@ -66,6 +90,36 @@ pub struct Export {
 pub struct Erased {
     pub conversations: u64,
     pub messages: u64,
+}
+
+#[async_trait]
+impl Operator for Admin {
+    async fn run(&self, call: AdminCall) -> Answer<Json> {
+        match call {
+            AdminCall::Pending(user) => json(&self.pending(&user).await?),
+            AdminCall::Status(user) => json(&self.status(&user).await?),
+            AdminCall::Conversations(user) => json(&self.conversations(&user).await?),
+            AdminCall::Sessions(user) => json(&self.sessions(&user).await?),
+            AdminCall::Repair(user) => json(&self.repair(&user).await?),
+            AdminCall::Export(user) => json(&self.export(&user).await?),
+            AdminCall::Erase(user) => json(&self.erase(&user).await?),
+            AdminCall::TraceId(id) => json(&self.trace_id(id).await?),
+            AdminCall::Trace(id, seq) => json(&self.trace(&id, seq).await?),
+            AdminCall::Events(id, seq) => json(&self.trace.of(&id, seq)),
+            AdminCall::Checkpoint => {
+                self.store.maintenance.checkpoint().await.map_err(wire)?;
+                json(&())
+            }
+        }
+    }
+}
+
+fn json(answer: &impl Serialize) -> Answer<Json> {
+    let text = serde_json::value::to_raw_value(answer).map_err(|e| {
+        tracing::error!(error = %e, "an answer to an operator cannot be written as JSON");
+        WireError::new(ErrorCode::Internal, "the answer cannot be written")
+    })?;
+    Ok(Json(text.into()))
 }
 
 impl Admin {

@@ -10,11 +10,12 @@ use bluetick_protocol::{
     Send as SendFrame, Sent, Seq, SessionId, StatusAnswer, Ticks, Typing, UserCard, UserId, WireError,
 };
 use bluetick_store::{Message, SessionEntry};
+use serde::{Deserialize, Serialize};
 
 pub type Answer<T> = Result<T, WireError>;
 
 /// Sends of one user, in the order they were written.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SendRequest {
     pub user: UserId,
     /// The session they came through, which is told `sent` and needs no copy.
@@ -23,7 +24,7 @@ pub struct SendRequest {
 }
 
 /// What a session that has just registered must deliver (R1, R6).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PlanRequest {
     pub user: UserId,
     /// What the device said it holds; nothing for a new one.
@@ -32,7 +33,7 @@ pub struct PlanRequest {
     pub heads: bool,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
     pub lanes: Vec<PlanLane>,
     /// The heads of the user's newest conversations, for the client to see what it lacks.
@@ -45,7 +46,7 @@ pub struct Plan {
     pub reset: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanLane {
     pub conversation_id: ConversationId,
     /// Whether messages newer than `since` must be looked for, whatever the row says.
@@ -56,7 +57,7 @@ pub struct PlanLane {
 }
 
 /// Where a read of a conversation begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum From {
     Seq(Seq),
     /// At the first message newer than `since`, or at `at_most` if that comes before it.
@@ -66,7 +67,7 @@ pub enum From {
     },
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RangeRequest {
     pub user: UserId,
     pub conversation_id: ConversationId,
@@ -75,7 +76,7 @@ pub struct RangeRequest {
 }
 
 /// Consecutive messages of a conversation, without holes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Range {
     pub first_seq: Seq,
     /// Only what this user may see; the seqs between are void or withheld.
@@ -85,7 +86,7 @@ pub struct Range {
     pub last_seq: Seq,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReceiptRequest {
     pub user: UserId,
     pub session: Option<SessionId>,
@@ -94,7 +95,7 @@ pub struct ReceiptRequest {
 }
 
 /// All that was drained for a row is acked: remove it (R4).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SettleRequest {
     pub user: UserId,
     pub conversation_id: ConversationId,
@@ -102,7 +103,7 @@ pub struct SettleRequest {
     pub row: Seq,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settled {
     /// The row that is there now, if it was not the expected one.
     pub row: Option<Seq>,
@@ -111,13 +112,13 @@ pub struct Settled {
 }
 
 /// What a closing session had taken and not seen acked (R5).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DebtsRequest {
     pub user: UserId,
     pub debts: Vec<Debt>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Debt {
     pub conversation_id: ConversationId,
     /// A seq, unless the session ended before it was found where its reading begins.
@@ -156,7 +157,7 @@ pub trait App: Send + Sync {
 }
 
 /// What an app server hands to a session.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Event {
     Message {
         message: Arc<Message>,
@@ -177,7 +178,7 @@ pub enum Event {
 }
 
 /// Whether a gateway had the session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HandOver {
     Taken,
     /// No such session, or it is closing: a miss (R12).

@@ -7,13 +7,18 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, DeviceId, ErrorCode, Seq, SessionId, UserId, WireError};
 use bluetick_store::SessionEntry;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use rand::{RngExt, SeedableRng, rngs::StdRng, seq::SliceRandom};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
 
 use crate::{Event, Gateways, HandOver, session::Handle};
 
@@ -112,6 +117,25 @@ impl Gateway {
         self.closing.store(true, Ordering::Release);
         for shard in &self.shards {
             for handle in shard.lock().values() {
+                handle.offer(Event::Close(shutting_down()));
+            }
+        }
+    }
+
+    /// Asks the sessions to end one after another, in an order and at moments of chance, so that other gateways get
+    /// them as a stream and not as a flood. Those that come meanwhile end at once.
+    pub async fn drain(&self, over: Duration, seed: u64) {
+        self.closing.store(true, Ordering::Release);
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut sessions: Vec<SessionId> =
+            self.shards.iter().flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>()).collect();
+        sessions.shuffle(&mut rng);
+        let (began, share) = (Instant::now(), over.div_f64(sessions.len().max(1) as f64));
+        for (place, id) in sessions.into_iter().enumerate() {
+            sleep_until(began + share.mul_f64(place as f64 + rng.random_range(0.0..1.0))).await;
+            // One that has ended by itself is gone already.
+            let handle = self.shard(id).lock().get(&id).cloned();
+            if let Some(handle) = handle {
                 handle.offer(Event::Close(shutting_down()));
             }
         }

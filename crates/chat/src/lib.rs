@@ -22,7 +22,7 @@ mod settle;
 mod trace;
 mod users;
 
-pub use admin::{Admin, Erased, Export, Recounted, Repaired, TraceReport};
+pub use admin::{Admin, AdminCall, Erased, Export, Operator, Recounted, Repaired, TraceReport};
 pub use app::*;
 pub use error::wire;
 pub use gateway::Gateway;

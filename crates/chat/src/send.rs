@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bluetick_protocol::{ConversationId, ErrorCode, Send as SendFrame, Sent, SessionId, UserId, WireError};
 use bluetick_store::{Committed, NewMessage};
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 
 use crate::{Answer, Node, SendRequest, Step, rules::rule, wire};
 
@@ -108,10 +108,12 @@ impl Node {
             WireError::new(ErrorCode::RateLimited, "too many messages in a short time").retry_after(ms)
         })?;
         let receiver = id.member(from.other());
-        if self.store.users.blocks(user, &receiver).await.map_err(wire)? {
+        let users = &self.store.users;
+        let (blocks, blocked) = join(users.blocks(user, &receiver), users.blocks(&receiver, user)).await;
+        if blocks.map_err(wire)? {
             return Err(WireError::new(ErrorCode::Blocked, "you block this user; unblock before you write"));
         }
-        let withheld = self.store.users.blocks(&receiver, user).await.map_err(wire)?;
+        let withheld = blocked.map_err(wire)?;
         // The first lookup. It decides only whether the pending row rides along with the message; whom the message
         // is handed to is decided by a lookup after the commit (R2).
         let offline = !withheld && self.sessions_of(&receiver).await.is_empty();

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 use bluetick_protocol::{ConversationId, Seq};
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How many steps are remembered.
 const RING_STEPS: usize = 16_384;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
     Stored,
@@ -19,7 +19,7 @@ pub enum Step {
     Read,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceEvent {
     pub at: u64,
     pub step: Step,

@@ -35,6 +35,7 @@ pub struct Config {
     pub sessions: Sessions,
     pub cluster: Cluster,
     pub store: Store,
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "settings are checked in every build"))]
     pub dynamodb: Dynamodb,
     pub redis: Redis,
     pub log: Log,

@@ -2,7 +2,6 @@
 //! nodes, `shared` has a second one for all of them.
 
 #[cfg(feature = "cluster")]
-#[allow(dead_code, reason = "made only where several nodes share one Redis")]
 pub mod shared;
 
 use std::num::NonZeroU32;

@@ -1,6 +1,7 @@
 //! `bluetick`: one binary that serves 1:1 messaging, and the tools around it.
 
 mod auth;
+mod backends;
 mod cli;
 mod config;
 mod gateway;
@@ -9,6 +10,10 @@ mod limits;
 mod listen;
 mod memory;
 mod metrics;
+mod readiness;
+mod roles;
+#[cfg(feature = "cluster")]
+mod rpc;
 mod serve;
 mod tls;
 

@@ -74,6 +74,8 @@ const COUNTERS: &[(&str, &str)] = &[
     ("bluetick_redis_connections_total", "Connections made to Redis, the first and every later one"),
     ("bluetick_rate_limits_unshared_total", "Sends let through unasked because Redis could not be reached"),
     ("bluetick_errors_total", "Errors told to clients, by code"),
+    ("bluetick_rpc_retries_total", "Requests of a gateway that went to another app server"),
+    ("bluetick_rpc_refused_total", "Links refused because the cluster's secret was missing or wrong"),
     ("bluetick_http_requests_total", "HTTP requests, by route and status"),
 ];
 
@@ -83,6 +85,7 @@ const GAUGES: &[(&str, &str)] = &[
     ("bluetick_log_bytes", "Bytes in the store's log"),
     ("bluetick_free_bytes", "Room left on the disk"),
     ("bluetick_unflushed_messages", "Checkpoint lag: messages in the log and not yet in the engine"),
+    ("bluetick_app_servers", "App servers that this process is linked to"),
     ("bluetick_store_refusing", "1 while the store takes no sends"),
 ];
 
@@ -91,6 +94,7 @@ const HISTOGRAMS: &[(&str, &str)] = &[
     ("bluetick_checkpoint_seconds", "How long a checkpoint took"),
     ("bluetick_group_answers", "Writes made durable by one fsync"),
     ("bluetick_drain_conversations", "Conversations that a new session had to drain"),
+    ("bluetick_rpc_batch_calls", "Calls that went to another process in one batch"),
     ("bluetick_http_request_seconds", "How long HTTP requests took"),
 ];
 

@@ -4,17 +4,18 @@ use std::{
     fmt,
     io::IsTerminal as _,
     net::SocketAddr,
-    os::unix::fs::DirBuilderExt as _,
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
+use async_trait::async_trait;
 use bluetick_chat::{
-    Admin, App, Gateway, Gateways, Node, SendBudget, Unlimited,
-    session::{SessionHost, TokenCheck},
+    Gateway, SendBudget, Unlimited,
+    session::{Identity, SessionHost, TokenCheck},
 };
-use bluetick_store::{Clock, Store, StoreError, SystemClock};
+use bluetick_protocol::{ErrorCode, WireError};
+use bluetick_store::{Clock, StoreError, SystemClock};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -22,13 +23,17 @@ use tokio::{
 };
 use tracing_subscriber::EnvFilter;
 
+#[cfg(feature = "cluster")]
+use crate::limits::shared::SharedBuckets;
 use crate::{
     auth::{self, AuthError, JwtCheck},
-    config::{Config, Log, LogFormat},
+    backends::{self, Opened},
+    config::{Backend, Config, Log, LogFormat},
     http::{self, AppState, Services},
     limits::Buckets,
     listen::Listener,
     memory, metrics,
+    roles::Process,
     tls::{self, TlsError},
 };
 
@@ -47,6 +52,9 @@ pub enum ServeError {
     Auth(#[from] AuthError),
     #[error("{0}")]
     Tls(#[from] TlsError),
+    #[cfg(feature = "cluster")]
+    #[error("{0}")]
+    Guard(#[from] crate::rpc::GuardError),
     #[error("cannot listen on {address}: {source}; {}", remedy(.source))]
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("log.filter is not understood: {0}")]
@@ -75,6 +83,11 @@ pub struct ServeInfo {
     pub demo: bool,
     /// Whether tokens are signed with the secret in the data directory.
     pub own_secret: bool,
+    /// Where the other processes of the cluster reach this one.
+    pub cluster: Option<String>,
+    /// Whether people connect here, and whether their data are here.
+    pub gateway: bool,
+    pub has_data: bool,
 }
 
 impl fmt::Display for ServeInfo {
@@ -84,11 +97,19 @@ impl fmt::Display for ServeInfo {
         if self.demo {
             writeln!(f, "  chat in the browser   {url}/")?;
         }
-        writeln!(f, "  the API               {url}/v1/docs")?;
+        if self.gateway {
+            writeln!(f, "  the API               {url}/v1/docs")?;
+        }
+        if let Some(cluster) = &self.cluster {
+            writeln!(f, "  the cluster finds it  {cluster}")?;
+        }
         if self.own_secret {
             writeln!(f, "  a token for alice     bluetick token --user alice --data {}", data_dir.display())?;
         }
-        write!(f, "  data                  {}", data_dir.display())
+        match self.has_data {
+            true => write!(f, "  data                  {}", data_dir.display()),
+            false => write!(f, "  its keys              {}", data_dir.display()),
+        }
     }
 }
 
@@ -113,28 +134,16 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         tracing::warn!(%address, "connections are not encrypted here; a proxy in front should do it, or set [tls]");
     }
 
-    let store = open_store(&config, clock.clone()).await?;
-    let secret = match auth::signing_secret(&config) {
-        Ok(secret) => Some(secret),
-        Err(AuthError::NoSecret) => None,
-        Err(error) => return Err(error.into()),
-    };
-    let tokens: Arc<dyn TokenCheck> =
-        Arc::new(JwtCheck::from_config(&config.auth, secret.as_deref(), clock.clone()).await?);
+    let opened = backends::open(&config, clock.clone()).await?;
+    let registry = opened.sessions.clone();
+    let (tokens, secret) = tokens(&config, clock.clone()).await?;
     let buckets = Buckets::new(config.limits.sends_per_second, config.limits.send_burst).map(Arc::new);
-    let budget: Arc<dyn SendBudget> = match &buckets {
-        Some(buckets) => buckets.clone(),
-        None => Arc::new(Unlimited),
-    };
-
-    let gateway = Arc::new(Gateway::new("local"));
-    let gateways: Arc<dyn Gateways> = gateway.clone();
-    let node = Arc::new(Node::new(store.clone(), gateways.clone(), clock.clone(), config.chat(), budget));
-    let admin = Arc::new(Admin::new(store.clone(), gateways, node.trace()));
-    let app: Arc<dyn App> = node;
+    let budget = budget(&config, &opened, buckets.clone(), &clock);
+    let mut process = Process::start(&config, opened, clock.clone(), budget).await?;
+    let (gateway, store) = (process.gateway.clone(), process.store.clone());
     let sessions = Arc::new(SessionHost {
-        app: app.clone(),
-        registry: store.sessions.clone(),
+        app: process.app.clone(),
+        registry,
         gateway: gateway.clone(),
         tokens: tokens.clone(),
         clock,
@@ -142,8 +151,9 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         rules: Default::default(),
     });
     let state = AppState::new(Services {
-        app,
-        admin,
+        app: process.app.clone(),
+        operator: process.operator.clone(),
+        readiness: process.readiness.clone(),
         store: store.clone(),
         tokens,
         sessions,
@@ -159,27 +169,41 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
     let router = http::router(state.clone());
     let listener =
         tokio::spawn(Listener::new(tcp, tls, config.limits.connections_per_address, router).run(stopping));
-    let housekeeping = tokio::spawn(keep_house(metrics, buckets, gateway.clone()));
+    let housekeeping = tokio::spawn(keep_house(metrics, buckets, gateway.clone(), process.sweeper()));
     ready(ServeInfo {
         url: format!("{scheme}://{address}"),
         data_dir: config.server.data_dir.clone(),
         demo: state.demo_secret.is_some(),
-        own_secret: !config.auth.is_configured(),
+        own_secret: config.is_gateway() && !config.auth.is_configured(),
+        cluster: process.cluster_address(),
+        gateway: config.is_gateway(),
+        has_data: config.is_app() && config.store.backend == Backend::Embedded,
     });
 
     let signal = signals.wait_and_guard().await;
     tracing::info!(signal, sessions = gateway.session_count(), "shutting down");
     state.begin_draining();
+    process.withdraw().await;
+    if config.cluster.listen.is_some() {
+        // The port stays open meanwhile, so that a load balancer reads in /readyz that it should stop sending.
+        gateway.drain(Duration::from_secs(config.cluster.drain_secs), rand::random()).await;
+    }
     stop.send_replace(true);
     gateway.shut_down();
     let ended = async {
         gateway.empty().await;
-        listener.await
+        let _ = listener.await;
+        process.drain_calls().await;
     };
     if tokio::time::timeout(DRAIN_DEADLINE, ended).await.is_err() {
-        tracing::warn!(sessions = gateway.session_count(), "some sessions did not end in time");
+        tracing::warn!(sessions = gateway.session_count(), "not everything ended in time");
     }
     housekeeping.abort();
+    drop(process);
+    let Some(store) = store else {
+        tracing::info!("stopped");
+        return Ok(());
+    };
     match tokio::time::timeout(CLOSE_DEADLINE, store.maintenance.close()).await {
         Ok(Ok(())) => tracing::info!("stopped"),
         // What was told to be sent is durable already; the next start replays the log.
@@ -189,27 +213,62 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
     Ok(())
 }
 
-/// Opening may replay a log, which is no work for a thread that others wait for.
-async fn open_store(config: &Config, clock: Arc<dyn Clock>) -> Result<Store, ServeError> {
-    let embedded = config.embedded_store();
-    // Other users of the machine have no business with messages. What goes wrong here the store tells better.
-    let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&embedded.dir);
-    tokio::task::spawn_blocking(move || Store::embedded(embedded, clock))
-        .await
-        .map_err(|error| ServeError::Start(error.to_string()))?
-        .map_err(ServeError::from)
+/// How much users may send: what this process allows, and what all of them together do.
+fn budget(
+    config: &Config,
+    opened: &Opened,
+    buckets: Option<Arc<Buckets>>,
+    clock: &Arc<dyn Clock>,
+) -> Arc<dyn SendBudget> {
+    let Some(buckets) = buckets else { return Arc::new(Unlimited) };
+    #[cfg(feature = "cluster")]
+    if let Some(redis) = opened.redis.clone() {
+        let (rate, burst) = (config.limits.sends_per_second, config.limits.send_burst);
+        return Arc::new(SharedBuckets::new(buckets, redis, clock.clone(), rate, burst));
+    }
+    let _ = (config, opened, clock);
+    buckets
+}
+
+/// How tokens are checked, and the secret they are signed with, if it is known here.
+async fn tokens(
+    config: &Config,
+    clock: Arc<dyn Clock>,
+) -> Result<(Arc<dyn TokenCheck>, Option<String>), ServeError> {
+    if !config.is_gateway() {
+        return Ok((Arc::new(Nobody), None));
+    }
+    let secret = match auth::signing_secret(config) {
+        Ok(secret) => Some(secret),
+        Err(AuthError::NoSecret) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let tokens = JwtCheck::from_config(&config.auth, secret.as_deref(), clock).await?;
+    Ok((Arc::new(tokens), secret))
+}
+
+/// An app server has no users of its own: nobody connects to it.
+struct Nobody;
+
+#[async_trait]
+impl TokenCheck for Nobody {
+    async fn check(&self, _token: &str) -> Result<Identity, WireError> {
+        Err(WireError::new(ErrorCode::Unsupported, "this process is an app server; connect to a gateway"))
+    }
 }
 
 async fn keep_house(
     metrics: metrics_exporter_prometheus::PrometheusHandle,
     buckets: Option<Arc<Buckets>>,
     gateway: Arc<Gateway>,
+    sweep: impl Fn(),
 ) {
     let mut most_sessions = 0;
     let mut every = tokio::time::interval(HOUSEKEEPING);
     for round in 1u32.. {
         every.tick().await;
         metrics.run_upkeep();
+        sweep();
         // Once a minute in any case, and soon after many sessions have gone.
         let sessions = gateway.session_count();
         most_sessions = most_sessions.max(sessions);

@@ -38,7 +38,7 @@ pub use distributed::{DistributedConfig, Registry};
 pub use embedded::{EmbeddedConfig, EmbeddedSource, SourceIdentity, Walk, restore};
 pub use error::{Result, StoreError};
 pub use maintenance::{BackupSink, Health, Maintenance};
-pub use memory::{Memory, MemorySessions, Put};
+pub use memory::{Memory, MemoryDirectory, MemorySessions, Put};
 pub use messages::{Committed, Message, Messages, NewMessage, PageLimit};
 pub use pending::{Noted, PendingDeliveries, PendingRow};
 pub use sessions::{SessionEntry, SessionStore};

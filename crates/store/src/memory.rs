@@ -10,6 +10,7 @@
 
 mod commit;
 mod conversation;
+mod directory;
 #[cfg(test)]
 mod disturbed;
 mod rows;
@@ -26,6 +27,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::{Clock, Noted, Result, StoreError};
 use conversation::Conversation;
+pub use directory::MemoryDirectory;
 pub use sessions::MemorySessions;
 pub use steps::Put;
 

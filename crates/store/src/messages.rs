@@ -6,11 +6,12 @@ use async_trait::async_trait;
 use bluetick_protocol::{
     ClientMsgId, ConversationId, Json, MessageFrame, MessageId, Seq, Side, UserId, limits,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::{Result, StatusRow};
 
 /// A stored message. It never changes, but for an erasure, which makes it void.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     pub conversation_id: ConversationId,
     pub seq: Seq,

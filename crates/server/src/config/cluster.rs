@@ -1,7 +1,11 @@
 //! The settings of many processes: what this one does, how it reaches the others, and what they share.
 
+#[cfg(feature = "cluster")]
+use std::time::Duration;
 use std::{net::SocketAddr, path::PathBuf};
 
+#[cfg(feature = "cluster")]
+use bluetick_store::dynamo::DynamoConfig;
 use serde::{Deserialize, Deserializer};
 
 use super::{Config, Secret};
@@ -40,6 +44,7 @@ pub enum Backend {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "settings are checked in every build"))]
 pub struct Dynamodb {
     pub endpoint: Option<String>,
     pub region: Option<String>,
@@ -48,6 +53,7 @@ pub struct Dynamodb {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "settings are checked in every build"))]
 pub struct Redis {
     pub urls: Vec<String>,
     pub mode: RedisMode,
@@ -77,8 +83,31 @@ impl Cluster {
     }
 
     /// How others reach this process, given where it listens in fact.
+    #[cfg(feature = "cluster")]
     pub fn advertised(&self, listening: SocketAddr) -> String {
         self.advertise.clone().unwrap_or_else(|| listening.to_string())
+    }
+}
+
+#[cfg(feature = "cluster")]
+impl Config {
+    pub fn distributed_store(&self) -> bluetick_store::DistributedConfig {
+        let Dynamodb { endpoint, region, table_prefix } = self.dynamodb.clone();
+        bluetick_store::DistributedConfig {
+            dynamo: DynamoConfig { endpoint, region, table_prefix, ..DynamoConfig::default() },
+            redis: self.redis_server(),
+            idempotency_window: Duration::from_secs(self.store.idempotency_days * 86_400),
+        }
+    }
+
+    pub fn redis_server(&self) -> bluetick_store::RedisConfig {
+        let Redis { urls, mode, master, prefix } = self.redis.clone();
+        let mode = match mode {
+            RedisMode::Single => bluetick_store::RedisMode::Single,
+            RedisMode::Sentinel => bluetick_store::RedisMode::Sentinel { master: master.unwrap_or_default() },
+            RedisMode::Cluster => bluetick_store::RedisMode::Cluster,
+        };
+        bluetick_store::RedisConfig { urls, mode, prefix, ..bluetick_store::RedisConfig::default() }
     }
 }
 

@@ -12,17 +12,17 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use bluetick_chat::wire;
-use bluetick_protocol::{ConversationId, ErrorCode, MessageId, Seq, UserId, WireError};
+use bluetick_chat::{AdminCall, wire};
+use bluetick_protocol::{ConversationId, ErrorCode, Json as Raw, MessageId, Seq, UserId, WireError};
 use bluetick_store::Store;
 use futures_util::stream;
-use serde::Serialize;
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::{AppState, error::ApiError};
 
-type Answer<T> = Result<Json<T>, ApiError>;
+/// What the operator is shown, as whoever has the data wrote it.
+type Answer = Result<Json<Raw>, ApiError>;
 
 /// Pieces of a backup on their way to a client; beyond it the store waits for the socket.
 const BACKUP_PIECES_AHEAD: usize = 4;
@@ -65,59 +65,57 @@ async fn unknown() -> ApiError {
 }
 
 async fn info(State(state): State<AppState>, started: Instant) -> impl IntoResponse {
+    let health = state.readiness.look().await;
     Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
         "server_time": state.sessions.clock.now_ms(),
         "uptime_secs": started.elapsed().as_secs(),
         "sessions": state.sessions.gateway.session_count(),
-        "health": state.store.maintenance.health().await,
+        "health": health,
     }))
 }
 
-async fn pending(State(state): State<AppState>, Path(user): Path<String>) -> Answer<impl Serialize> {
-    Ok(Json(state.admin.pending(&UserId::new(&user)?).await?))
+async fn pending(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+    Ok(Json(state.operator.run(AdminCall::Pending(UserId::new(&user)?)).await?))
 }
 
-async fn status(State(state): State<AppState>, Path(user): Path<String>) -> Answer<impl Serialize> {
-    Ok(Json(state.admin.status(&UserId::new(&user)?).await?))
+async fn status(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+    Ok(Json(state.operator.run(AdminCall::Status(UserId::new(&user)?)).await?))
 }
 
-async fn conversations(State(state): State<AppState>, Path(user): Path<String>) -> Answer<impl Serialize> {
-    Ok(Json(state.admin.conversations(&UserId::new(&user)?).await?))
+async fn conversations(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+    Ok(Json(state.operator.run(AdminCall::Conversations(UserId::new(&user)?)).await?))
 }
 
-async fn sessions(State(state): State<AppState>, Path(user): Path<String>) -> Answer<impl Serialize> {
-    Ok(Json(state.admin.sessions(&UserId::new(&user)?).await?))
+async fn sessions(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+    Ok(Json(state.operator.run(AdminCall::Sessions(UserId::new(&user)?)).await?))
 }
 
-async fn repair(State(state): State<AppState>, Path(user): Path<String>) -> Answer<impl Serialize> {
+async fn repair(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
     let user = UserId::new(&user)?;
     tracing::info!(%user, "admin: repair");
-    Ok(Json(state.admin.repair(&user).await?))
+    Ok(Json(state.operator.run(AdminCall::Repair(user)).await?))
 }
 
-async fn export(State(state): State<AppState>, Path(user): Path<String>) -> Answer<impl Serialize> {
+async fn export(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
     let user = UserId::new(&user)?;
     tracing::info!(%user, "admin: export");
-    Ok(Json(state.admin.export(&user).await?))
+    Ok(Json(state.operator.run(AdminCall::Export(user)).await?))
 }
 
-async fn erase(State(state): State<AppState>, Path(user): Path<String>) -> Answer<impl Serialize> {
+async fn erase(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
     let user = UserId::new(&user)?;
     tracing::warn!(%user, "admin: erase");
-    Ok(Json(state.admin.erase(&user).await?))
+    Ok(Json(state.operator.run(AdminCall::Erase(user)).await?))
 }
 
-async fn trace_id(State(state): State<AppState>, Path(id): Path<String>) -> Answer<impl Serialize> {
+async fn trace_id(State(state): State<AppState>, Path(id): Path<String>) -> Answer {
     let id: MessageId = id.parse()?;
-    Ok(Json(state.admin.trace_id(id).await?))
+    Ok(Json(state.operator.run(AdminCall::TraceId(id)).await?))
 }
 
-async fn trace(
-    State(state): State<AppState>,
-    Path((conversation, seq)): Path<(String, String)>,
-) -> Answer<impl Serialize> {
+async fn trace(State(state): State<AppState>, Path((conversation, seq)): Path<(String, String)>) -> Answer {
     let conversation = ConversationId::new(&conversation)?;
     let seq: Seq = match seq.parse() {
         Ok(seq) if seq > 0 => seq,
@@ -125,17 +123,21 @@ async fn trace(
             return Err(ApiError::new(ErrorCode::BadRequest, "a seq is a number from 1 on"));
         }
     };
-    Ok(Json(state.admin.trace(&conversation, seq).await?))
+    Ok(Json(state.operator.run(AdminCall::Trace(conversation, seq)).await?))
 }
 
 async fn checkpoint(State(state): State<AppState>) -> Result<StatusCode, ApiError> {
-    state.store.maintenance.checkpoint().await.map_err(wire)?;
+    state.operator.run(AdminCall::Checkpoint).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn backup(State(state): State<AppState>) -> Result<Response, ApiError> {
     tracing::info!("admin: backup");
-    let mut pieces = start_backup(state.store.clone());
+    let Some(store) = state.store.clone() else {
+        let why = "the data are not in this process; back them up where they are kept";
+        return Err(ApiError::new(ErrorCode::Unsupported, why));
+    };
+    let mut pieces = start_backup(store);
     // A backup that cannot even begin is an error like any other; one that breaks off can only break the
     // connection, so that nobody takes what came before for the whole.
     let first = match pieces.recv().await {

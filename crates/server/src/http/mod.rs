@@ -28,14 +28,14 @@ use axum::{
     routing::{get, post, put},
 };
 use bluetick_chat::{
-    Admin, App,
+    App, Operator,
     session::{SessionHost, TokenCheck},
 };
 use bluetick_protocol::{ErrorCode, WireError};
 use bluetick_store::Store;
 use metrics_exporter_prometheus::PrometheusHandle;
 
-use crate::{config::Config, gateway};
+use crate::{config::Config, gateway, readiness::Readiness};
 use error::ApiError;
 
 /// What handlers work with. Cheap to clone.
@@ -44,8 +44,10 @@ pub struct AppState(Arc<Services>);
 
 pub struct Services {
     pub app: Arc<dyn App>,
-    pub admin: Arc<Admin>,
-    pub store: Store,
+    pub operator: Arc<dyn Operator>,
+    pub readiness: Arc<Readiness>,
+    /// For backups. None where the data are elsewhere.
+    pub store: Option<Store>,
     pub tokens: Arc<dyn TokenCheck>,
     pub sessions: Arc<SessionHost>,
     pub config: Arc<Config>,
@@ -94,13 +96,17 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/openapi.json", get(page::openapi))
         .layer(middleware::from_fn_with_state(state.clone(), origin::share_with_listed));
     let mut router = Router::new()
-        .merge(api)
-        .route("/v1/ws", get(gateway::upgrade))
-        .route("/v1/docs", get(page::docs))
         .route("/healthz", get(ops::healthz))
         .route("/readyz", get(ops::readyz))
-        .route("/metrics", get(ops::metrics))
-        .route("/", get(demo::root));
+        .route("/metrics", get(ops::metrics));
+    // People come to gateways only.
+    if state.config.is_gateway() {
+        router = router
+            .merge(api)
+            .route("/v1/ws", get(gateway::upgrade))
+            .route("/v1/docs", get(page::docs))
+            .route("/", get(demo::root));
+    }
     if state.demo_secret.is_some() {
         router = router.route("/demo/token", post(demo::token));
     }

@@ -200,7 +200,10 @@ pub mod schema {
     #[allow(dead_code)]
     pub struct StoreHealth {
         pub backend: String,
+        /// Why no messages are taken
         pub refusing: Option<String>,
+        /// What does not work as it should while messages are taken all the same
+        pub degraded: Option<String>,
         pub free_bytes: Option<u64>,
         pub log_bytes: u64,
         pub unflushed_messages: u64,
@@ -403,8 +406,8 @@ mod tests {
             next: None,
         };
         let inbox = wire::InboxPage { reference: None, conversations: vec![], next: None };
-        let readiness =
-            ops::Readiness { ready: true, reason: None, store: bluetick_store::Health::default() };
+        let store = bluetick_store::Health::default();
+        let readiness = ops::Readiness { ready: true, reason: None, store };
         for (name, sent) in [
             ("Send", sent_by(send)),
             ("Sent", sent_by(sent)),

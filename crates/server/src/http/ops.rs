@@ -42,7 +42,7 @@ pub struct Readiness {
     ),
 )]
 pub async fn readyz(State(state): State<AppState>) -> Response {
-    let store = state.store.maintenance.health().await;
+    let store = state.readiness.look().await;
     let reason = match state.is_draining() {
         true => Some("the server is going down".to_owned()),
         false => store.refusing.clone(),
@@ -57,7 +57,7 @@ pub async fn readyz(State(state): State<AppState>) -> Response {
     responses((status = 200, description = "The figures", body = String, content_type = "text/plain")),
 )]
 pub async fn metrics(State(state): State<AppState>) -> impl IntoResponse {
-    let store = state.store.maintenance.health().await;
+    let store = state.readiness.look().await;
     crate::metrics::observe(state.sessions.gateway.session_count(), &store);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], state.metrics.render())
 }

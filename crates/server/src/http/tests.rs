@@ -4,7 +4,7 @@ use axum::{
     http::{Method, Request as HttpRequest},
 };
 use bluetick_chat::{
-    Answer, Debt, DebtsRequest, Gateway, Gateways, Node, Plan, PlanRequest, Range, RangeRequest,
+    Admin, Answer, Debt, DebtsRequest, Gateway, Gateways, Node, Plan, PlanRequest, Range, RangeRequest,
     ReceiptRequest, SendRequest, SettleRequest, Settled, Unlimited,
     session::{Identity, SessionConfig},
 };
@@ -204,8 +204,14 @@ fn fixture_with(change: impl FnOnce(&mut Config)) -> Fixture {
     let demo = config.demo_is_on();
     let state = AppState::new(Services {
         app: app.clone(),
-        admin: Arc::new(Admin::new(store.clone(), gateways, node.trace())),
-        store,
+        operator: Arc::new(Admin::new(store.clone(), gateways, node.trace())),
+        readiness: Arc::new(Readiness {
+            store: Some(store.clone()),
+            sessions: None,
+            #[cfg(feature = "cluster")]
+            servers: None,
+        }),
+        store: Some(store),
         tokens,
         sessions: Arc::new(sessions),
         config: Arc::new(config),

@@ -12,7 +12,8 @@ use bluetick_store::{Clock, Redis};
 
 use super::Buckets;
 
-/// Asks the node's own bucket first: who sends too much to one node is told so without a round trip. While Redis cannot be asked, each node's own bucket is the limit.
+/// Asks the node's own bucket first: who sends too much to one node is told so without a round trip. While
+/// Redis cannot be asked, each node's own bucket is the limit.
 pub struct SharedBuckets {
     own: Arc<Buckets>,
     redis: Redis,

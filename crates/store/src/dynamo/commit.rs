@@ -66,7 +66,7 @@ impl DynamoStore {
         }
         let committed = join_all(lanes.into_iter().map(|(id, lane)| async move {
             let (places, sends): (Vec<_>, Vec<_>) = lane.into_iter().unzip();
-            (places, self.commit_lane(&id, sends).await)
+            (places, Box::pin(self.commit_lane(&id, sends)).await)
         }));
         for (places, lane) in committed.await {
             for (place, result) in places.into_iter().zip(lane) {
@@ -89,7 +89,7 @@ impl DynamoStore {
         while !left.is_empty() {
             let chunk = next_chunk(&mut left);
             let wanted = (chunk.len() + left.len()) as u64;
-            match self.commit_chunk(id, chunk, wanted, &mut seqs).await {
+            match Box::pin(self.commit_chunk(id, chunk, wanted, &mut seqs)).await {
                 (done, None) => results.extend(done),
                 (done, Some(error)) => {
                     let failed = results.len() + done.len() + left.len();
@@ -120,7 +120,7 @@ impl DynamoStore {
         if count > 1 {
             match self.try_together(id, &chunk, wanted, seqs).await {
                 Ok(Some(stored)) => {
-                    return match self.finish(&chunk, &stored, true).await {
+                    return match Box::pin(self.finish(&chunk, &stored)).await {
                         Ok(done) => (done.into_iter().map(Ok).collect(), None),
                         Err(error) => failed(Vec::new(), error),
                     };
@@ -133,7 +133,7 @@ impl DynamoStore {
         let mut done = Vec::with_capacity(count);
         for (n, new) in chunk.into_iter().enumerate() {
             let left = wanted.saturating_sub(n as u64).max(1);
-            match self.commit_one(id, new, left, seqs).await {
+            match Box::pin(self.commit_one(id, new, left, seqs)).await {
                 Ok(committed) => done.push(Ok(committed)),
                 Err(error) => return failed(done, error),
             }
@@ -172,7 +172,7 @@ impl DynamoStore {
             (Put::Duplicate(original), _) => self.repeat(&new, original).await,
             (_, Some(message)) => {
                 let stored = [Stored { message, hole: false }];
-                let mut done = self.finish_with(&[new], &stored, extra, true).await?;
+                let mut done = Box::pin(self.finish_with(&[new], &stored, extra)).await?;
                 done.pop().ok_or_else(|| StoreError::unavailable("this send"))
             }
             _ => Err(StoreError::unavailable("a free seq")),
@@ -231,7 +231,7 @@ impl DynamoStore {
 
     // --- the transaction ---
 
-    fn record_and_message(&self, message: &Message) -> [Write; 2] {
+    pub(super) fn record_and_message(&self, message: &Message) -> [Write; 2] {
         let now = self.clock.now_ms();
         let record = key([
             ("sent_id", s(sent_id(&message.conversation_id, message.from, message.client_msg_id.as_str()))),
@@ -337,12 +337,12 @@ impl DynamoStore {
         Ok(Extra { sender: Some((row?, status?)), profiles: None })
     }
 
-    async fn finish(&self, news: &[NewMessage], stored: &[Stored], fresh: bool) -> Result<Vec<Committed>> {
+    async fn finish(&self, news: &[NewMessage], stored: &[Stored]) -> Result<Vec<Committed>> {
         let extra = match stored.first() {
             Some(first) => self.read_beside(&first.message, &Extra::default()).await?,
             None => return Ok(Vec::new()),
         };
-        self.finish_with(news, stored, extra, fresh).await
+        self.finish_with(news, stored, extra).await
     }
 
     /// Everything that follows the transaction, side by side.
@@ -351,7 +351,6 @@ impl DynamoStore {
         news: &[NewMessage],
         stored: &[Stored],
         extra: Extra,
-        fresh: bool,
     ) -> Result<Vec<Committed>> {
         let Some(first) = stored.first().map(|stored| stored.message.clone()) else { return Ok(Vec::new()) };
         let (id, from) = (&first.conversation_id, first.from);
@@ -375,17 +374,13 @@ impl DynamoStore {
             let row = self.show_sent(from.other(), stored, profiles).await?;
             self.touch(id, from.other(), row.and_then(|row| row.shown.map(|shown| shown.ts))).await
         };
-        let (implied_read, (), ()) = try_join3(sender, receiver, note).await?;
+        let (implied_read, (), ()) = try_join3(Box::pin(sender), Box::pin(receiver), note).await?;
         if let Some(profiles) = profiles {
             self.copy_again_if_changed(id, profiles).await?;
         }
         let mut done: Vec<Committed> = stored
             .iter()
-            .map(|stored| Committed {
-                message: stored.message.clone(),
-                duplicate: !fresh,
-                implied_read: None,
-            })
+            .map(|stored| Committed { message: stored.message.clone(), duplicate: false, implied_read: None })
             .collect();
         if let Some(last) = done.last_mut() {
             last.implied_read = implied_read;

@@ -37,21 +37,33 @@ struct Shared {
     clock: Arc<dyn Clock>,
     owner: String,
     held: Mutex<Option<Held>>,
+    /// The last id of this process, under whatever number.
+    last: Mutex<MessageId>,
     /// One at a time looks for a number.
     acquiring: tokio::sync::Mutex<()>,
+    #[cfg(test)]
+    only: Mutex<Option<u16>>,
 }
 
 struct Held {
     node: u16,
     until: Instant,
     renewed: Instant,
-    last: MessageId,
 }
 
 impl Lease {
     pub fn new(dynamo: Dynamo, clock: Arc<dyn Clock>) -> Lease {
         let owner = format!("{:032x}", rand::rng().random::<u128>());
-        let shared = Shared { dynamo, clock, owner, held: Mutex::default(), acquiring: Default::default() };
+        let shared = Shared {
+            dynamo,
+            clock,
+            owner,
+            held: Mutex::default(),
+            last: Mutex::default(),
+            acquiring: Default::default(),
+            #[cfg(test)]
+            only: Mutex::default(),
+        };
         Lease { shared: Arc::new(shared), renewal: Mutex::default() }
     }
 
@@ -69,6 +81,19 @@ impl Lease {
         }
     }
 
+    #[cfg(test)]
+    pub fn expire_for_test(&self, at: Instant) {
+        if let Some(held) = self.shared.held.lock().as_mut() {
+            held.until = at;
+        }
+    }
+
+    /// Tries this one number only.
+    #[cfg(test)]
+    pub fn only_for_test(&self, node: u16) {
+        *self.shared.only.lock() = Some(node);
+    }
+
     /// Gives the number back at once. Nothing is minted after it.
     pub async fn release(&self) {
         if let Some(renewal) = self.renewal.lock().take() {
@@ -77,7 +102,7 @@ impl Lease {
         let held = self.shared.held.lock().take();
         if let Some(held) = held {
             // The next holder begins after the last id that was minted here.
-            let ended = held.last.ms().max(self.shared.clock.now_ms()) + 1;
+            let ended = self.shared.last.lock().ms().max(self.shared.clock.now_ms()) + 1;
             let write = Write::update(Table::NodeLeases, at(held.node), "SET #expires_at = :ended")
                 .only_if("#owner = :me")
                 .value(":ended", n(ended))
@@ -113,10 +138,19 @@ async fn keep(shared: std::sync::Weak<Shared>) {
 
 impl Shared {
     fn mint_now(&self) -> Option<MessageId> {
-        let mut held = self.held.lock();
-        let held = held.as_mut().filter(|held| Instant::now() < held.until)?;
-        held.last = MessageId::mint(held.last, self.clock.now_ms(), held.node);
-        Some(held.last)
+        let held = self.held.lock();
+        let held = held.as_ref().filter(|held| Instant::now() < held.until)?;
+        let mut last = self.last.lock();
+        *last = MessageId::mint(*last, self.clock.now_ms(), held.node);
+        Some(*last)
+    }
+
+    fn any_node(&self) -> u16 {
+        #[cfg(test)]
+        if let Some(node) = *self.only.lock() {
+            return node;
+        }
+        rand::rng().random_range(0..=MessageId::NODE_MAX)
     }
 
     async fn acquire(&self) -> Result<()> {
@@ -125,8 +159,8 @@ impl Shared {
             return Ok(());
         }
         *self.held.lock() = None;
-        let mut node = rand::rng().random_range(0..=MessageId::NODE_MAX);
         for _ in 0..TRIES {
+            let node = self.any_node();
             let asked = Instant::now();
             let now = self.clock.now_ms();
             let free_since = now.saturating_sub(MARGIN.as_millis() as u64);
@@ -143,13 +177,15 @@ impl Shared {
             match self.dynamo.write(&write).await? {
                 Written::Done(row) => {
                     let previous = row.number("previous").unwrap_or_default();
-                    let last = MessageId::at(previous);
                     let until = asked + TTL - MARGIN;
-                    *self.held.lock() = Some(Held { node, until, renewed: asked, last });
+                    let mut held = self.held.lock();
+                    let mut last = self.last.lock();
+                    *last = MessageId::at(previous).max(*last);
+                    *held = Some(Held { node, until, renewed: asked });
                     tracing::info!(node, "holding a node number");
                     return Ok(());
                 }
-                Written::Refused(_) => node = rand::rng().random_range(0..=MessageId::NODE_MAX),
+                Written::Refused(_) => continue,
             }
         }
         Err(StoreError::unavailable("a free node number (all that were tried are held)"))

@@ -57,6 +57,7 @@ impl DynamoStore {
             shown: None,
             unread: 0,
             counted_seq: old.erased_up_to,
+            counted_last: 0,
             read_seq,
             concerned: false,
             ..old.clone()

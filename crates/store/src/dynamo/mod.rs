@@ -26,6 +26,8 @@ mod row;
 mod rows;
 mod status;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod users;
 
 use std::sync::{

@@ -24,6 +24,8 @@ pub(super) struct Row {
     pub peer: Profile,
     pub unread: u64,
     pub counted_seq: Seq,
+    /// The last of those that were counted for this member; a read up to it leaves nothing.
+    pub counted_last: Seq,
     pub read_seq: Seq,
     /// Up to where this member was erased: the row shows only what came after.
     pub erased_up_to: Seq,
@@ -54,6 +56,7 @@ impl Row {
             peer: Profile::default(),
             unread: 0,
             counted_seq: 0,
+            counted_last: 0,
             read_seq: 0,
             erased_up_to: 0,
             concerned: false,
@@ -83,7 +86,10 @@ impl Row {
             let message = &stored.message;
             if message.seq == self.counted_seq + 1 {
                 self.counted_seq = message.seq;
-                self.unread += u64::from(counts_for(stored, self.side) && message.seq > self.read_seq);
+                if counts_for(stored, self.side) {
+                    self.counted_last = message.seq;
+                    self.unread += u64::from(message.seq > self.read_seq);
+                }
             }
             self.show(stored, message.ts);
         }
@@ -113,6 +119,7 @@ impl Row {
         put("peer_id", s(self.conversation_id.member(self.side.other())));
         put("unread_count", n(self.unread));
         put("counted_seq", n(self.counted_seq));
+        put("counted_last", n(self.counted_last));
         put("read_seq", n(self.read_seq));
         put("version", n(self.version));
         for (name, text) in [("peer_name", &self.peer.name), ("avatar_url", &self.peer.avatar_url)] {
@@ -155,6 +162,7 @@ impl Row {
             peer: Profile { name: item.owned("peer_name"), avatar_url: item.owned("avatar_url") },
             unread: item.seq("unread_count"),
             counted_seq: item.seq("counted_seq"),
+            counted_last: item.seq("counted_last"),
             read_seq: item.seq("read_seq"),
             erased_up_to: item.seq("erased_up_to"),
             concerned: item.has("concerned"),

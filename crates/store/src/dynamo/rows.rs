@@ -75,27 +75,29 @@ impl DynamoStore {
             }
             _ => {
                 let counted = sends.iter().filter(|stored| counts_for(stored, side)).count();
-                Write::update(
-                    Table::Conversations,
-                    row_key(&conversation.member(side), conversation),
-                    "SET #last_seq = :seq, #counted_seq = :seq, #last_message_ts = :ts, \
+                let mut update = "SET #last_seq = :seq, #counted_seq = :seq, #last_message_ts = :ts, \
                      #last_message_preview = :preview, #last_sender = :sender, #last_message_id = :id, \
-                     #unread_count = #unread_count + :counted, #version = #version + :one, #concerned = :yes",
-                )
-                .only_if(
-                    "#counted_seq = :before AND #read_seq < :first AND \
+                     #unread_count = #unread_count + :counted, #version = #version + :one, #concerned = :yes"
+                    .to_owned();
+                if counted > 0 {
+                    // They are all of one side.
+                    update.push_str(", #counted_last = :seq");
+                }
+                Write::update(Table::Conversations, row_key(&conversation.member(side), conversation), update)
+                    .only_if(
+                        "#counted_seq = :before AND #read_seq < :first AND \
                      (attribute_not_exists(#last_seq) OR #last_seq < :seq)",
-                )
-                .value(":seq", n(message.seq))
-                .value(":first", n(first.seq))
-                .value(":before", n(first.seq.saturating_sub(1)))
-                .value(":ts", n(message.ts))
-                .value(":preview", s(preview_of(&message.body)))
-                .value(":sender", s(message.sender()))
-                .value(":id", n(message.message_id.0))
-                .value(":counted", n(counted as u64))
-                .value(":one", n(1))
-                .value(":yes", flag())
+                    )
+                    .value(":seq", n(message.seq))
+                    .value(":first", n(first.seq))
+                    .value(":before", n(first.seq.saturating_sub(1)))
+                    .value(":ts", n(message.ts))
+                    .value(":preview", s(preview_of(&message.body)))
+                    .value(":sender", s(message.sender()))
+                    .value(":id", n(message.message_id.0))
+                    .value(":counted", n(counted as u64))
+                    .value(":one", n(1))
+                    .value(":yes", flag())
             }
         };
         match self.dynamo.write(&write).await? {

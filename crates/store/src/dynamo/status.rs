@@ -78,11 +78,12 @@ impl DynamoStore {
         }
     }
 
-    /// The row after a read up to a seq: nothing before it is unread, everything counted after it still is.
+    /// The row after a read up to a seq: nothing before it is unread, everything counted after it still is. Only a read
+    /// that leaves something has to look at messages.
     pub(super) async fn after_read(&self, row: &Row, read: Seq) -> Result<Row> {
         let mut next = row.clone();
         next.read_seq = read;
-        next.unread = if read >= row.counted_seq {
+        next.unread = if read >= row.counted_last {
             0
         } else if read - row.read_seq < row.counted_seq - read {
             let read = self.count_between(&row.conversation_id, row.side, row.read_seq, read).await?;

@@ -135,9 +135,9 @@ impl Users for DynamoStore {
 
     async fn set_block(&self, user: &UserId, other: &UserId, blocked: bool) -> Result<()> {
         self.writable()?;
-        // Without Redis the copies that others may hold live on for a minute; a block is not refused for that.
+        // Without Redis the copies that others may hold live on for five minutes; a block is not refused for that.
         if let Err(error) = self.redis.block_changing(user, other).await {
-            tracing::warn!(%error, "a block may take a minute to be seen everywhere");
+            tracing::warn!(%error, "a block may take five minutes to be seen everywhere");
         }
         let write = match blocked {
             true => {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::Result;
 
-const KEPT: Duration = Duration::from_secs(60);
+const KEPT: Duration = Duration::from_secs(300);
 /// How long a change may take. Whoever dies in the middle of one leaves an unknown flag, and not for long.
 const CHANGING: Duration = Duration::from_secs(10);
 

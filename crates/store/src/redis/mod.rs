@@ -10,7 +10,7 @@
 //! | `P watched:{user}` | sorted set: `session stamp watcher` by `touched_at`; an index of the one above | a day after its last use |
 //! | `P last_seen:{user}` | when the user was last connected, ms | 90 days |
 //! | `P inbox:{user}` | sorted set: conversation by time, and markers; see [`inbox`] | 1 hour after it was built |
-//! | `P block:{pair}:user` | `0`, `1`, or `?` while it is being changed | 60 s, 10 s |
+//! | `P block:{pair}:user` | `0`, `1`, or `?` while it is being changed | 5 min, 10 s |
 //! | `P rate:{user}` | when the user's bucket will be full again, ms | until then |
 //! | `P nodes:{role}` | sorted set: address by `expires_at` | a while beyond the last entry's TTL |
 //!

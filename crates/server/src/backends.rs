@@ -1,0 +1,76 @@
+//! Opens what a process keeps its state in, by its roles: an app server a store, a gateway only the registry of
+//! sessions and the directory of processes.
+
+use std::{os::unix::fs::DirBuilderExt as _, sync::Arc};
+
+use bluetick_store::{Clock, Directory, SessionStore, Store};
+#[cfg(feature = "cluster")]
+use bluetick_store::{Redis, Registry};
+
+use crate::{
+    config::{Backend, Config},
+    serve::ServeError,
+};
+
+/// What a process has, whichever backends are behind it.
+pub struct Opened {
+    /// None for a gateway: it knows no database.
+    pub store: Option<Store>,
+    pub sessions: Arc<dyn SessionStore>,
+    /// None for a process that is alone.
+    pub directory: Option<Arc<dyn Directory>>,
+    /// For limits that hold across processes.
+    #[cfg(feature = "cluster")]
+    pub redis: Option<Redis>,
+}
+
+pub async fn open(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
+    match (config.is_app(), config.store.backend) {
+        (true, Backend::Embedded) => open_embedded(config, clock).await,
+        (true, Backend::Dynamodb) => open_store(config, clock).await,
+        (false, _) => open_registry(config, clock).await,
+    }
+}
+
+/// Opening may replay a log, which is no work for a thread that others wait for.
+async fn open_embedded(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
+    let embedded = config.embedded_store();
+    // Other users of the machine have no business with messages. What goes wrong here the store tells better.
+    let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&embedded.dir);
+    let store = tokio::task::spawn_blocking(move || Store::embedded(embedded, clock))
+        .await
+        .map_err(|error| ServeError::Start(error.to_string()))??;
+    Ok(Opened {
+        sessions: store.sessions.clone(),
+        store: Some(store),
+        directory: None,
+        #[cfg(feature = "cluster")]
+        redis: None,
+    })
+}
+
+/// An app server's: DynamoDB and Redis.
+#[cfg(feature = "cluster")]
+async fn open_store(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
+    let (store, registry, _) = Store::distributed(config.distributed_store(), clock).await?;
+    let Registry { sessions, directory, redis } = registry;
+    Ok(Opened { store: Some(store), sessions, directory: Some(directory), redis: Some(redis) })
+}
+
+/// A gateway's: Redis.
+#[cfg(feature = "cluster")]
+async fn open_registry(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
+    let Registry { sessions, directory, redis } = Registry::redis(config.redis_server(), clock)?;
+    Ok(Opened { store: None, sessions, directory: Some(directory), redis: Some(redis) })
+}
+
+// The check of the configuration refuses both in a build without; this is for whoever gets past it.
+#[cfg(not(feature = "cluster"))]
+async fn open_store(_: &Config, _: Arc<dyn Clock>) -> Result<Opened, ServeError> {
+    Err(ServeError::Start("this build is for one process; build with --features cluster".into()))
+}
+
+#[cfg(not(feature = "cluster"))]
+async fn open_registry(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
+    open_store(config, clock).await
+}

@@ -1,0 +1,78 @@
+//! Whether this process can do its work now, and which backend is in the way if not: for `/readyz`, `doctor` and
+//! the figures.
+
+use std::{sync::Arc, time::Duration};
+
+use bluetick_protocol::UserId;
+use bluetick_store::{Health, SessionStore, Store};
+
+#[cfg(feature = "cluster")]
+use crate::rpc::{AppServers, Standing};
+
+/// How long a backend may take to say that it is there.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub struct Readiness {
+    /// Of a process that has data.
+    pub store: Option<Store>,
+    /// Of a process that has no data. Where there are, the store says how its sessions are.
+    pub sessions: Option<Arc<dyn SessionStore>>,
+    /// Of a process that has to ask others for data.
+    #[cfg(feature = "cluster")]
+    pub servers: Option<Arc<AppServers>>,
+}
+
+impl Readiness {
+    /// How it stands. `refusing` says why no messages can be taken, `degraded` what else does not work as it should.
+    pub async fn look(&self) -> Health {
+        let Some(store) = &self.store else {
+            let degraded = self.sessions().await;
+            let refusing = self.no_app_server();
+            return Health { backend: "app servers", refusing, degraded, ..Health::default() };
+        };
+        match tokio::time::timeout(PATIENCE, store.maintenance.health()).await {
+            Ok(health) => health,
+            Err(_) => {
+                let refusing = Some("the store does not answer".to_owned());
+                Health { backend: "store", refusing, ..Health::default() }
+            }
+        }
+    }
+
+    /// A session store that is down means that everybody is offline: messages queue, nothing fails (R12).
+    async fn sessions(&self) -> Option<String> {
+        let sessions = self.sessions.as_ref()?;
+        // Nobody's, and looked up like any other: what is wrong with a real one is wrong with it.
+        let probe = UserId::new("bluetick.readyz").ok()?;
+        let why = match tokio::time::timeout(PATIENCE, sessions.lookup(&probe)).await {
+            Ok(Ok(_)) => return None,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer in time".to_owned(),
+        };
+        Some(format!("session store: {why}; messages wait until their receivers connect again or look"))
+    }
+
+    #[cfg(not(feature = "cluster"))]
+    fn no_app_server(&self) -> Option<String> {
+        Some("this process has no store".into())
+    }
+
+    #[cfg(feature = "cluster")]
+    fn no_app_server(&self) -> Option<String> {
+        let standings = self.servers.as_ref().map(|servers| servers.standings()).unwrap_or_default();
+        if standings.iter().any(|(_, standing)| *standing == Standing::Up) {
+            return None;
+        }
+        if standings.is_empty() {
+            return Some(
+                "no app server is known: none is announced, and cluster.app_servers names none".into(),
+            );
+        }
+        let told = standings.into_iter().map(|(address, standing)| match standing {
+            Standing::Down(why) => why,
+            Standing::Draining => format!("{address}: going down"),
+            Standing::Connecting | Standing::Up => format!("{address}: connecting"),
+        });
+        Some(format!("no app server can be reached ({})", told.collect::<Vec<_>>().join("; ")))
+    }
+}

@@ -1,0 +1,208 @@
+//! The parts of a process by its roles, and how they are put together: a gateway that asks app servers by RPC, an app
+//! server that hands over by RPC, or both in one process, where each calls the other directly.
+
+use std::sync::Arc;
+
+use bluetick_chat::{Admin, App, Gateway, Gateways, Node, Operator, SendBudget};
+use bluetick_store::{Clock, Store};
+
+use crate::{backends::Opened, config::Config, readiness::Readiness, serve::ServeError};
+
+/// What a process works with, wherever it is done.
+pub struct Process {
+    pub app: Arc<dyn App>,
+    pub operator: Arc<dyn Operator>,
+    pub gateway: Arc<Gateway>,
+    pub readiness: Arc<Readiness>,
+    pub store: Option<Store>,
+    #[cfg(feature = "cluster")]
+    membership: Option<cluster::Membership>,
+}
+
+impl Process {
+    pub async fn start(
+        config: &Config,
+        opened: Opened,
+        clock: Arc<dyn Clock>,
+        budget: Arc<dyn SendBudget>,
+    ) -> Result<Process, ServeError> {
+        #[cfg(feature = "cluster")]
+        if let Some(listen) = config.cluster.listen {
+            return cluster::start(config, listen, opened, clock, budget).await;
+        }
+        Process::alone(config, opened, clock, budget)
+    }
+
+    /// One process that does everything itself.
+    fn alone(
+        config: &Config,
+        opened: Opened,
+        clock: Arc<dyn Clock>,
+        budget: Arc<dyn SendBudget>,
+    ) -> Result<Process, ServeError> {
+        let Some(store) = opened.store else {
+            return Err(ServeError::Start("a process without a store must be in a cluster".into()));
+        };
+        // On a shared store there may be another such process, for the time of a restart; the entries of its sessions
+        // must not be taken for ours.
+        let name = match config.is_one_process() {
+            true => "local".to_owned(),
+            false => format!("local#{:016x}", rand::random::<u64>()),
+        };
+        let gateway = Arc::new(Gateway::new(&name));
+        let gateways: Arc<dyn Gateways> = gateway.clone();
+        let (app, operator) = rules(config, &store, gateways, clock, budget);
+        let readiness = Readiness {
+            store: Some(store.clone()),
+            sessions: None,
+            #[cfg(feature = "cluster")]
+            servers: None,
+        };
+        Ok(Process {
+            app,
+            operator,
+            gateway,
+            readiness: Arc::new(readiness),
+            store: Some(store),
+            #[cfg(feature = "cluster")]
+            membership: None,
+        })
+    }
+
+    /// Where others reach this process.
+    pub fn cluster_address(&self) -> Option<String> {
+        #[cfg(feature = "cluster")]
+        if let Some(membership) = &self.membership {
+            return Some(membership.address.clone());
+        }
+        None
+    }
+
+    /// Takes it out of the directory, so that nobody new comes.
+    pub async fn withdraw(&self) {
+        #[cfg(feature = "cluster")]
+        if let Some(membership) = &self.membership {
+            membership.announcer.withdraw().await;
+        }
+    }
+
+    /// Sends the other processes elsewhere, after everything that they asked is answered.
+    pub async fn drain_calls(&mut self) {
+        #[cfg(feature = "cluster")]
+        if let Some(membership) = &mut self.membership {
+            membership.listener.drain().await;
+        }
+    }
+
+    /// Now and then: closes links that nobody needs.
+    pub fn sweeper(&self) -> impl Fn() + Send + 'static {
+        #[cfg(feature = "cluster")]
+        let gateways = self.membership.as_ref().and_then(|membership| membership.gateways.clone());
+        move || {
+            #[cfg(feature = "cluster")]
+            if let Some(gateways) = &gateways {
+                gateways.sweep();
+            }
+        }
+    }
+}
+
+fn rules(
+    config: &Config,
+    store: &Store,
+    gateways: Arc<dyn Gateways>,
+    clock: Arc<dyn Clock>,
+    budget: Arc<dyn SendBudget>,
+) -> (Arc<dyn App>, Arc<dyn Operator>) {
+    let node = Arc::new(Node::new(store.clone(), gateways.clone(), clock, config.chat(), budget));
+    let admin = Arc::new(Admin::new(store.clone(), gateways, node.trace()));
+    (node, admin)
+}
+
+#[cfg(feature = "cluster")]
+mod cluster {
+    use std::{net::SocketAddr, time::Duration};
+
+    use bluetick_store::NodeRole;
+    use tokio::task::AbortHandle;
+
+    use super::*;
+    use crate::rpc::{
+        Announcer, AppServers, ClusterOperator, Guard, LinkConfig, OwnDesk, PoolConfig, RemoteApp,
+        RemoteGateways, RpcListener, find_app_servers,
+    };
+
+    /// What ties a process to the others.
+    pub struct Membership {
+        pub address: String,
+        pub listener: RpcListener,
+        pub announcer: Announcer,
+        pub gateways: Option<Arc<RemoteGateways>>,
+        finder: AbortHandle,
+    }
+
+    impl Drop for Membership {
+        fn drop(&mut self) {
+            self.finder.abort();
+        }
+    }
+
+    pub async fn start(
+        config: &Config,
+        listen: SocketAddr,
+        opened: Opened,
+        clock: Arc<dyn Clock>,
+        budget: Arc<dyn SendBudget>,
+    ) -> Result<Process, ServeError> {
+        let Some(directory) = opened.directory else {
+            return Err(ServeError::Start("a cluster needs a directory that its processes share".into()));
+        };
+        let guard = Guard::from_config(&config.cluster)?;
+        let failed = |source| ServeError::Listen { address: listen, source };
+        let tcp = RpcListener::bind(listen).await.map_err(failed)?;
+        let address = config.cluster.advertised(tcp.local_addr().map_err(failed)?);
+        // A name that no other start has: what was left by the process before at this address is not this one's.
+        let gateway = Arc::new(Gateway::new(&format!("{address}#{:016x}", rand::random::<u64>())));
+        let servers = Arc::new(AppServers::new(guard.clone(), PoolConfig::default()));
+
+        let own_gateway = config.is_gateway().then(|| gateway.clone());
+        let gateways = opened.store.as_ref().map(|_| {
+            // A little less than the rules wait, so that they hear why.
+            let deadline = Duration::from_millis(config.sessions.hand_over_deadline_ms);
+            let links = LinkConfig::default();
+            Arc::new(RemoteGateways::new(own_gateway.clone(), guard.clone(), links, deadline))
+        });
+        let own = match (&opened.store, &gateways) {
+            (Some(store), Some(gateways)) => Some(rules(config, store, gateways.clone(), clock, budget)),
+            _ => None,
+        };
+        let (app, operator): (Arc<dyn App>, Option<Arc<dyn Operator>>) = match &own {
+            Some((app, operator)) => (app.clone(), Some(operator.clone())),
+            None => (Arc::new(RemoteApp(servers.clone())), None),
+        };
+        let desk = OwnDesk {
+            app: own.as_ref().map(|(app, _)| app.clone()),
+            operator: operator.clone(),
+            gateway: own_gateway,
+        };
+        let listener = RpcListener::start(tcp, guard, Arc::new(desk))?;
+        let roles = [(config.is_gateway(), NodeRole::Gateway), (config.is_app(), NodeRole::App)];
+        let roles = roles.into_iter().filter_map(|(has, role)| has.then_some(role)).collect();
+        let announcer = Announcer::start(directory.clone(), roles, address.clone());
+        let fixed = config.cluster.app_servers.iter().cloned().collect();
+        let finder = tokio::spawn(find_app_servers(directory, fixed, servers.clone())).abort_handle();
+        let readiness = Readiness {
+            store: opened.store.clone(),
+            sessions: Some(opened.sessions),
+            servers: own.is_none().then(|| servers.clone()),
+        };
+        Ok(Process {
+            app,
+            operator: Arc::new(ClusterOperator { own: operator, servers, address: address.clone() }),
+            gateway,
+            readiness: Arc::new(readiness),
+            store: opened.store,
+            membership: Some(Membership { address, listener, announcer, gateways, finder }),
+        })
+    }
+}

@@ -1,0 +1,359 @@
+//! The app servers as a gateway sees them: any of them answers any request, and one that fails is asked no more.
+//!
+//! A request goes to the less busy of two app servers drawn at random. If its outcome is unknown (the link broke, no
+//! answer came), it goes to another while there is time. That is safe because every request may be done twice, and
+//! even late:
+//!
+//! - `send`: the `client_msg_id` makes the second one a duplicate of the first, and runs delivery again (R9).
+//! - `ack`, `read`: boundaries only grow (R10).
+//! - `pay_debts`: moves a row by compare-and-swap or notes a minimum (R3, R5), and wakes once more.
+//! - `settle`: the first try may have removed the row. The second then finds none, or one that a sender wrote since,
+//!   and says which; in both cases `last_seq` was read after the removal, so the session reads whatever lies beyond
+//!   what it acked (R4), and takes on the row that is there. A first try that runs *late*, after the second was
+//!   answered, removes a row only if it holds the same value again. Such a row covers a message that this device has
+//!   acked; what came after it is in a live session's hands, or comes by its next look or by its cursor (R6).
+//! - `watch`, `presence_changed`, profiles and blocks set a state; reads change nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bluetick_chat::{
+    AdminCall, Answer, App, Debt, DebtsRequest, Operator, Plan, PlanRequest, Range, RangeRequest,
+    ReceiptRequest, SendRequest, SettleRequest, Settled, TraceEvent,
+};
+use bluetick_protocol::{
+    ConversationId, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Json, Presence, Profile,
+    Sent, Seq, StatusAnswer, UserCard, UserId, WireError,
+};
+use bluetick_store::SessionEntry;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
+
+use super::{
+    guard::Guard,
+    link::{Link, LinkConfig, LinkError, Standing},
+    wire::{DebtsLeft, Request},
+};
+
+#[derive(Debug, Clone)]
+pub struct PoolConfig {
+    pub link: LinkConfig,
+    /// How long a request may take altogether, and how long one app server has for it.
+    pub request: Duration,
+    pub attempt: Duration,
+    /// How long a request waits for an app server when none can be reached.
+    pub wait_for_link: Duration,
+    /// What an operator asks may take longer: it reads or erases all that there is of a user.
+    pub operator: Duration,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        PoolConfig {
+            link: LinkConfig::default(),
+            request: Duration::from_secs(15),
+            attempt: Duration::from_secs(8),
+            wait_for_link: Duration::from_secs(2),
+            operator: Duration::from_secs(110),
+        }
+    }
+}
+
+/// A request goes to so many app servers at most.
+const ATTEMPTS: usize = 4;
+
+/// The links to all app servers that are known.
+pub struct AppServers {
+    guard: Guard,
+    config: PoolConfig,
+    links: Mutex<BTreeMap<String, Arc<Link>>>,
+    changed: Arc<Notify>,
+}
+
+impl AppServers {
+    pub fn new(guard: Guard, config: PoolConfig) -> AppServers {
+        AppServers { guard, config, links: Mutex::default(), changed: Arc::new(Notify::new()) }
+    }
+
+    /// Takes on those that are listed, and lets go of those that are not, unless they still work: whoever cannot say
+    /// that it is there may be there all the same.
+    pub fn set(&self, listed: &BTreeSet<String>) {
+        let mut links = self.links.lock();
+        links.retain(|address, link| {
+            listed.contains(address) || link.standing() == Standing::Up || link.in_flight() > 0
+        });
+        for address in listed {
+            links.entry(address.clone()).or_insert_with(|| {
+                let (guard, config) = (self.guard.clone(), self.config.link.clone());
+                Arc::new(Link::open(address, guard, config, self.changed.clone()))
+            });
+        }
+        metrics::gauge!("bluetick_app_servers")
+            .set(links.values().filter(|link| link.is_up()).count() as f64);
+    }
+
+    /// How each stands, for whoever asks whether this gateway is ready.
+    pub fn standings(&self) -> Vec<(String, Standing)> {
+        self.links.lock().iter().map(|(address, link)| (address.clone(), link.standing())).collect()
+    }
+
+    fn up(&self) -> Vec<Arc<Link>> {
+        self.links.lock().values().filter(|link| link.is_up()).cloned().collect()
+    }
+
+    /// The less busy of two drawn at random among those not tried yet.
+    fn pick(&self, tried: &BTreeSet<String>) -> Option<Arc<Link>> {
+        let mut usable = self.up();
+        usable.retain(|link| !tried.contains(link.address()));
+        let mut draw = || {
+            let count = usable.len();
+            (count > 0).then(|| usable.swap_remove(rand::random_range(0..count)))
+        };
+        match (draw(), draw()) {
+            (Some(one), Some(other)) => Some(if other.in_flight() < one.in_flight() { other } else { one }),
+            (one, _) => one,
+        }
+    }
+
+    /// Waits for an app server that is not in `tried`, or, where all were tried, for any.
+    async fn next(&self, tried: &mut BTreeSet<String>, deadline: Instant) -> Option<Arc<Link>> {
+        let until = deadline.min(Instant::now() + self.config.wait_for_link);
+        loop {
+            let changed = self.changed.notified();
+            if let Some(link) = self.pick(tried) {
+                return Some(link);
+            }
+            if !tried.is_empty() && !self.up().is_empty() {
+                // All that are up have failed once. A moment, and from the beginning.
+                tried.clear();
+                let moment = Duration::from_millis(rand::random_range(20..100));
+                tokio::time::sleep(moment).await;
+                continue;
+            }
+            timeout_at(until, changed).await.ok()?;
+        }
+    }
+
+    /// Asks until somebody answers. `settled` says whether an answer is one to come back with, or another app server
+    /// might do better.
+    async fn ask<T: DeserializeOwned + Send>(
+        &self,
+        request: &Request,
+        (whole, attempt): (Duration, Duration),
+        settled: impl Fn(&Answer<T>) -> bool,
+    ) -> Answer<T> {
+        let payload: Bytes = match serde_json::to_vec(request) {
+            Ok(text) => text.into(),
+            Err(error) => {
+                tracing::error!(%error, "a request cannot be written");
+                return Err(WireError::new(ErrorCode::Internal, "the server met an error it did not expect"));
+            }
+        };
+        let deadline = Instant::now() + whole;
+        let mut tried = BTreeSet::new();
+        let mut last = None;
+        for round in 0..ATTEMPTS {
+            let Some(link) = self.next(&mut tried, deadline).await else { break };
+            tried.insert(link.address().to_owned());
+            if round > 0 {
+                metrics::counter!("bluetick_rpc_retries_total").increment(1);
+            }
+            match link.call(payload.clone(), deadline.min(Instant::now() + attempt)).await {
+                Ok(answer) => match serde_json::from_slice::<Answer<T>>(&answer) {
+                    Ok(answer) if settled(&answer) || last.is_some() => return answer,
+                    // Its store is out of reach, perhaps only for it: one other is asked.
+                    Ok(answer) => last = Some(answer),
+                    Err(error) => {
+                        tracing::warn!(%error, peer = link.address(), "an answer is not understood");
+                    }
+                },
+                Err(error @ (LinkError::NotSent(_) | LinkError::Unknown(_))) => {
+                    tracing::debug!(%error, peer = link.address(), "asking another app server");
+                }
+            }
+            if Instant::now() >= deadline {
+                break;
+            }
+        }
+        last.unwrap_or_else(|| Err(unavailable()))
+    }
+
+    async fn request<T: DeserializeOwned + Send>(&self, request: Request) -> Answer<T> {
+        let times = (self.config.request, self.config.attempt);
+        self.ask(&request, times, |answer| !is_unavailable(answer)).await
+    }
+}
+
+fn is_unavailable<T>(answer: &Answer<T>) -> bool {
+    matches!(answer, Err(e) if e.code == ErrorCode::Unavailable)
+}
+
+fn unavailable() -> WireError {
+    WireError::new(ErrorCode::Unavailable, "the server cannot do this right now; try again")
+        .retry_after(1_000)
+}
+
+/// The rules, wherever they run.
+pub struct RemoteApp(pub Arc<AppServers>);
+
+#[async_trait]
+impl App for RemoteApp {
+    async fn send(&self, request: SendRequest) -> Vec<Answer<Sent>> {
+        let count = request.sends.len();
+        let times = (self.0.config.request, self.0.config.attempt);
+        let settled = |answer: &Answer<Vec<Answer<Sent>>>| match answer {
+            Ok(sent) => !sent.iter().all(is_unavailable),
+            Err(e) => e.code != ErrorCode::Unavailable,
+        };
+        match self.0.ask(&Request::Send(request), times, settled).await {
+            Ok(answers) if answers.len() == count => answers,
+            Ok(_) => vec![Err(unavailable()); count],
+            Err(e) => vec![Err(e); count],
+        }
+    }
+
+    async fn plan(&self, request: PlanRequest) -> Answer<Plan> {
+        self.0.request(Request::Plan(request)).await
+    }
+
+    async fn read_range(&self, request: RangeRequest) -> Answer<Range> {
+        self.0.request(Request::ReadRange(request)).await
+    }
+
+    async fn pending_row(&self, user: UserId, conversation: ConversationId) -> Answer<Option<Seq>> {
+        self.0.request(Request::PendingRow(user, conversation)).await
+    }
+
+    async fn ack(&self, request: ReceiptRequest) -> Answer<()> {
+        self.0.request(Request::Ack(request)).await
+    }
+
+    async fn read(&self, request: ReceiptRequest) -> Answer<()> {
+        self.0.request(Request::Read(request)).await
+    }
+
+    async fn settle(&self, request: SettleRequest) -> Answer<Settled> {
+        self.0.request(Request::Settle(request)).await
+    }
+
+    async fn pay_debts(&self, request: DebtsRequest) -> Answer<Vec<Debt>> {
+        self.0.request::<DebtsLeft>(Request::PayDebts(request)).await
+    }
+
+    async fn typing(&self, user: UserId, conversation: ConversationId) -> Answer<()> {
+        self.0.request(Request::Typing(user, conversation)).await
+    }
+
+    async fn inbox(&self, user: UserId, query: InboxQuery) -> Answer<InboxPage> {
+        self.0.request(Request::Inbox(user, query)).await
+    }
+
+    async fn history(&self, user: UserId, query: HistoryQuery) -> Answer<HistoryPage> {
+        self.0.request(Request::History(user, query)).await
+    }
+
+    async fn status(&self, user: UserId, conversation: ConversationId) -> Answer<StatusAnswer> {
+        self.0.request(Request::Status(user, conversation)).await
+    }
+
+    async fn watch(&self, watcher: SessionEntry, users: Vec<UserId>) -> Answer<Vec<Presence>> {
+        self.0.request(Request::Watch(watcher, users)).await
+    }
+
+    async fn presence_changed(&self, user: UserId, online: bool) -> Answer<()> {
+        self.0.request(Request::PresenceChanged(user, online)).await
+    }
+
+    async fn end_sessions(&self, sessions: Vec<SessionEntry>, why: WireError) {
+        if sessions.is_empty() {
+            return;
+        }
+        if let Err(error) = self.0.request::<()>(Request::EndSessions(sessions, why)).await {
+            // They find out by themselves that they were replaced, with their next heartbeat.
+            tracing::debug!(%error, "sessions could not be told that they end");
+        }
+    }
+
+    async fn profile(&self, user: UserId) -> Answer<UserCard> {
+        self.0.request(Request::Profile(user)).await
+    }
+
+    async fn put_profile(&self, user: UserId, profile: Profile) -> Answer<UserCard> {
+        self.0.request(Request::PutProfile(user, profile)).await
+    }
+
+    async fn user_card(&self, user: UserId, other: UserId) -> Answer<UserCard> {
+        self.0.request(Request::UserCard(user, other)).await
+    }
+
+    async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> Answer<()> {
+        self.0.request(Request::SetBlock(user, other, blocked)).await
+    }
+
+    async fn blocks(&self, user: UserId) -> Answer<Vec<UserId>> {
+        self.0.request(Request::Blocks(user)).await
+    }
+}
+
+/// What an operator asks, done here if there is data, else at an app server. The steps of a message are with
+/// whichever app servers took them: all are asked.
+pub struct ClusterOperator {
+    pub own: Option<Arc<dyn Operator>>,
+    pub servers: Arc<AppServers>,
+    /// This process, as the others know it.
+    pub address: String,
+}
+
+#[async_trait]
+impl Operator for ClusterOperator {
+    async fn run(&self, call: AdminCall) -> Answer<Json> {
+        let traced = matches!(call, AdminCall::Trace(..) | AdminCall::TraceId(_));
+        let answer = match &self.own {
+            Some(own) => own.run(call).await?,
+            None => {
+                let whole = self.servers.config.operator;
+                self.servers
+                    .ask(&Request::Admin(call), (whole, whole), |a: &Answer<Json>| !is_unavailable(a))
+                    .await?
+            }
+        };
+        if !traced {
+            return Ok(answer);
+        }
+        Ok(self.with_all_steps(&answer).await.unwrap_or(answer))
+    }
+}
+
+impl ClusterOperator {
+    async fn with_all_steps(&self, report: &Json) -> Option<Json> {
+        let mut report: Value = serde_json::from_str(report.as_str()).ok()?;
+        let id: ConversationId = serde_json::from_value(report["conversation_id"].clone()).ok()?;
+        let seq = report["seq"].as_u64()?;
+        let mut events: Vec<TraceEvent> = serde_json::from_value(report["events"].take()).ok()?;
+        let payload: Bytes = serde_json::to_vec(&Request::Admin(AdminCall::Events(id, seq))).ok()?.into();
+        let deadline = Instant::now() + self.servers.config.attempt;
+        let others = self.servers.up().into_iter().filter(|link| link.address() != self.address);
+        let asked = others.map(|link| {
+            let payload = payload.clone();
+            async move { link.call(payload, deadline).await.ok() }
+        });
+        for answer in futures_util::future::join_all(asked).await.into_iter().flatten() {
+            if let Ok(Ok(steps)) = serde_json::from_slice::<Answer<Vec<TraceEvent>>>(&answer) {
+                events.extend(steps.into_iter().filter(|step| !events.contains(step)).collect::<Vec<_>>());
+            }
+        }
+        events.sort_by_key(|event| event.at);
+        report["events"] = serde_json::to_value(events).ok()?;
+        Json::from_text(&report.to_string()).ok()
+    }
+}

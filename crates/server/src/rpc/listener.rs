@@ -1,0 +1,329 @@
+//! The answering side of links: accepts streams from other processes of the cluster, runs what they ask side by side,
+//! and sends the answers in batches.
+//!
+//! Calls beyond a bound are not read from their stream, so that whoever sends too much waits. A call whose caller is
+//! gone goes on: what it began is better finished.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    convert::Infallible,
+    future::Future,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use axum::http;
+use bytes::Bytes;
+use tokio::{
+    net::TcpListener,
+    sync::{Notify, Semaphore, mpsc, watch},
+    time::{Instant, timeout},
+};
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::{Request, Response, Status, Streaming, body::Body, server::Grpc};
+use tonic_prost::ProstCodec;
+
+use super::{
+    guard::{Guard, GuardError},
+    wire::{Answers, Assembly, Calls, OPEN, Part, next_batch, parts},
+};
+
+/// Calls of one stream that are worked on, and of all streams together.
+const STREAM_CALLS_MAX: usize = 2_048;
+const ALL_CALLS_MAX: usize = 8_192;
+/// How long after its caller's deadline a call may still be worked on.
+const GRACE: Duration = Duration::from_secs(10);
+const KEEP_ALIVE: Duration = Duration::from_secs(3);
+
+/// What a process does with a call.
+#[async_trait]
+pub trait Desk: Send + Sync + 'static {
+    async fn handle(&self, payload: Bytes) -> Bytes;
+}
+
+/// Accepts links while it lives. Dropped, it ends them all at once, as a crash would.
+pub struct RpcListener {
+    state: Arc<State>,
+    /// Closes the port.
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+}
+
+struct State {
+    guard: Guard,
+    desk: Arc<dyn Desk>,
+    room: Arc<Semaphore>,
+    phase: watch::Sender<Phase>,
+    working: AtomicUsize,
+    streams: AtomicUsize,
+    changed: Notify,
+    refused: AtomicBool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
+enum Phase {
+    Serving,
+    Draining,
+    Over,
+}
+
+impl RpcListener {
+    pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+        TcpListener::bind(address).await
+    }
+
+    pub fn start(tcp: TcpListener, guard: Guard, desk: Arc<dyn Desk>) -> Result<RpcListener, GuardError> {
+        let server = guard
+            .server()?
+            .http2_keepalive_interval(Some(KEEP_ALIVE))
+            .http2_keepalive_timeout(Some(KEEP_ALIVE))
+            .initial_stream_window_size(4 * 1024 * 1024)
+            .initial_connection_window_size(8 * 1024 * 1024);
+        let state = Arc::new(State {
+            guard,
+            desk,
+            room: Arc::new(Semaphore::new(ALL_CALLS_MAX)),
+            phase: watch::Sender::new(Phase::Serving),
+            working: AtomicUsize::new(0),
+            streams: AtomicUsize::new(0),
+            changed: Notify::new(),
+            refused: AtomicBool::new(false),
+        });
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let service = Service { state: state.clone() };
+        // Small frames both ways: waiting to fill a packet would cost every call its time.
+        let incoming = tokio_stream::StreamExt::map(TcpListenerStream::new(tcp), |accepted| {
+            accepted.inspect(|stream| {
+                let _ = stream.set_nodelay(true);
+            })
+        });
+        tokio::spawn(async move {
+            let stopped = async {
+                let _ = stopped.await;
+            };
+            if let Err(error) = server.serve_with_incoming_shutdown(service, incoming, stopped).await {
+                tracing::error!(%error, "the cluster's listener failed");
+            }
+        });
+        Ok(RpcListener { state, stop: Some(stop) })
+    }
+
+    /// Tells every peer to go elsewhere, and waits until all that was asked is answered and the peers have gone.
+    pub async fn drain(&mut self) {
+        self.state.phase.send_replace(Phase::Draining);
+        loop {
+            let changed = self.state.changed.notified();
+            if self.state.working.load(Ordering::Acquire) == 0
+                && self.state.streams.load(Ordering::Acquire) == 0
+            {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Drop for RpcListener {
+    fn drop(&mut self) {
+        self.state.phase.send_replace(Phase::Over);
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+    }
+}
+
+/// The service as the transport wants it.
+#[derive(Clone)]
+struct Service {
+    state: Arc<State>,
+}
+
+type Answering = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
+
+impl tower::Service<http::Request<Body>> for Service {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Answering;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Answering {
+        let state = self.state.clone();
+        Box::pin(async move {
+            if request.uri().path() != OPEN {
+                return Ok(
+                    Status::unimplemented("this process speaks only bluetick.cluster.v1.Link").into_http()
+                );
+            }
+            let mut grpc = Grpc::new(ProstCodec::<Answers, Calls>::default());
+            Ok(grpc.streaming(Opener { state }, request).await)
+        })
+    }
+}
+
+struct Opener {
+    state: Arc<State>,
+}
+
+type Opening =
+    Pin<Box<dyn Future<Output = Result<Response<ReceiverStream<Result<Answers, Status>>>, Status>> + Send>>;
+
+impl tonic::server::StreamingService<Calls> for Opener {
+    type Response = Answers;
+    type ResponseStream = ReceiverStream<Result<Answers, Status>>;
+    type Future = Opening;
+
+    fn call(&mut self, request: Request<Streaming<Calls>>) -> Opening {
+        let state = self.state.clone();
+        Box::pin(async move { state.open(request).map(Response::new) })
+    }
+}
+
+impl State {
+    fn open(
+        self: Arc<Self>,
+        request: Request<Streaming<Calls>>,
+    ) -> Result<ReceiverStream<Result<Answers, Status>>, Status> {
+        if !self.guard.admits(request.metadata()) {
+            metrics::counter!("bluetick_rpc_refused_total").increment(1);
+            // Told once: whoever tries again and again must not fill the log.
+            if !self.refused.swap(true, Ordering::Relaxed) {
+                let from = request.remote_addr().map(|address| address.to_string());
+                tracing::warn!(from, "a process without the cluster's secret was turned away");
+            }
+            return Err(Status::unauthenticated("the cluster's secret is not the one of this process"));
+        }
+        if *self.phase.borrow() != Phase::Serving {
+            return Err(Status::unavailable("this process is going down"));
+        }
+        let (outgoing, answers) = mpsc::channel(2);
+        tokio::spawn(self.serve(request.into_inner(), outgoing));
+        Ok(ReceiverStream::new(answers))
+    }
+
+    async fn serve(
+        self: Arc<Self>,
+        calls: Streaming<Calls>,
+        outgoing: mpsc::Sender<Result<Answers, Status>>,
+    ) {
+        let _counted = Counted::new(self.clone(), |state| &state.streams);
+        let (answer, answers) = mpsc::channel(STREAM_CALLS_MAX);
+        let mut phase = self.phase.subscribe();
+        tokio::select! {
+            biased;
+            () = reached(&mut phase, Phase::Over) => {}
+            () = self.write(answers, &outgoing) => {}
+            () = async {
+                self.clone().read(calls, answer).await;
+                // The peer has said its last; whoever still works on it answers first.
+                std::future::pending::<()>().await;
+            } => {}
+        }
+    }
+
+    /// Reads calls and has them worked on, as many at a time as there is room for.
+    async fn read(self: Arc<Self>, mut calls: Streaming<Calls>, answer: mpsc::Sender<(u64, Bytes)>) {
+        let room = Arc::new(Semaphore::new(STREAM_CALLS_MAX));
+        let mut unfinished: HashMap<u64, Assembly> = HashMap::new();
+        while let Ok(Some(batch)) = calls.message().await {
+            for call in batch.calls {
+                let mut assembly = unfinished.remove(&call.id).unwrap_or_default();
+                let Some(payload) = assembly.add(call.payload, call.more) else {
+                    unfinished.insert(call.id, assembly);
+                    continue;
+                };
+                let deadline = Instant::now() + Duration::from_millis(call.deadline_ms.into());
+                let Ok(place) = room.clone().acquire_owned().await else { return };
+                let Ok(global) = self.room.clone().acquire_owned().await else { return };
+                // Its caller has given up, and asks elsewhere.
+                if Instant::now() >= deadline {
+                    continue;
+                }
+                let (state, answer) = (self.clone(), answer.clone());
+                tokio::spawn(async move {
+                    let counted = Counted::new(state.clone(), |state| &state.working);
+                    if let Ok(payload) = timeout(
+                        deadline.saturating_duration_since(Instant::now()) + GRACE,
+                        state.desk.handle(payload),
+                    )
+                    .await
+                    {
+                        let _ = answer.send((call.id, payload)).await;
+                    }
+                    drop((counted, place, global));
+                });
+            }
+        }
+    }
+
+    /// Writes answers as they come, whatever waits together. Ends when nobody is left to answer, or to be answered.
+    async fn write(
+        &self,
+        mut answers: mpsc::Receiver<(u64, Bytes)>,
+        outgoing: &mpsc::Sender<Result<Answers, Status>>,
+    ) {
+        let mut phase = self.phase.subscribe();
+        let mut told = false;
+        let mut waiting: VecDeque<Part> = VecDeque::new();
+        let take = |waiting: &mut VecDeque<Part>, (id, payload): (u64, Bytes)| {
+            waiting.extend(parts(payload).map(|(payload, more)| Part { id, payload, more }));
+        };
+        loop {
+            tokio::select! {
+                biased;
+                () = reached(&mut phase, Phase::Draining), if !told => {
+                    told = true;
+                    if outgoing.send(Ok(Answers { answers: Vec::new(), draining: true })).await.is_err() {
+                        return;
+                    }
+                }
+                permit = outgoing.reserve(), if !waiting.is_empty() => {
+                    let Ok(permit) = permit else { return };
+                    while let Ok(answer) = answers.try_recv() {
+                        take(&mut waiting, answer);
+                    }
+                    let batch = next_batch(&mut waiting, |part| part.payload.len() + 16);
+                    permit.send(Ok(Answers { answers: batch, draining: false }));
+                }
+                answer = answers.recv(), if waiting.is_empty() => match answer {
+                    Some(answer) => take(&mut waiting, answer),
+                    None => return,
+                },
+                () = outgoing.closed() => return,
+            }
+        }
+    }
+}
+
+/// Resolves when it has come so far, or whoever says so is gone.
+async fn reached(phase: &mut watch::Receiver<Phase>, least: Phase) {
+    let _ = phase.wait_for(|phase| *phase >= least).await;
+}
+
+/// Counts something for as long as it lives, and says when it is over.
+struct Counted {
+    state: Arc<State>,
+    count: fn(&State) -> &AtomicUsize,
+}
+
+impl Counted {
+    fn new(state: Arc<State>, count: fn(&State) -> &AtomicUsize) -> Counted {
+        count(&state).fetch_add(1, Ordering::AcqRel);
+        Counted { state, count }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        (self.count)(&self.state).fetch_sub(1, Ordering::AcqRel);
+        self.state.changed.notify_waiters();
+    }
+}

@@ -1,0 +1,31 @@
+//! RPC between roles: gateways ask app servers, app servers hand over to gateways.
+//!
+//! gRPC with one method that opens a stream each way and keeps it (`bluetick.cluster.v1.Link/Open`).
+//!
+//! - `wire.rs`: what goes over it
+//! - `guard.rs`: who may open one
+//! - `link.rs`, `listener.rs`: the two ends of a stream
+//! - `desk.rs`: what a process does with a call
+//! - `app_client.rs`: `App` and `Operator`, done elsewhere
+//! - `gateway_client.rs`: `Gateways`, found by the names of sessions
+//! - `discovery.rs`: who is there
+
+mod app_client;
+mod desk;
+mod discovery;
+mod gateway_client;
+mod guard;
+mod link;
+mod listener;
+mod wire;
+
+pub use app_client::{AppServers, ClusterOperator, PoolConfig, RemoteApp};
+pub use desk::OwnDesk;
+pub use discovery::{Announcer, find_app_servers};
+pub use gateway_client::RemoteGateways;
+pub use guard::{Guard, GuardError};
+pub use link::{LinkConfig, Standing};
+pub use listener::RpcListener;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Links, who may open them, and processes of several roles in one test process: real RPC on loopback, one store in
+//! memory that they share.
+
+mod cluster;
+mod guards;
+mod links;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::{sync::Notify, time::Instant};
+
+use super::{
+    guard::Guard,
+    link::{Link, LinkConfig, Standing},
+    listener::{Desk, RpcListener},
+};
+
+/// Long enough for anything that works.
+const SOON: Duration = Duration::from_secs(10);
+
+async fn listen(guard: Guard, desk: Arc<dyn Desk>) -> (RpcListener, SocketAddr) {
+    crate::tls::install_provider();
+    let tcp = RpcListener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = tcp.local_addr().unwrap();
+    (RpcListener::start(tcp, guard, desk).unwrap(), address)
+}
+
+fn link_to(address: impl ToString, guard: Guard, config: LinkConfig) -> Link {
+    Link::open(&address.to_string(), guard, config, Arc::new(Notify::new()))
+}
+
+fn within(time: Duration) -> Instant {
+    Instant::now() + time
+}
+
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = within(SOON);
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Answers with what it was asked. What begins with "hang" it never answers, and "wait" when it is let go.
+#[derive(Default)]
+struct Echo {
+    asked: Notify,
+    go: Notify,
+}
+
+#[async_trait]
+impl Desk for Echo {
+    async fn handle(&self, payload: Bytes) -> Bytes {
+        self.asked.notify_one();
+        if payload.starts_with(b"hang") {
+            std::future::pending::<()>().await;
+        }
+        if payload.starts_with(b"wait") {
+            self.go.notified().await;
+        }
+        payload
+    }
+}
+
+async fn is_up(link: &Link) {
+    until("the link comes up", || link.standing() == Standing::Up).await;
+}

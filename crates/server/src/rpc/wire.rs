@@ -1,0 +1,173 @@
+//! What travels between gateways and app servers.
+//!
+//! A link is one stream each way. On it go batches: calls one way, answers the other, in any order, told apart by an
+//! id. Their payloads are JSON, so that processes of two versions understand each other while a cluster is upgraded:
+//! a field that is new has a default, and one that is unknown is passed over. A payload that is long goes in parts,
+//! and those of other calls go between them.
+
+use bluetick_chat::{
+    AdminCall, Debt, DebtsRequest, Event, PlanRequest, RangeRequest, ReceiptRequest, SendRequest,
+    SettleRequest,
+};
+use bluetick_protocol::{ConversationId, HistoryQuery, InboxQuery, Profile, UserId, WireError};
+use bluetick_store::SessionEntry;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// The one method of the one service.
+pub const OPEN: &str = "/bluetick.cluster.v1.Link/Open";
+/// The longest part of a payload.
+pub const PART_MAX_BYTES: usize = 128 * 1024;
+/// About how long a batch gets: beyond it what waits goes into the next.
+pub const BATCH_MAX_BYTES: usize = 512 * 1024;
+/// How many calls or answers one batch has at most.
+pub const BATCH_MAX: usize = 256;
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Calls {
+    #[prost(message, repeated, tag = "1")]
+    pub calls: Vec<Call>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Call {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// How long the caller waits, from when this was sent.
+    #[prost(uint32, tag = "2")]
+    pub deadline_ms: u32,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub payload: Bytes,
+    /// More parts follow.
+    #[prost(bool, tag = "4")]
+    pub more: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Answers {
+    #[prost(message, repeated, tag = "1")]
+    pub answers: Vec<Part>,
+    /// This process is going down: what it was asked it still answers, new calls belong elsewhere.
+    #[prost(bool, tag = "2")]
+    pub draining: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Part {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub payload: Bytes,
+    #[prost(bool, tag = "3")]
+    pub more: bool,
+}
+
+/// Everything that one process may ask of another. The answer to each is an `Answer<T>` as JSON.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Request {
+    Send(SendRequest),
+    Plan(PlanRequest),
+    ReadRange(RangeRequest),
+    PendingRow(UserId, ConversationId),
+    Ack(ReceiptRequest),
+    Read(ReceiptRequest),
+    Settle(SettleRequest),
+    PayDebts(DebtsRequest),
+    Typing(UserId, ConversationId),
+    Inbox(UserId, InboxQuery),
+    History(UserId, HistoryQuery),
+    Status(UserId, ConversationId),
+    Watch(SessionEntry, Vec<UserId>),
+    PresenceChanged(UserId, bool),
+    EndSessions(Vec<SessionEntry>, WireError),
+    Profile(UserId),
+    PutProfile(UserId, Profile),
+    UserCard(UserId, UserId),
+    SetBlock(UserId, UserId, bool),
+    Blocks(UserId),
+    HandOver(SessionEntry, Event),
+    Admin(AdminCall),
+}
+
+/// The debts that are left, as their answer.
+pub type DebtsLeft = Vec<Debt>;
+
+/// Cuts a payload into parts, in order; the flag says whether more follow.
+pub fn parts(mut payload: Bytes) -> impl Iterator<Item = (Bytes, bool)> {
+    let mut done = false;
+    std::iter::from_fn(move || {
+        if done {
+            return None;
+        }
+        let part = payload.split_to(payload.len().min(PART_MAX_BYTES));
+        done = payload.is_empty();
+        Some((part, !done))
+    })
+}
+
+/// Puts the parts of one payload together again.
+#[derive(Debug, Default)]
+pub struct Assembly(Vec<u8>);
+
+impl Assembly {
+    /// Takes a part. Gives the whole once its last part is here.
+    pub fn add(&mut self, part: Bytes, more: bool) -> Option<Bytes> {
+        if !more && self.0.is_empty() {
+            return Some(part);
+        }
+        self.0.extend_from_slice(&part);
+        (!more).then(|| std::mem::take(&mut self.0).into())
+    }
+}
+
+/// Takes what fits a batch from the front of what waits.
+pub fn next_batch<T>(waiting: &mut std::collections::VecDeque<T>, size: impl Fn(&T) -> usize) -> Vec<T> {
+    let mut bytes = 0;
+    let fits = |item: &T| {
+        bytes += size(item);
+        bytes <= BATCH_MAX_BYTES
+    };
+    let count = waiting.iter().take(BATCH_MAX).take_while(scan(fits)).count().max(1).min(waiting.len());
+    waiting.drain(..count).collect()
+}
+
+fn scan<T>(mut fits: impl FnMut(&T) -> bool) -> impl FnMut(&&T) -> bool {
+    move |item| fits(item)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    #[test]
+    fn a_payload_is_what_it_was_after_the_way_in_parts() {
+        for length in [0, 1, PART_MAX_BYTES, PART_MAX_BYTES + 1, 5 * PART_MAX_BYTES + 3] {
+            let payload: Bytes = (0..length).map(|n| n as u8).collect::<Vec<_>>().into();
+            let mut assembly = Assembly::default();
+            let pieces: Vec<_> = parts(payload.clone()).collect();
+            assert_eq!(pieces.len(), length.div_ceil(PART_MAX_BYTES).max(1));
+            let mut whole = pieces.into_iter().filter_map(|(part, more)| assembly.add(part, more));
+            assert_eq!(whole.next(), Some(payload));
+            assert_eq!(whole.next(), None);
+        }
+    }
+
+    #[test]
+    fn a_batch_is_bounded_and_never_empty() {
+        let mut waiting: VecDeque<usize> = [BATCH_MAX_BYTES + 1, 10, BATCH_MAX_BYTES, 1].into();
+        assert_eq!(next_batch(&mut waiting, |n| *n), [BATCH_MAX_BYTES + 1]);
+        assert_eq!(next_batch(&mut waiting, |n| *n), [10]);
+        assert_eq!(next_batch(&mut waiting, |n| *n), [BATCH_MAX_BYTES]);
+        waiting.extend(vec![1; 2 * BATCH_MAX]);
+        assert_eq!(next_batch(&mut waiting, |n| *n).len(), BATCH_MAX);
+    }
+
+    #[test]
+    fn a_request_may_have_fields_that_an_older_process_does_not_know() {
+        let text = r#"{"Settle":{"user":"bob","conversation_id":"alice~bob","row":3,"later":true}}"#;
+        let request: Request = serde_json::from_str(text).unwrap();
+        assert!(matches!(request, Request::Settle(settle) if settle.row == 3));
+    }
+}

@@ -1,0 +1,490 @@
+//! What happens between the steps of a commit, against real servers: crashes, writers that overtake each other, holes,
+//! leases that end.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bluetick_protocol::{ClientMsgId, ConversationId, MessageId, Seq, Side, UserId};
+use tokio::time::Instant;
+
+use super::{client::Transacted, messages::Stored, *};
+use crate::{
+    Conversations as _, ManualClock, Message, MessageStatus as _, Messages as _, NewMessage, PageLimit,
+    RedisConfig, RedisMode, Store, conformance::START_MS,
+};
+
+fn service(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| {
+        panic!("{variable} is not set: run `scripts/services start`, then eval \"$(scripts/services env)\"")
+    })
+}
+
+struct World {
+    rows: Arc<DynamoStore>,
+    clock: Arc<ManualClock>,
+    id: ConversationId,
+}
+
+async fn world() -> World {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let name = format!("u{}x{}-", since.as_micros(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let dynamo = DynamoConfig {
+        endpoint: Some(service("BLUETICK_TEST_DYNAMODB")),
+        table_prefix: name.clone(),
+        deadline: Duration::from_secs(20),
+        ..DynamoConfig::default()
+    };
+    let redis = RedisConfig {
+        urls: vec![service("BLUETICK_TEST_REDIS")],
+        mode: RedisMode::Single,
+        prefix: name,
+        deadline: Duration::from_secs(5),
+    };
+    let dynamo = Dynamo::new(dynamo).await.unwrap();
+    let options = CreateOptions {
+        ttl: false,
+        point_in_time_recovery: false,
+        deletion_protection: false,
+        ..CreateOptions::default()
+    };
+    create_tables(&dynamo, &options).await.unwrap();
+    let redis = Redis::new(redis).unwrap();
+    let rows = Arc::new(DynamoStore::new(dynamo, redis, clock.clone(), 30 * 24 * 3_600_000));
+    World { rows, clock, id: ConversationId::new("alice~bob").unwrap() }
+}
+
+impl World {
+    fn new_message(&self, name: &str) -> NewMessage {
+        NewMessage {
+            conversation_id: self.id.clone(),
+            from: Side::Low,
+            client_msg_id: ClientMsgId::new(name).unwrap(),
+            body: name.to_owned(),
+            attachment: None,
+            meta: None,
+            withheld: false,
+            seen_seq: None,
+            undelivered: false,
+        }
+    }
+
+    async fn send(&self, name: &str) -> (Seq, bool) {
+        let sent = self.rows.commit_sends(vec![self.new_message(name)]).await.remove(0).unwrap();
+        (sent.message.seq, sent.duplicate)
+    }
+
+    /// Stores a message and dies before its rows are written.
+    async fn store_only(&self, name: &str) -> Stored {
+        let seq = self.rows.redis.take_seq(&self.id).await.unwrap();
+        let seq = match seq {
+            Some(seq) => seq,
+            None => {
+                self.rows
+                    .redis
+                    .raise_seq(&self.id, self.rows.last_seq(&self.id).await.unwrap())
+                    .await
+                    .unwrap();
+                self.rows.redis.take_seq(&self.id).await.unwrap().unwrap()
+            }
+        };
+        self.store_at(name, seq).await.expect("the seq is free")
+    }
+
+    async fn store_at(&self, name: &str, seq: Seq) -> Option<Stored> {
+        let minted = self.rows.lease.mint().await.unwrap();
+        let message = self.new_message(name).into_message(seq, minted, self.clock.now_ms());
+        let writes = self.rows.record_and_message(&message);
+        match self.rows.dynamo.transact(&writes).await.unwrap() {
+            Transacted::Done => Some(Stored { message: Arc::new(message), hole: false }),
+            Transacted::Refused(_) => None,
+        }
+    }
+
+    async fn bobs(&self) -> Option<(Seq, u64)> {
+        let bob = UserId::new("bob").unwrap();
+        let row = self.rows.conversation(&bob, &self.id).await.unwrap();
+        row.map(|row| (row.last_seq, row.unread_count))
+    }
+
+    async fn stored(&self) -> Vec<Arc<Message>> {
+        self.rows.read_from(&self.id, 1, PageLimit::messages(100)).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_crash_before_the_rows_is_made_good_by_the_retry() {
+    let t = world().await;
+    t.send("a").await;
+    t.store_only("b").await;
+    assert_eq!(t.bobs().await, Some((1, 1)), "the rows do not know it yet");
+    t.clock.advance(120_000);
+    assert_eq!(t.send("b").await, (2, true));
+    assert_eq!(t.bobs().await, Some((2, 2)));
+    let bob = UserId::new("bob").unwrap();
+    let row = t.rows.conversation(&bob, &t.id).await.unwrap().unwrap();
+    assert_eq!(row.last_message_ts, START_MS + 120_000, "a device that resumed meanwhile must meet it");
+    let active = t.rows.active_since(&bob, START_MS + 60_000, 10).await.unwrap();
+    assert_eq!(active.len(), 1);
+    assert_eq!(t.send("b").await, (2, true));
+    assert_eq!(t.bobs().await, Some((2, 2)), "and it is counted once");
+}
+
+#[tokio::test]
+async fn a_crash_before_the_rows_is_made_good_by_the_next_message() {
+    let t = world().await;
+    t.store_only("a").await;
+    assert_eq!(t.bobs().await, None);
+    t.store_only("b").await;
+    assert_eq!(t.send("c").await, (3, false));
+    assert_eq!(t.bobs().await, Some((3, 3)));
+}
+
+#[tokio::test]
+async fn rows_may_be_written_in_any_order_and_any_number_of_times() {
+    let t = world().await;
+    t.send("m1").await;
+    let mut stored = Vec::new();
+    for name in ["m2", "m3", "m4"] {
+        stored.push(t.store_only(name).await);
+    }
+    for place in [2, 0, 1, 2, 0] {
+        t.rows.show_sent(Side::High, &stored[place..=place], None).await.unwrap();
+        assert_eq!(t.bobs().await, Some((4, 4)), "after the row of message {}", place + 2);
+    }
+}
+
+#[tokio::test]
+async fn unread_is_exact_while_there_is_a_hole_and_after_it() {
+    let t = world().await;
+    t.send("m1").await;
+    let leaked = t.rows.redis.take_seq(&t.id).await.unwrap().unwrap();
+    assert_eq!(leaked, 2);
+    assert_eq!(t.send("m3").await, (3, false));
+    assert_eq!(t.bobs().await, Some((3, 2)), "what follows the hole is shown and counted");
+    let row = t.rows.row(&t.id, Side::High).await.unwrap();
+    assert!(row.has_gap() && row.unread == 1, "but not yet for good");
+
+    // The late writer comes after all.
+    let late = t.store_at("m2", 2).await.expect("nobody closed the hole");
+    t.rows.show_sent(Side::High, &[late], None).await.unwrap();
+    assert_eq!(t.bobs().await, Some((3, 3)));
+    assert!(!t.rows.row(&t.id, Side::High).await.unwrap().has_gap());
+}
+
+#[tokio::test]
+async fn an_old_hole_is_closed_by_the_next_message_and_its_late_writer_fails() {
+    let t = world().await;
+    t.send("m1").await;
+    assert_eq!(t.rows.redis.take_seq(&t.id).await.unwrap(), Some(2));
+    t.send("m3").await;
+    t.clock.advance(10_000);
+    t.send("m4").await;
+    let stored: Vec<_> = t.stored().await.iter().map(|m| (m.seq, m.void)).collect();
+    assert_eq!(stored, [(1, false), (2, true), (3, false), (4, false)]);
+    assert_eq!(t.bobs().await, Some((4, 3)), "a void is not unread");
+    assert!(t.store_at("m2", 2).await.is_none(), "the hole is closed");
+    assert_eq!(t.send("m2").await, (5, false), "so its writer takes a new seq");
+    assert_eq!(t.bobs().await, Some((5, 4)));
+}
+
+#[tokio::test]
+async fn a_read_of_what_no_row_shows_yet_is_kept() {
+    let t = world().await;
+    let bob = UserId::new("bob").unwrap();
+    t.send("m1").await;
+    let second = t.store_only("m2").await;
+    // A session read it from the table before its row was written.
+    let advanced = t.rows.advance(&bob, &t.id, 2, 2).await.unwrap();
+    assert_eq!((advanced.row.last_delivered_seq, advanced.row.last_read_seq), (2, 2));
+    t.rows.show_sent(Side::High, &[second], None).await.unwrap();
+    assert_eq!(t.bobs().await, Some((2, 0)), "what was read is not unread again");
+}
+
+#[tokio::test]
+async fn a_node_without_a_lease_mints_nothing() {
+    let t = world().await;
+    let first = t.rows.lease.mint().await.unwrap();
+    let node = |id: MessageId| (id.0 >> 12) & 1023;
+    t.rows.lease.expire_for_test(Instant::now());
+    let second = t.rows.lease.mint().await.unwrap();
+    assert!(second > first, "ids grow from lease to lease");
+    assert_ne!(node(first), node(second), "its own number is still taken, by itself");
+
+    // Nobody answers: there is no way to prove anything.
+    let nowhere = DynamoConfig {
+        endpoint: Some("http://127.0.0.1:9".into()),
+        deadline: Duration::from_millis(300),
+        ..DynamoConfig::default()
+    };
+    let lease = super::lease::Lease::new(Dynamo::new(nowhere).await.unwrap(), t.clock.clone());
+    assert!(matches!(lease.mint().await, Err(StoreError::Unavailable { .. })));
+}
+
+#[tokio::test]
+async fn whoever_takes_a_number_next_mints_later_ids() {
+    let t = world().await;
+    t.clock.advance(50_000);
+    let last = t.rows.lease.mint().await.unwrap();
+    t.rows.lease.release().await;
+    // The next holder's clock is behind; its lease says how far the one before went.
+    let clock = Arc::new(ManualClock::new(START_MS + 40_000));
+    let next = super::lease::Lease::new(t.rows.dynamo.clone(), clock);
+    next.only_for_test(((last.0 >> 12) & 1023) as u16);
+    let taken = next.mint().await;
+    assert!(taken.is_err(), "to a clock that is behind, the lease has not ended");
+    let clock = Arc::new(ManualClock::new(START_MS + 59_000));
+    let next = super::lease::Lease::new(t.rows.dynamo.clone(), clock);
+    next.only_for_test(((last.0 >> 12) & 1023) as u16);
+    assert!(next.mint().await.unwrap() > last);
+}
+
+#[tokio::test]
+async fn the_tables_are_checked() {
+    let t = world().await;
+    let wrong = |findings: Vec<Finding>| -> Vec<String> {
+        findings.into_iter().filter(|f| f.wrong).map(|f| f.to_string()).collect()
+    };
+    let found = wrong(check_tables(&t.rows.dynamo).await.unwrap());
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("sent_ids") && found[0].contains("expires_at"), "no TTL yet: {found:?}");
+    let options = CreateOptions { deletion_protection: false, ..CreateOptions::default() };
+    create_tables(&t.rows.dynamo, &options).await.unwrap();
+    assert_eq!(wrong(check_tables(&t.rows.dynamo).await.unwrap()), [""; 0]);
+
+    let name = t.rows.dynamo.name_of(Table::Users);
+    t.rows.dynamo.client().delete_table().table_name(&name).send().await.unwrap();
+    let found = wrong(check_tables(&t.rows.dynamo).await.unwrap());
+    assert!(found.len() == 1 && found[0].contains("is missing"), "{found:?}");
+}
+
+/// A store in the same world whose Redis is somewhere else, or nowhere.
+fn with_redis(t: &World, url: &str) -> Arc<DynamoStore> {
+    let redis = RedisConfig {
+        urls: vec![url.to_owned()],
+        mode: RedisMode::Single,
+        prefix: "nowhere-".into(),
+        deadline: Duration::from_millis(200),
+    };
+    let redis = Redis::new(redis).unwrap();
+    Arc::new(DynamoStore::new(t.rows.dynamo.clone(), redis, t.clock.clone(), 30 * 24 * 3_600_000))
+}
+
+#[tokio::test]
+async fn without_redis_everything_is_stored_and_found() {
+    let t = world().await;
+    let bob = UserId::new("bob").unwrap();
+    t.send("m1").await;
+    assert_eq!(t.rows.inbox(&bob, None, 10).await.unwrap().0.len(), 1, "the order is complete in Redis");
+    let alone = with_redis(&t, "redis://127.0.0.1:9");
+    t.clock.advance(1_000);
+    let new =
+        |name: &str, id: &ConversationId| NewMessage { conversation_id: id.clone(), ..t.new_message(name) };
+    let other = ConversationId::new("bob~carol").unwrap();
+    let batch = vec![new("m2", &t.id), new("m3", &t.id), new("c1", &other), new("m4", &t.id)];
+    let seqs: Vec<_> =
+        alone.commit_sends(batch).await.into_iter().map(|sent| sent.unwrap().message.seq).collect();
+    assert_eq!(seqs, [2, 3, 1, 4]);
+    let (inbox, _) = alone.inbox(&bob, None, 10).await.unwrap();
+    let listed: Vec<_> = inbox.iter().map(|row| (row.conversation_id.as_str(), row.unread_count)).collect();
+    assert_eq!(listed, [("bob~carol", 0), ("alice~bob", 4)]);
+
+    // Who can reach Redis finds a set there that says it is complete and lacks what was sent meanwhile. A device that
+    // resumes must not be told by it.
+    let active = t.rows.active_since(&bob, START_MS + 500, 10).await.unwrap();
+    let active: Vec<_> = active.iter().map(|c| c.conversation_id.as_str()).collect();
+    assert_eq!(active, ["bob~carol", "alice~bob"]);
+    // The counter in Redis is behind as well, and the table knows.
+    assert_eq!(t.send("m5").await, (5, false));
+    assert_eq!(t.send("m6").await, (6, false));
+}
+
+#[tokio::test]
+async fn a_redis_that_was_emptied_is_filled_again() {
+    let t = world().await;
+    let bob = UserId::new("bob").unwrap();
+    for name in ["m1", "m2", "m3"] {
+        t.send(name).await;
+    }
+    assert_eq!(t.rows.inbox(&bob, None, 10).await.unwrap().0.len(), 1);
+    let sessions = crate::RedisSessions::new(t.rows.redis.clone(), t.clock.clone());
+    crate::SessionStore::flush(&sessions).await.unwrap();
+    let other = ConversationId::new("bob~carol").unwrap();
+    let new = NewMessage { conversation_id: other, ..t.new_message("c1") };
+    t.rows.commit_sends(vec![new]).await.remove(0).unwrap();
+    let (inbox, more) = t.rows.inbox(&bob, None, 10).await.unwrap();
+    assert_eq!((inbox.len(), more), (2, false), "one new place makes no inbox");
+    assert_eq!(t.send("m4").await, (4, false));
+}
+
+#[tokio::test]
+async fn a_block_is_seen_at_once_by_another_node() {
+    let t = world().await;
+    let (alice, bob) = (UserId::new("alice").unwrap(), UserId::new("bob").unwrap());
+    let node = Arc::new(DynamoStore::new(
+        t.rows.dynamo.clone(),
+        t.rows.redis.clone(),
+        t.clock.clone(),
+        30 * 24 * 3_600_000,
+    ));
+    use crate::Users as _;
+    assert!(!node.blocks(&bob, &alice).await.unwrap());
+    for blocked in [true, false, true] {
+        t.rows.set_block(&bob, &alice, blocked).await.unwrap();
+        assert_eq!(node.blocks(&bob, &alice).await.unwrap(), blocked);
+        assert_eq!(node.blocks(&bob, &alice).await.unwrap(), blocked, "nor does a copy say otherwise");
+    }
+}
+
+/// Sits before DynamoDB and spoils the next requests of a kind.
+struct Spoiler {
+    endpoint: String,
+    /// How many requests are answered by a refusal instead of being passed on.
+    throttle: Arc<AtomicU64>,
+    /// How many answers to `TransactWriteItems` get lost on their way back.
+    lose: Arc<AtomicU64>,
+}
+
+fn take_one(count: &AtomicU64) -> bool {
+    count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+}
+
+async fn spoiler() -> Spoiler {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let to = service("BLUETICK_TEST_DYNAMODB").trim_start_matches("http://").to_owned();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let (throttle, lose) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let spoil = (throttle.clone(), lose.clone());
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let (to, (throttle, lose)) = (to.clone(), spoil.clone());
+            tokio::spawn(async move {
+                let mut server = tokio::net::TcpStream::connect(&to).await.unwrap();
+                let mut buffer = vec![0; 1 << 20];
+                // One request at a time on a connection; each of these fits one read.
+                while let Ok(read @ 1..) = client.read(&mut buffer).await {
+                    let transaction =
+                        buffer[..read].windows(18).any(|window| window == b"TransactWriteItems");
+                    if take_one(&throttle) {
+                        let body = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","message":"slow down"}"#;
+                        let head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/x-amz-json-1.0\r\nconnection: close";
+                        let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                        let _ = client.write_all(answer.as_bytes()).await;
+                        return;
+                    }
+                    server.write_all(&buffer[..read]).await.unwrap();
+                    let Ok(read @ 1..) = server.read(&mut buffer).await else { return };
+                    if transaction && take_one(&lose) {
+                        return;
+                    }
+                    if client.write_all(&buffer[..read]).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    Spoiler { endpoint, throttle, lose }
+}
+
+async fn through(spoiler: &Spoiler, t: &World, deadline: Duration) -> DynamoStore {
+    let config = DynamoConfig {
+        endpoint: Some(spoiler.endpoint.clone()),
+        table_prefix: t.rows.dynamo.name_of(Table::Messages).trim_end_matches("messages").to_owned(),
+        deadline,
+        ..DynamoConfig::default()
+    };
+    let dynamo = Dynamo::new(config).await.unwrap();
+    DynamoStore::new(dynamo, t.rows.redis.clone(), t.clock.clone(), 30 * 24 * 3_600_000)
+}
+
+#[tokio::test]
+async fn a_table_that_is_throttled_is_asked_again_and_in_the_end_named() {
+    let t = world().await;
+    let spoiler = spoiler().await;
+    let store = through(&spoiler, &t, Duration::from_secs(10)).await;
+    spoiler.throttle.store(4, Ordering::SeqCst);
+    let sent = store.commit_sends(vec![t.new_message("m1")]).await.remove(0).unwrap();
+    assert_eq!((sent.message.seq, sent.duplicate), (1, false));
+    assert_eq!(spoiler.throttle.load(Ordering::SeqCst), 0);
+
+    let hasty = through(&spoiler, &t, Duration::from_millis(200)).await;
+    spoiler.throttle.store(u64::MAX, Ordering::SeqCst);
+    match hasty.commit_sends(vec![t.new_message("m2")]).await.remove(0) {
+        Err(StoreError::Unavailable { what, retry_after }) => {
+            assert!(what.contains("throttled"), "{what}");
+            assert!(retry_after >= Duration::from_secs(1));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_got_lost_leaves_one_message_that_is_no_duplicate() {
+    let t = world().await;
+    let spoiler = spoiler().await;
+    let store = through(&spoiler, &t, Duration::from_secs(10)).await;
+    spoiler.lose.store(1, Ordering::SeqCst);
+    let sent = store.commit_sends(vec![t.new_message("m1")]).await.remove(0).unwrap();
+    assert_eq!((sent.message.seq, sent.duplicate), (1, false), "the row in its way is its own");
+    spoiler.lose.store(1, Ordering::SeqCst);
+    let batch = ["m2", "m3", "m4"].map(|name| t.new_message(name)).to_vec();
+    let seqs: Vec<_> = store
+        .commit_sends(batch)
+        .await
+        .into_iter()
+        .map(|sent| sent.unwrap())
+        .map(|sent| (sent.message.seq, sent.duplicate))
+        .collect();
+    assert_eq!(seqs, [(2, false), (3, false), (4, false)]);
+    assert_eq!(t.stored().await.len(), 4);
+    assert_eq!(t.bobs().await, Some((4, 4)));
+}
+
+#[tokio::test]
+async fn health_names_what_fails() {
+    let t = world().await;
+    use crate::Maintenance as _;
+    assert!(t.rows.health().await.refusing.is_none() && t.rows.health().await.degraded.is_none());
+    let alone = with_redis(&t, "redis://127.0.0.1:9");
+    let health = alone.health().await;
+    assert!(health.refusing.is_none(), "messages queue without Redis");
+    assert!(health.degraded.is_some_and(|why| why.contains("Redis")));
+    let nowhere = DynamoConfig {
+        endpoint: Some("http://127.0.0.1:9".into()),
+        deadline: Duration::from_millis(300),
+        ..DynamoConfig::default()
+    };
+    let nowhere = Dynamo::new(nowhere).await.unwrap();
+    let rows = DynamoStore::new(nowhere, t.rows.redis.clone(), t.clock.clone(), 1_000);
+    assert!(rows.health().await.refusing.is_some_and(|why| why.contains("DynamoDB")));
+}
+
+#[tokio::test]
+async fn a_store_opens_while_its_servers_are_down() {
+    let config = crate::DistributedConfig {
+        dynamo: DynamoConfig {
+            endpoint: Some("http://127.0.0.1:9".into()),
+            deadline: Duration::from_millis(200),
+            ..DynamoConfig::default()
+        },
+        redis: RedisConfig {
+            urls: vec!["redis://127.0.0.1:9".into()],
+            mode: RedisMode::Single,
+            prefix: "x-".into(),
+            deadline: Duration::from_millis(200),
+        },
+        idempotency_window: Duration::from_secs(60),
+    };
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let (store, _, _) = Store::distributed(config, clock).await.unwrap();
+    let id = ConversationId::new("alice~bob").unwrap();
+    assert!(matches!(store.messages.last_seq(&id).await, Err(StoreError::Unavailable { .. })));
+}
