@@ -52,6 +52,8 @@ pub struct MemberRow {
     pub unread: u64,
     /// Every message up to here is in the count.
     pub counted_seq: Seq,
+    /// The last message that was counted for this member.
+    pub counted_last: Seq,
     /// No message up to here is.
     pub read_seq: Seq,
     /// Up to where this member was erased.
@@ -177,7 +179,7 @@ impl Content {
                 number(out, row.last_read_seq);
             }
             Content::Conversation(row) => {
-                for n in [row.unread, row.counted_seq, row.read_seq, row.erased_up_to] {
+                for n in [row.unread, row.counted_seq, row.counted_last, row.read_seq, row.erased_up_to] {
                     number(out, n);
                 }
                 out.extend([row.concerned, row.shown.is_some()].map(u8::from));

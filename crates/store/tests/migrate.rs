@@ -267,7 +267,10 @@ async fn a_move_that_was_cut_off_goes_on_where_it_was() {
     let Begun::Resumed { moved: noted } = begun else { panic!("{begun:?}") };
     assert!((800..2_000).contains(&noted), "{noted}");
     let left = AtomicU64::new(0);
-    target.loader.load(&second, |n| drop(left.fetch_add(n, Ordering::Relaxed))).await.unwrap();
+    let count = |n| {
+        left.fetch_add(n, Ordering::Relaxed);
+    };
+    target.loader.load(&second, count).await.unwrap();
     assert!(left.into_inner() <= 2_000 - noted + 25, "what was moved is not moved again");
     same(&target.loader.compare(&second, |_| ()).await.unwrap());
     let moved = target.store().await;

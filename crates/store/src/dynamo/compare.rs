@@ -324,6 +324,7 @@ impl From<Row> for MemberRow {
             peer: row.peer,
             unread: row.unread,
             counted_seq: row.counted_seq,
+            counted_last: row.counted_last,
             read_seq: row.read_seq,
             erased_up_to: row.erased_up_to,
             concerned: row.concerned,

@@ -436,6 +436,7 @@ impl From<MemberRow> for Row {
             peer: row.peer,
             unread: row.unread,
             counted_seq: row.counted_seq,
+            counted_last: row.counted_last,
             read_seq: row.read_seq,
             erased_up_to: row.erased_up_to,
             concerned: row.concerned,

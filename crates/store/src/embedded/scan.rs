@@ -231,12 +231,35 @@ impl Walker<'_> {
                 peer: peer.profile,
                 unread: conv.unread(side),
                 counted_seq: conv.last_seq,
+                counted_last: self.last_counted(conv, side)?,
                 read_seq: member.read.seq,
                 erased_up_to: member.erased,
                 concerned: conv.concerns(side),
             }));
         }
         Ok(contents)
+    }
+
+    /// The last message that a member has or had to read. The count in each message grows with the seq, so it is the
+    /// first one with the whole count, and found by halving.
+    fn last_counted(&self, conv: &Conv, side: Side) -> Result<Seq> {
+        let other = side.other();
+        let all = conv.counted[other.index()];
+        if all == conv.member(other).erased_counted {
+            return Ok(0);
+        }
+        let (mut low, mut high) = (1, conv.last_seq);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let entry = self.shared.engine.entry(&conv.id, middle)?;
+            let entry = entry
+                .ok_or_else(|| StoreError::Corrupt(format!("message {middle} of {} is missing", conv.id)))?;
+            match entry.counted[other.index()] >= all {
+                true => high = middle,
+                false => low = middle + 1,
+            }
+        }
+        Ok(low)
     }
 
     fn user(&mut self, user_id: UserId, row: UserRow) -> Result<Place> {
