@@ -5,6 +5,7 @@
 
 mod clock;
 pub mod conformance;
+mod contents;
 mod conversations;
 mod directory;
 #[cfg(feature = "cluster")]
@@ -29,11 +30,12 @@ use std::sync::Arc;
 #[cfg(feature = "cluster")]
 pub use self::redis::{INBOX_CAP, InboxRead, Redis, RedisConfig, RedisDirectory, RedisMode, RedisSessions};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use contents::{Content, Kind, MemberRow, Page, Place, SentId, ShownMessage};
 pub use conversations::{ActiveConversation, ConversationRow, Conversations, InboxPosition, preview_of};
 pub use directory::{Directory, NodeRole};
 #[cfg(feature = "cluster")]
 pub use distributed::{DistributedConfig, Registry};
-pub use embedded::{EmbeddedConfig, restore};
+pub use embedded::{EmbeddedConfig, EmbeddedSource, SourceIdentity, Walk, restore};
 pub use error::{Result, StoreError};
 pub use maintenance::{BackupSink, Health, Maintenance};
 pub use memory::{Memory, MemoryDirectory, MemorySessions, Put};

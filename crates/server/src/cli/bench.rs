@@ -6,7 +6,6 @@ mod idle;
 mod pair;
 mod pairs;
 mod process;
-mod progress;
 mod report;
 
 use bluetick_protocol::limits;

@@ -1,5 +1,7 @@
 //! The command line: what there is to say, and what becomes of it. A file a command.
 
+#[cfg(not(feature = "cluster"))]
+mod absent;
 mod backup;
 mod bench;
 mod chat;
@@ -8,12 +10,17 @@ mod erase;
 mod export;
 mod health;
 mod inspect;
+#[cfg(feature = "cluster")]
+mod migrate;
 mod output;
+mod progress;
 mod remote;
 mod repair;
 mod restore;
 mod serve;
 mod table;
+#[cfg(feature = "cluster")]
+mod tables;
 mod target;
 mod token;
 mod trace;
@@ -57,6 +64,18 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Make a data directory from a backup
     Restore(restore::RestoreArgs),
+    /// Make and check the tables in DynamoDB
+    #[cfg(feature = "cluster")]
+    Tables(tables::TablesArgs),
+    /// Make and check the tables in DynamoDB (not in this build)
+    #[cfg(not(feature = "cluster"))]
+    Tables(absent::AbsentArgs),
+    /// Move a data directory into DynamoDB
+    #[cfg(feature = "cluster")]
+    Migrate(migrate::MigrateArgs),
+    /// Move a data directory into DynamoDB (not in this build)
+    #[cfg(not(feature = "cluster"))]
+    Migrate(absent::AbsentArgs),
     /// Put load on a server, verify what it does and say how fast it is
     Bench(bench::BenchOptions),
     /// Ask a server whether it is ready
@@ -113,6 +132,14 @@ impl Cli {
             Command::Erase(args) => Box::pin(erase::run(args)).await,
             Command::Backup(args) => Box::pin(backup::run(args)).await,
             Command::Restore(args) => restore::run(args),
+            #[cfg(feature = "cluster")]
+            Command::Tables(args) => Box::pin(tables::run(args)).await,
+            #[cfg(not(feature = "cluster"))]
+            Command::Tables(_) => absent::run("tables"),
+            #[cfg(feature = "cluster")]
+            Command::Migrate(args) => Box::pin(migrate::run(args)).await,
+            #[cfg(not(feature = "cluster"))]
+            Command::Migrate(_) => absent::run("migrate"),
             Command::Bench(options) => Box::pin(bench::run(options)).await,
             Command::Health(args) => Box::pin(health::run(args)).await,
             Command::Doctor(args) => Box::pin(doctor::run(args)).await,
@@ -158,6 +185,19 @@ mod tests {
     #[test]
     fn nothing_said_means_serve() {
         assert!(Cli::try_parse_from(["bluetick"]).unwrap().command.is_none());
+    }
+
+    #[cfg(not(feature = "cluster"))]
+    #[test]
+    fn what_this_build_is_without_is_said() {
+        for said in
+            [vec!["tables", "create", "--tag", "a=b"], vec!["migrate", "--from", "embedded:d", "--help"]]
+        {
+            let cli = Cli::try_parse_from([&["bluetick"], said.as_slice()].concat());
+            assert!(cli.is_ok(), "{said:?}: {cli:?}");
+        }
+        let Err(Failure::Failed(why)) = absent::run("migrate") else { panic!("it is done") };
+        assert!(why.contains("--features cluster"), "{why}");
     }
 
     #[test]

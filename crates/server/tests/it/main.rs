@@ -18,6 +18,8 @@ mod http;
 mod idempotency;
 mod inbox;
 mod load;
+#[cfg(feature = "cluster")]
+mod migrate;
 mod operations;
 mod sessions;
 #[cfg(debug_assertions)]

@@ -21,8 +21,9 @@ use aws_sdk_dynamodb::{
         update_item::UpdateItemError,
     },
     types::{
-        AttributeValue, ConsumedCapacity, Delete, KeysAndAttributes, Put, ReturnConsumedCapacity,
-        ReturnValue, ReturnValuesOnConditionCheckFailure as OnRefusal, TransactWriteItem, Update,
+        AttributeValue, ConsumedCapacity, Delete, DeleteRequest, KeysAndAttributes, Put, PutRequest,
+        ReturnConsumedCapacity, ReturnValue, ReturnValuesOnConditionCheckFailure as OnRefusal,
+        TransactWriteItem, Update, WriteRequest,
     },
 };
 use parking_lot::Mutex;
@@ -373,6 +374,72 @@ impl Dynamo {
         .await
     }
 
+    /// One page of a whole table, and where the next begins: for an operator's command, never for a user.
+    pub(super) async fn scan(&self, scan: &Scan) -> Result<(Vec<Item>, Option<Key>)> {
+        let (partition, sort) = scan.table.key_names();
+        let keys = sort.map_or_else(|| format!("#{partition}"), |sort| format!("#{partition}, #{sort}"));
+        let only = scan.keys_only.then_some(keys);
+        let names: Option<HashMap<String, String>> = only.as_deref().map(|only| names_in(only).collect());
+        self.call("Scan", async || {
+            let request = self.inner.client.scan().table_name(self.name_of(scan.table));
+            let request = request
+                .set_limit(scan.limit)
+                .set_segment(scan.segment.map(|(part, _)| part))
+                .set_total_segments(scan.segment.map(|(_, of)| of))
+                .set_projection_expression(only.clone())
+                .set_expression_attribute_names(names.clone())
+                .set_exclusive_start_key(scan.start.clone())
+                .consistent_read(true)
+                .return_consumed_capacity(ReturnConsumedCapacity::Total);
+            let answer = request.send().await.map_err(failure)?;
+            self.charge(Units::Read, answer.consumed_capacity());
+            Ok((answer.items.unwrap_or_default(), answer.last_evaluated_key.filter(|key| !key.is_empty())))
+        })
+        .await
+    }
+
+    /// Puts rows in place of whatever is there, at most as many as one call takes, none of them twice.
+    pub(super) async fn put_batch(&self, rows: Vec<(Table, Item)>) -> Result<()> {
+        let mut writes: HashMap<String, Vec<WriteRequest>> = HashMap::new();
+        for (table, item) in rows {
+            let put = PutRequest::builder().set_item(Some(item)).build();
+            let put = put.map_err(|e| StoreError::Unusable(e.to_string()))?;
+            let write = WriteRequest::builder().put_request(put).build();
+            writes.entry(self.name_of(table)).or_default().push(write);
+        }
+        self.write_batch(writes).await
+    }
+
+    pub(super) async fn delete_batch(&self, table: Table, keys: Vec<Key>) -> Result<()> {
+        let mut writes = Vec::with_capacity(keys.len());
+        for key in keys {
+            let delete = DeleteRequest::builder().set_key(Some(key)).build();
+            let delete = delete.map_err(|e| StoreError::Unusable(e.to_string()))?;
+            writes.push(WriteRequest::builder().delete_request(delete).build());
+        }
+        self.write_batch(HashMap::from([(self.name_of(table), writes)])).await
+    }
+
+    /// What was not processed is tried again like a call that was throttled.
+    async fn write_batch(&self, writes: HashMap<String, Vec<WriteRequest>>) -> Result<()> {
+        let left = Mutex::new(writes);
+        self.call("BatchWriteItem", async || {
+            let writes = left.lock().clone();
+            let request = self.inner.client.batch_write_item().set_request_items(Some(writes));
+            let answer = request.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await;
+            let answer = answer.map_err(failure)?;
+            self.charge(Units::Write, answer.consumed_capacity());
+            match answer.unprocessed_items.filter(|unprocessed| !unprocessed.is_empty()) {
+                Some(unprocessed) => {
+                    *left.lock() = unprocessed;
+                    Err(Failure::Throttled)
+                }
+                None => Ok(()),
+            }
+        })
+        .await
+    }
+
     /// One conditional write. After an answer that got lost the condition may fail for what this very call wrote: who
     /// minds looks at the row that comes back.
     pub(super) async fn write(&self, write: &Write) -> Result<Written> {
@@ -568,6 +635,22 @@ pub(super) struct Query {
 impl Query {
     pub fn of(table: Table, partition: AttributeValue) -> Query {
         Query { table, partition, range: None, backwards: false, limit: None, only: None, start: None }
+    }
+}
+
+/// What to read of a whole table.
+pub(super) struct Scan {
+    pub table: Table,
+    pub limit: Option<i32>,
+    /// One of so many parts that are read side by side.
+    pub segment: Option<(i32, i32)>,
+    pub keys_only: bool,
+    pub start: Option<Key>,
+}
+
+impl Scan {
+    pub fn of(table: Table) -> Scan {
+        Scan { table, limit: None, segment: None, keys_only: false, start: None }
     }
 }
 

@@ -52,7 +52,7 @@ enum Put {
     Duplicate(Arc<Message>),
 }
 
-fn sent_id(conversation: &ConversationId, from: Side, client_msg_id: &str) -> String {
+pub(super) fn sent_id(conversation: &ConversationId, from: Side, client_msg_id: &str) -> String {
     // No member id and no conversation id has a space.
     format!("{conversation} {} {client_msg_id}", from.index())
 }

@@ -120,7 +120,7 @@ impl Drop for Lease {
     }
 }
 
-fn at(node: u16) -> Key {
+pub(super) fn at(node: u16) -> Key {
     key([("node", n(node.into()))])
 }
 

@@ -7,15 +7,18 @@
 //! - `row.rs`: what one `conversations` row counts and shows; `rows.rs`: how it is brought up to date
 //! - `inbox.rs`: the reads of `conversations`, by the order that Redis keeps
 //! - `maintenance.rs`: health and erasure
+//! - `load.rs`: fills the tables from another store; `compare.rs`: whether they hold what it holds
 //!
 //! Every step of several writers is one conditional write, and every read that a rule depends on is strongly
 //! consistent. Redis holds hints only: where it is empty or down, the tables answer.
 
 mod client;
 mod commit;
+mod compare;
 mod inbox;
 mod item;
 mod lease;
+mod load;
 mod maintenance;
 mod messages;
 mod pending;
@@ -33,6 +36,8 @@ use std::sync::{
 };
 
 pub use client::{Dynamo, DynamoConfig, Units};
+pub use compare::{Comparison, Difference, Sum};
+pub use load::{Begun, Loader};
 pub use tables::{Billing, CreateOptions, Finding, Table, check_tables, create_tables};
 
 use crate::{Clock, Result, StoreError, redis::Redis};

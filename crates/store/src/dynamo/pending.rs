@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{Noted, PendingDeliveries, PendingRow, Result};
 
-fn pending_key(receiver: &UserId, conversation: &ConversationId) -> Key {
+pub(super) fn pending_key(receiver: &UserId, conversation: &ConversationId) -> Key {
     key([("receiver_id", s(receiver)), ("conversation_id", s(conversation))])
 }
 

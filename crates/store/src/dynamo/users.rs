@@ -15,23 +15,33 @@ use super::{
 };
 use crate::{Result, Users};
 
-const PROFILE: &str = "profile";
-const BLOCK: &str = "block#";
+pub(super) const PROFILE: &str = "profile";
+pub(super) const BLOCK: &str = "block#";
 const ROWS_AT_ONCE: usize = 16;
 
 pub(super) fn user_key(user: &UserId, item: &str) -> Key {
     key([("user_id", s(user)), ("item", s(item))])
 }
 
-fn block_key(user: &UserId, other: &UserId) -> Key {
+pub(super) fn block_key(user: &UserId, other: &UserId) -> Key {
     user_key(user, &format!("{BLOCK}{other}"))
 }
 
-fn read_profile(item: Option<&Item>) -> Profile {
+pub(super) fn read_profile(item: Option<&Item>) -> Profile {
     Profile {
         name: item.and_then(|item| item.owned("name")),
         avatar_url: item.and_then(|item| item.owned("avatar_url")),
     }
+}
+
+pub(super) fn profile_item(user: &UserId, profile: &Profile) -> Item {
+    let mut item = user_key(user, PROFILE);
+    for (name, text) in [("name", &profile.name), ("avatar_url", &profile.avatar_url)] {
+        if let Some(text) = text {
+            item.insert(name.to_owned(), s(text));
+        }
+    }
+    item
 }
 
 impl DynamoStore {
@@ -108,14 +118,8 @@ impl Users for DynamoStore {
 
     async fn put_profile(&self, user: &UserId, profile: Profile) -> Result<()> {
         self.writable()?;
-        let mut item = user_key(user, PROFILE);
-        for (name, text) in [("name", &profile.name), ("avatar_url", &profile.avatar_url)] {
-            if let Some(text) = text {
-                item.insert(name.to_owned(), s(text));
-            }
-        }
         // First the profile: a row that is made meanwhile reads it when it is there.
-        self.dynamo.write(&Write::put(Table::Users, item)).await?;
+        self.dynamo.write(&Write::put(Table::Users, profile_item(user, &profile))).await?;
         self.copy_to_peers(user, &profile).await
     }
 

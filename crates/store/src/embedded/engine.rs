@@ -1,7 +1,7 @@
 //! The engine (fjall) behind the log: where rows rest once a checkpoint has written them. Written only by
 //! checkpoints, as sorted runs that bypass the engine's own journal: the log is the journal.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, ops::Bound, path::Path};
 
 use bluetick_protocol::{ConversationId, MessageId, Seq, UserId};
 use fjall::{
@@ -150,7 +150,12 @@ impl Engine {
     }
 
     pub(super) fn all_convs(&self) -> impl Iterator<Item = Result<Conv>> {
-        self.space(Space::Conversations).iter().map(|item| {
+        self.convs_from(Bound::Unbounded)
+    }
+
+    /// Conversations in the order of their ids.
+    pub(super) fn convs_from(&self, start: Bound<&str>) -> impl Iterator<Item = Result<Conv>> + use<> {
+        self.space(Space::Conversations).range::<&str, _>((start, Bound::Unbounded)).map(|item| {
             let (key, value) = item.into_inner().map_err(broken)?;
             Ok(Conv::decode(conversation_id(&key)?, &value)?)
         })
@@ -207,8 +212,26 @@ impl Engine {
         }
     }
 
+    /// Users in the order of their ids.
+    pub(super) fn users_from(
+        &self,
+        start: Bound<&str>,
+    ) -> impl Iterator<Item = Result<(UserId, UserRow)>> + use<> {
+        self.space(Space::Users).range::<&str, _>((start, Bound::Unbounded)).map(|item| {
+            let (key, value) = item.into_inner().map_err(broken)?;
+            let user = std::str::from_utf8(&key).ok().and_then(|text| UserId::new(text).ok());
+            let user = user.ok_or_else(|| StoreError::Corrupt("a key holds no user id".into()))?;
+            Ok((user, UserRow::decode(&value)?))
+        })
+    }
+
     /// The seq a `client_msg_id` got within the idempotency window.
     pub(super) fn sent_id(&self, hash: u128, now_ms: u64) -> Result<Option<Seq>> {
+        Ok(self.sent_record(hash, now_ms)?.map(|(seq, _)| seq))
+    }
+
+    /// The same, with the time from which the window counts.
+    pub(super) fn sent_record(&self, hash: u128, now_ms: u64) -> Result<Option<(Seq, u64)>> {
         let oldest = now_ms.saturating_sub(self.window_ms);
         let spaces = self.sent_ids.read();
         for (_, space) in spaces.range(oldest / self.bucket_ms..) {
@@ -216,7 +239,7 @@ impl Engine {
                 let r = &mut Reader(&bytes);
                 let (seq, ts) = (r.u64()?, r.u64()?);
                 if ts >= oldest {
-                    return Ok(Some(seq));
+                    return Ok(Some((seq, ts)));
                 }
             }
         }

@@ -502,7 +502,7 @@ fn find(entries: &[Entry], seq: Seq) -> Option<&Entry> {
 }
 
 /// An erased message is void from the moment the erasure is durable, wherever its bytes still are.
-fn mask(conv: &Conv, entry: Entry) -> Entry {
+pub(super) fn mask(conv: &Conv, entry: Entry) -> Entry {
     match !entry.message.void && entry.message.seq <= conv.member(entry.message.from).erased {
         true => entry.voided(),
         false => entry,

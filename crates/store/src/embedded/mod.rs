@@ -36,6 +36,7 @@ mod committer;
 mod engine;
 mod hot;
 mod log;
+mod scan;
 mod state;
 mod systems;
 
@@ -56,6 +57,7 @@ use tokio::sync::{mpsc, oneshot};
 use xxhash_rust::xxh3::Xxh3;
 
 pub use backup::restore;
+pub use scan::{EmbeddedSource, SourceIdentity, Walk};
 
 use self::{
     committer::{Committer, Op},

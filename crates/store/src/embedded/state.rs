@@ -316,8 +316,13 @@ impl Conv {
     pub(super) fn lists(&self, side: Side) -> bool {
         let member = self.member(side);
         let has_row = member.last.is_some() || member.delivered.seq > 0 || member.pending.is_some();
-        let peer_wrote = self.member(side.other()).written > member.peer_written_before;
-        has_row || member.written > 0 || peer_wrote
+        has_row || self.concerns(side)
+    }
+
+    /// Whether something is left of it that was not erased with a member.
+    pub(super) fn concerns(&self, side: Side) -> bool {
+        let member = self.member(side);
+        member.written > 0 || self.member(side.other()).written > member.peer_written_before
     }
 
     /// Changes the rows as a conversation's record says.

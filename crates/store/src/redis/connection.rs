@@ -233,6 +233,14 @@ impl Redis {
         }
         Ok(())
     }
+
+    /// Forgets all that was derived from rows: the tables were filled by other means. Sessions stay.
+    pub async fn forget_rows(&self) -> Result<()> {
+        for kind in ["seq:", "inbox:", "block:"] {
+            self.delete_all(kind).await?;
+        }
+        Ok(())
+    }
 }
 
 /// A text as a pattern that means nothing but itself.

@@ -15,9 +15,9 @@ use tokio::{sync::watch, task::JoinSet};
 use super::{
     connect::{Server, user},
     process::{MemoryWatch, Process},
-    progress::Progress,
     report::IdleReport,
 };
+use crate::cli::progress::Progress;
 
 const PORTION: u32 = 500;
 /// What a connection leaves behind of its beginning is gone after this long.

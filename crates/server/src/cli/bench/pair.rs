@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 
 use super::{
     connect::{PATIENCE, ack, plain_id},
-    progress::Progress,
     report::Latency,
 };
+use crate::cli::progress::Progress;
 
 /// Frames taken in a row before answering them.
 const BATCH: usize = 256;

@@ -14,9 +14,9 @@ use super::{
     connect::{self, Server, user},
     pair::{Plan, Receiver, Sender},
     process::{MemoryWatch, Process},
-    progress::Progress,
     report::{ChatReport, Latency, Load, OfflineReport, Stage},
 };
+use crate::cli::progress::Progress;
 
 /// Users that come back at a time.
 const RETURNING_AT_ONCE: usize = 64;

@@ -1,0 +1,269 @@
+//! Everything that a store holds, as records that can be moved into another store and compared there.
+
+use std::sync::Arc;
+
+use bluetick_protocol::{ClientMsgId, ConversationId, MessageId, Profile, Seq, Side, UserId};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{Message, PendingRow, StatusRow};
+
+/// One record of one system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// A message; `hole` says that it is a void which nobody wrote.
+    Message {
+        message: Arc<Message>,
+        hole: bool,
+    },
+    SentId(SentId),
+    Pending(PendingRow),
+    Status(StatusRow),
+    Conversation(MemberRow),
+    Profile {
+        user_id: UserId,
+        profile: Profile,
+    },
+    Block {
+        user_id: UserId,
+        blocked: UserId,
+    },
+}
+
+/// Which message a `client_msg_id` became, and for how long that is remembered (R9).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SentId {
+    pub conversation_id: ConversationId,
+    pub from: Side,
+    pub client_msg_id: ClientMsgId,
+    pub seq: Seq,
+    pub message_id: MessageId,
+    /// In seconds since 1970.
+    pub expires_at: u64,
+}
+
+/// One member's `conversations` row, with what it needs to go on counting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberRow {
+    pub conversation_id: ConversationId,
+    pub side: Side,
+    /// The last message that reached this member; nothing in a row that is not to be seen.
+    pub shown: Option<ShownMessage>,
+    pub peer: Profile,
+    pub unread: u64,
+    /// Every message up to here is in the count.
+    pub counted_seq: Seq,
+    /// The last message that was counted for this member.
+    pub counted_last: Seq,
+    /// No message up to here is.
+    pub read_seq: Seq,
+    /// Up to where this member was erased.
+    pub erased_up_to: Seq,
+    /// Something is left of the conversation that was not erased with this member.
+    pub concerned: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownMessage {
+    pub seq: Seq,
+    pub ts: u64,
+    pub preview: String,
+    pub sender: UserId,
+    pub message_id: MessageId,
+}
+
+/// What a record is one of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Messages,
+    SentIds,
+    PendingDeliveries,
+    MessageStatus,
+    Conversations,
+    Profiles,
+    Blocks,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 7] = [
+        Kind::Messages,
+        Kind::SentIds,
+        Kind::PendingDeliveries,
+        Kind::MessageStatus,
+        Kind::Conversations,
+        Kind::Profiles,
+        Kind::Blocks,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Messages => "messages",
+            Kind::SentIds => "sent_ids",
+            Kind::PendingDeliveries => "pending_deliveries",
+            Kind::MessageStatus => "message_status",
+            Kind::Conversations => "conversations",
+            Kind::Profiles => "profiles",
+            Kind::Blocks => "blocks",
+        }
+    }
+}
+
+impl Content {
+    pub fn kind(&self) -> Kind {
+        match self {
+            Content::Message { .. } => Kind::Messages,
+            Content::SentId(_) => Kind::SentIds,
+            Content::Pending(_) => Kind::PendingDeliveries,
+            Content::Status(_) => Kind::MessageStatus,
+            Content::Conversation(_) => Kind::Conversations,
+            Content::Profile { .. } => Kind::Profiles,
+            Content::Block { .. } => Kind::Blocks,
+        }
+    }
+
+    /// What names it among its kind, for people to read. No id has a space, but a `client_msg_id`, which comes last.
+    pub fn key(&self) -> String {
+        match self {
+            Content::Message { message, .. } => format!("{} {}", message.conversation_id, message.seq),
+            Content::SentId(id) => {
+                let sender = id.conversation_id.member(id.from);
+                format!("{} {sender} {}", id.conversation_id, id.client_msg_id)
+            }
+            Content::Pending(row) => format!("{} {}", row.receiver_id, row.conversation_id),
+            Content::Status(row) => format!("{} {}", row.user_id, row.conversation_id),
+            Content::Conversation(row) => {
+                format!("{} {}", row.conversation_id.member(row.side), row.conversation_id)
+            }
+            Content::Profile { user_id, .. } => user_id.to_string(),
+            Content::Block { user_id, blocked } => format!("{user_id} {blocked}"),
+        }
+    }
+
+    /// The same for the same record in whichever store, and for no other.
+    pub fn digest(&self) -> u64 {
+        let mut bytes = Vec::with_capacity(256);
+        self.encode(&mut bytes);
+        xxh3_64(&bytes)
+    }
+
+    /// About how many bytes it takes to move it.
+    pub fn weight(&self) -> usize {
+        match self {
+            Content::Message { message, .. } => message.weight(),
+            _ => 256,
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.kind() as u8);
+        text(out, &self.key());
+        match self {
+            Content::Message { message, hole } => {
+                number(out, message.message_id.0);
+                text(out, message.client_msg_id.as_str());
+                number(out, message.from.index() as u64);
+                text(out, &message.body);
+                number(out, message.ts);
+                for json in [&message.attachment, &message.meta] {
+                    optional(out, json.as_ref().map(|json| json.as_str()));
+                }
+                out.extend([message.withheld, message.void, *hole].map(u8::from));
+            }
+            Content::SentId(id) => {
+                number(out, id.seq);
+                number(out, id.message_id.0);
+                number(out, id.expires_at);
+            }
+            Content::Pending(row) => number(out, row.first_undelivered_seq),
+            Content::Status(row) => {
+                number(out, row.last_delivered_seq);
+                number(out, row.last_read_seq);
+            }
+            Content::Conversation(row) => {
+                for n in [row.unread, row.counted_seq, row.counted_last, row.read_seq, row.erased_up_to] {
+                    number(out, n);
+                }
+                out.extend([row.concerned, row.shown.is_some()].map(u8::from));
+                if let Some(shown) = &row.shown {
+                    for n in [shown.seq, shown.ts, shown.message_id.0] {
+                        number(out, n);
+                    }
+                    text(out, &shown.preview);
+                    text(out, shown.sender.as_str());
+                }
+                profile(out, &row.peer);
+            }
+            Content::Profile { profile: kept, .. } => profile(out, kept),
+            Content::Block { .. } => {}
+        }
+    }
+}
+
+fn number(out: &mut Vec<u8>, n: u64) {
+    out.extend_from_slice(&n.to_le_bytes());
+}
+
+fn text(out: &mut Vec<u8>, text: &str) {
+    number(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn optional(out: &mut Vec<u8>, given: Option<&str>) {
+    out.push(u8::from(given.is_some()));
+    text(out, given.unwrap_or_default());
+}
+
+fn profile(out: &mut Vec<u8>, profile: &Profile) {
+    optional(out, profile.name.as_deref());
+    optional(out, profile.avatar_url.as_deref());
+}
+
+/// How far a walk over a store's contents has come: everything before it has been read. A walk that begins here reads
+/// what is here once more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// At a message, with all conversations before it behind.
+    Conversation { id: ConversationId, seq: Seq },
+    /// At a user, with all conversations behind.
+    User(UserId),
+}
+
+/// Some records in the order of a walk.
+#[derive(Debug, Clone)]
+pub struct Page {
+    pub contents: Vec<Content>,
+    /// Where the last of them stands.
+    pub place: Place,
+}
+
+impl Page {
+    pub fn messages(&self) -> u64 {
+        self.contents.iter().filter(|content| content.kind() == Kind::Messages).count() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_that_differ_anywhere_have_other_digests() {
+        let (user_id, other) = (UserId::new("alice").unwrap(), UserId::new("bob").unwrap());
+        let profile = |name: Option<&str>, avatar_url: Option<&str>| Content::Profile {
+            user_id: user_id.clone(),
+            profile: Profile { name: name.map(Into::into), avatar_url: avatar_url.map(Into::into) },
+        };
+        let records = [
+            profile(None, None),
+            profile(Some(""), None),
+            profile(None, Some("")),
+            profile(Some("ab"), None),
+            profile(Some("a"), Some("b")),
+            Content::Block { user_id: user_id.clone(), blocked: other.clone() },
+            Content::Block { user_id: other, blocked: user_id.clone() },
+        ];
+        for (n, one) in records.iter().enumerate() {
+            assert_eq!(one.digest(), one.clone().digest());
+            assert!(records[..n].iter().all(|other| other.digest() != one.digest()), "{one:?}");
+        }
+    }
+}

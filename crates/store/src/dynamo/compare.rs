@@ -1,0 +1,333 @@
+//! Whether the tables hold what a source holds: a count and a checksum for each kind of record, and where they differ
+//! the first keys.
+//!
+//! A checksum is the sum of the digests of all records, so that it does not depend on the order in which they are read.
+//! Both sides are summed in buckets by key: where two buckets differ, the records of these alone are read again and
+//! named. So it takes little memory, however much there is to compare.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bluetick_protocol::{ClientMsgId, ConversationId, Side, UserId};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use parking_lot::Mutex;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{
+    client::Scan,
+    item::{Attributes as _, Item, damaged},
+    load::{Loader, MOVED, is_marker},
+    messages::read_message,
+    row::Row,
+    status::status_row,
+    tables::Table,
+    users::{BLOCK, PROFILE, read_profile},
+};
+use crate::{Content, EmbeddedSource, Kind, MemberRow, PendingRow, Result, SentId, ShownMessage, StoreError};
+
+const BUCKETS: u64 = 4096;
+/// Buckets of a kind whose records are named.
+const NAMED_BUCKETS: usize = 16;
+/// Keys of a kind that are named.
+const NAMED_KEYS: usize = 10;
+/// Each table is scanned in so many parts at once.
+const SEGMENTS: i32 = 4;
+/// Idempotency records that end so soon are left out: DynamoDB may remove them while they are compared.
+const ENDING_SECS: u64 = 3_600;
+
+/// How many records there are, and the sum of their digests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sum {
+    pub rows: u64,
+    pub checksum: u64,
+}
+
+/// One kind of record on both sides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Comparison {
+    pub kind: Kind,
+    pub source: Sum,
+    pub target: Sum,
+    /// The first records that differ, by their keys, and how.
+    pub differing: Vec<(String, Difference)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Difference {
+    Missing,
+    Changed,
+    Unknown,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Difference::Missing => "is missing in the tables",
+            Difference::Changed => "is another in the tables",
+            Difference::Unknown => "is in the tables and not in the source",
+        })
+    }
+}
+
+impl Comparison {
+    pub fn is_same(&self) -> bool {
+        self.source == self.target && self.differing.is_empty()
+    }
+}
+
+/// One record, or what was found in the place of one.
+struct Seen {
+    kind: Kind,
+    key: String,
+    digest: u64,
+}
+
+impl Seen {
+    fn bucket(&self) -> usize {
+        (xxh3_64(self.key.as_bytes()) % BUCKETS) as usize
+    }
+}
+
+#[derive(Clone)]
+struct Tally([Vec<Sum>; Kind::ALL.len()]);
+
+impl Tally {
+    fn new() -> Tally {
+        Tally(std::array::from_fn(|_| vec![Sum::default(); BUCKETS as usize]))
+    }
+
+    fn add(&mut self, seen: &Seen) {
+        let sum = &mut self.0[seen.kind as usize][seen.bucket()];
+        sum.rows += 1;
+        sum.checksum = sum.checksum.wrapping_add(seen.digest);
+    }
+
+    fn total(&self, kind: Kind) -> Sum {
+        self.0[kind as usize].iter().fold(Sum::default(), |total, sum| Sum {
+            rows: total.rows + sum.rows,
+            checksum: total.checksum.wrapping_add(sum.checksum),
+        })
+    }
+}
+
+type Buckets = BTreeSet<(Kind, usize)>;
+type Digests = BTreeMap<(Kind, String), u64>;
+
+impl Loader {
+    /// Reads both sides and compares them. `progress` is told of records as they are read in the tables.
+    pub async fn compare(
+        &self,
+        source: &EmbeddedSource,
+        progress: impl Fn(u64) + Sync,
+    ) -> Result<Vec<Comparison>> {
+        let ending = self.now_ms() / 1_000 + ENDING_SECS;
+        let (ours, theirs) = (Mutex::new(Tally::new()), Mutex::new(Tally::new()));
+        tokio::try_join!(
+            in_source(source, ending, |seen| ours.lock().add(&seen)),
+            self.in_tables(ending, &progress, |seen| theirs.lock().add(&seen)),
+        )?;
+        let (ours, theirs) = (ours.into_inner(), theirs.into_inner());
+        let mut buckets = Buckets::new();
+        for kind in Kind::ALL {
+            let pairs = ours.0[kind as usize].iter().zip(&theirs.0[kind as usize]).enumerate();
+            let differing = pairs.filter(|(_, (one, other))| one != other).map(|(at, _)| (kind, at));
+            buckets.extend(differing.take(NAMED_BUCKETS));
+        }
+        let mut named = self.differing(source, ending, &buckets).await?;
+        Ok(Kind::ALL
+            .into_iter()
+            .map(|kind| Comparison {
+                kind,
+                source: ours.total(kind),
+                target: theirs.total(kind),
+                differing: named.remove(&kind).unwrap_or_default(),
+            })
+            .collect())
+    }
+
+    /// Names what differs in these buckets.
+    async fn differing(
+        &self,
+        source: &EmbeddedSource,
+        ending: u64,
+        buckets: &Buckets,
+    ) -> Result<BTreeMap<Kind, Vec<(String, Difference)>>> {
+        let mut named: BTreeMap<Kind, Vec<(String, Difference)>> = BTreeMap::new();
+        if buckets.is_empty() {
+            return Ok(named);
+        }
+        let (ours, theirs) = (Mutex::new(Digests::new()), Mutex::new(Digests::new()));
+        let keep = |digests: &Mutex<Digests>, seen: Seen| {
+            if buckets.contains(&(seen.kind, seen.bucket())) {
+                digests.lock().insert((seen.kind, seen.key), seen.digest);
+            }
+        };
+        tokio::try_join!(
+            in_source(source, ending, |seen| keep(&ours, seen)),
+            self.in_tables(ending, &|_| (), |seen| keep(&theirs, seen)),
+        )?;
+        let (ours, theirs) = (ours.into_inner(), theirs.into_inner());
+        for key in ours.keys().chain(theirs.keys().filter(|key| !ours.contains_key(*key))) {
+            let difference = match (ours.get(key), theirs.get(key)) {
+                (one, other) if one == other => continue,
+                (Some(_), None) => Difference::Missing,
+                (None, _) => Difference::Unknown,
+                _ => Difference::Changed,
+            };
+            let of_kind = named.entry(key.0).or_default();
+            if of_kind.len() < NAMED_KEYS {
+                of_kind.push((key.1.clone(), difference));
+            }
+        }
+        Ok(named)
+    }
+
+    async fn in_tables(&self, ending: u64, progress: &impl Fn(u64), see: impl Fn(Seen)) -> Result<()> {
+        let parts = MOVED.into_iter().flat_map(|table| (0..SEGMENTS).map(move |part| (table, part)));
+        stream::iter(parts)
+            .map(|(table, part)| {
+                let see = &see;
+                async move {
+                    let mut scan = Scan { segment: Some((part, SEGMENTS)), ..Scan::of(table) };
+                    loop {
+                        let (items, next) = self.dynamo().scan(&scan).await?;
+                        items.iter().filter_map(|item| seen_in(table, item, ending)).for_each(see);
+                        progress(items.len() as u64);
+                        match next {
+                            Some(next) => scan.start = Some(next),
+                            None => return Ok::<_, StoreError>(()),
+                        }
+                    }
+                }
+            })
+            .buffer_unordered(SEGMENTS as usize)
+            .try_collect::<Vec<()>>()
+            .await
+            .map(drop)
+    }
+}
+
+async fn in_source(source: &EmbeddedSource, ending: u64, see: impl Fn(Seen)) -> Result<()> {
+    let mut walk = source.walk(None);
+    while let Some(page) = walk.next().await {
+        page?.contents.iter().filter_map(|content| seen(content, ending)).for_each(&see);
+    }
+    Ok(())
+}
+
+fn seen(content: &Content, ending: u64) -> Option<Seen> {
+    let ends = matches!(content, Content::SentId(id) if id.expires_at <= ending);
+    (!ends).then(|| Seen { kind: content.kind(), key: content.key(), digest: content.digest() })
+}
+
+/// A row of a table, if it is one that is moved. One that cannot be read is like no record there is.
+fn seen_in(table: Table, item: &Item, ending: u64) -> Option<Seen> {
+    if table == Table::Users && (is_marker(item) || item.text("item") == Some("inbox")) {
+        return None;
+    }
+    match content_of(table, item) {
+        Ok(content) => seen(&content, ending),
+        Err(error) => {
+            let (partition, sort) = table.key_names();
+            let part = |name: &str| match item.number(name) {
+                Some(number) => number.to_string(),
+                None => item.owned(name).unwrap_or_default(),
+            };
+            let mut key = part(partition);
+            if let Some(sort) = sort {
+                key = format!("{key} {}", part(sort));
+            }
+            Some(Seen { kind: kind_of(table, item), key, digest: xxh3_64(error.to_string().as_bytes()) })
+        }
+    }
+}
+
+fn kind_of(table: Table, item: &Item) -> Kind {
+    match table {
+        Table::Messages => Kind::Messages,
+        Table::SentIds => Kind::SentIds,
+        Table::PendingDeliveries => Kind::PendingDeliveries,
+        Table::MessageStatus => Kind::MessageStatus,
+        Table::Conversations => Kind::Conversations,
+        Table::Users | Table::NodeLeases => match item.text("item") {
+            Some(text) if text.starts_with(BLOCK) => Kind::Blocks,
+            _ => Kind::Profiles,
+        },
+    }
+}
+
+fn content_of(table: Table, item: &Item) -> Result<Content> {
+    Ok(match table {
+        Table::Messages => {
+            let stored = read_message(item)?;
+            Content::Message { message: stored.message, hole: stored.hole }
+        }
+        Table::SentIds => Content::SentId(read_sent_id(item)?),
+        Table::PendingDeliveries => Content::Pending(PendingRow {
+            receiver_id: item.user("receiver_id")?,
+            conversation_id: item.conversation()?,
+            first_undelivered_seq: item.need_number("first_undelivered_seq")?,
+        }),
+        Table::MessageStatus => {
+            item.need_number("last_delivered_seq")?;
+            item.need_number("last_read_seq")?;
+            Content::Status(status_row(&item.user("user_id")?, &item.conversation()?, Some(item)))
+        }
+        Table::Conversations => Content::Conversation(Row::of_user(item, &item.user("user_id")?)?.into()),
+        Table::Users | Table::NodeLeases => {
+            let user_id = item.user("user_id")?;
+            match item.need_text("item")? {
+                PROFILE => Content::Profile { user_id, profile: read_profile(Some(item)) },
+                other => match other.strip_prefix(BLOCK) {
+                    Some(blocked) => {
+                        let blocked = UserId::new(blocked).map_err(|e| damaged("item", e))?;
+                        Content::Block { user_id, blocked }
+                    }
+                    None => return Err(damaged("item", "it is nothing that a move writes")),
+                },
+            }
+        }
+    })
+}
+
+/// The other way from the key that a commit gives it.
+fn read_sent_id(item: &Item) -> Result<SentId> {
+    let wrong = || damaged("sent_id", "it does not name a send");
+    let mut parts = item.need_text("sent_id")?.splitn(3, ' ');
+    let (id, side, client_msg_id) = (parts.next(), parts.next(), parts.next());
+    let from = match side {
+        Some("0") => Side::Low,
+        Some("1") => Side::High,
+        _ => return Err(wrong()),
+    };
+    Ok(SentId {
+        conversation_id: id.and_then(|id| ConversationId::new(id).ok()).ok_or_else(wrong)?,
+        from,
+        client_msg_id: client_msg_id.and_then(|id| ClientMsgId::new(id).ok()).ok_or_else(wrong)?,
+        seq: item.need_number("seq")?,
+        message_id: item.message_id("message_id")?,
+        expires_at: item.need_number("expires_at")?,
+    })
+}
+
+impl From<Row> for MemberRow {
+    fn from(row: Row) -> MemberRow {
+        MemberRow {
+            conversation_id: row.conversation_id,
+            side: row.side,
+            shown: row.shown.map(|shown| ShownMessage {
+                seq: shown.last_seq,
+                ts: shown.ts,
+                preview: shown.preview,
+                sender: shown.sender,
+                message_id: shown.message_id,
+            }),
+            peer: row.peer,
+            unread: row.unread,
+            counted_seq: row.counted_seq,
+            counted_last: row.counted_last,
+            read_seq: row.read_seq,
+            erased_up_to: row.erased_up_to,
+            concerned: row.concerned,
+        }
+    }
+}

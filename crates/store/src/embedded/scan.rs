@@ -1,0 +1,294 @@
+//! A walk over everything that an embedded store holds, for moving it elsewhere.
+//!
+//! The store is opened as a server would open it, with its lock, so that nobody writes meanwhile; a checkpoint then brings
+//! everything into the engine. The order is that of the engine's keys: conversations by id, each with its messages by
+//! seq and its members' rows after them, then users. It never changes while nobody writes, so that a walk can go on
+//! where one before it ended.
+
+use std::{ops::Bound, sync::Arc};
+
+use bluetick_protocol::{MessageId, Seq, Side, UserId};
+use tokio::sync::mpsc;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{
+    Embedded, EmbeddedConfig, Shared,
+    committer::Op,
+    hot::mask,
+    state::{Conv, Entry, UserRow},
+};
+use crate::{
+    Clock, Content, MemberRow, Page, PageLimit, PendingRow, Place, Result, SentId, ShownMessage, StoreError,
+};
+
+/// Records of a page: what one batch of DynamoDB takes.
+const PAGE_RECORDS: usize = 25;
+const PAGE_BYTES: usize = 256 * 1024;
+/// Pages that are read ahead.
+const AHEAD: usize = 32;
+const READ: PageLimit = PageLimit { messages: 500, bytes: 4 << 20 };
+
+/// Which store this is, and in which state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceIdentity {
+    /// The same for a directory and its copies, and for no other.
+    pub name: String,
+    /// The last write there was: the same number means the same contents.
+    pub last_write: u64,
+    pub last_message_id: MessageId,
+    /// The node number in the ids that were minted here.
+    pub node: u16,
+}
+
+/// An embedded store that nobody serves from, opened to read all of it.
+pub struct EmbeddedSource {
+    embedded: Embedded,
+    identity: SourceIdentity,
+    messages: u64,
+}
+
+impl EmbeddedSource {
+    /// Opens the store, which must be there, and brings everything into the engine.
+    pub async fn open(config: EmbeddedConfig, clock: Arc<dyn Clock>) -> Result<EmbeddedSource> {
+        let dir = config.dir.display().to_string();
+        if !config.dir.join("VERSION").exists() {
+            return Err(StoreError::Unusable(format!(
+                "there is no store in {dir}; name the data directory of the server that is to be moved"
+            )));
+        }
+        let node = config.node;
+        let opened = tokio::task::spawn_blocking(move || Embedded::open(config, clock)).await;
+        let embedded = opened.map_err(|e| StoreError::Unusable(format!("cannot open {dir}: {e}")))??;
+        drop(embedded.ask(Op::Checkpoint).await?);
+        let (meta, messages) = embedded
+            .blocking(|shared| {
+                let messages = shared.engine.all_convs().map(|conv| conv.map(|conv| conv.last_seq));
+                Ok((shared.engine.meta()?, messages.sum::<Result<u64>>()?))
+            })
+            .await?;
+        let mut name = Xxh3::with_seed(meta.seed);
+        name.update(b"bluetick embedded store");
+        let identity = SourceIdentity {
+            name: format!("{:032x}", name.digest128()),
+            last_write: meta.lsn,
+            last_message_id: meta.last_message_id,
+            node,
+        };
+        Ok(EmbeddedSource { embedded, identity, messages })
+    }
+
+    pub fn identity(&self) -> &SourceIdentity {
+        &self.identity
+    }
+
+    /// How many messages there are.
+    pub fn messages(&self) -> u64 {
+        self.messages
+    }
+
+    /// Walks over everything from a place on.
+    pub fn walk(&self, from: Option<Place>) -> Walk {
+        let (sender, pages) = mpsc::channel(AHEAD);
+        let shared = self.embedded.shared.clone();
+        tokio::task::spawn_blocking(move || {
+            let now_ms = shared.clock.now_ms();
+            let mut walker = Walker { shared: &shared, now_ms, sender: &sender, page: Vec::new(), bytes: 0 };
+            if let Err(error) = walker.walk(from) {
+                // Who no longer listens wants no error either.
+                let _ = sender.blocking_send(Err(error));
+            }
+        });
+        Walk { pages }
+    }
+
+    pub async fn close(self) -> Result<()> {
+        self.embedded.shut().await
+    }
+}
+
+/// A walk under way. Dropped, it ends.
+pub struct Walk {
+    pages: mpsc::Receiver<Result<Page>>,
+}
+
+impl Walk {
+    /// The next records, or nothing at the end.
+    pub async fn next(&mut self) -> Option<Result<Page>> {
+        self.pages.recv().await
+    }
+}
+
+struct Walker<'a> {
+    shared: &'a Shared,
+    now_ms: u64,
+    sender: &'a mpsc::Sender<Result<Page>>,
+    page: Vec<Content>,
+    bytes: usize,
+}
+
+impl Walker<'_> {
+    fn walk(&mut self, from: Option<Place>) -> Result<()> {
+        let (conversations, users) = match &from {
+            None => (Some(Bound::Unbounded), Bound::Unbounded),
+            Some(Place::Conversation { id, .. }) => (Some(Bound::Included(id.as_str())), Bound::Unbounded),
+            Some(Place::User(user)) => (None, Bound::Included(user.as_str())),
+        };
+        let mut last = None;
+        if let Some(start) = conversations {
+            for conv in self.shared.engine.convs_from(start) {
+                let conv = conv?;
+                let first = match &from {
+                    Some(Place::Conversation { id, seq }) if *id == conv.id => *seq,
+                    _ => 1,
+                };
+                last = Some(self.conversation(&conv, first)?);
+            }
+        }
+        for user in self.shared.engine.users_from(users) {
+            let (user, row) = user?;
+            last = Some(self.user(user, row)?);
+        }
+        match last {
+            Some(place) => self.flush(place),
+            None => Ok(()),
+        }
+    }
+
+    fn conversation(&mut self, conv: &Conv, first: Seq) -> Result<Place> {
+        let mut from = first.max(1);
+        loop {
+            let entries = self.shared.engine.entries(&conv.id, from, Seq::MAX, READ)?;
+            let Some(last) = entries.last().map(|entry| entry.message.seq) else { break };
+            for entry in entries {
+                self.message(mask(conv, entry))?;
+            }
+            from = last + 1;
+        }
+        let place = Place::Conversation { id: conv.id.clone(), seq: conv.last_seq };
+        for side in Side::BOTH {
+            for content in self.member(conv, side)? {
+                self.push(content, &place)?;
+            }
+        }
+        Ok(place)
+    }
+
+    fn message(&mut self, entry: Entry) -> Result<()> {
+        let message = entry.message;
+        let place = Place::Conversation { id: message.conversation_id.clone(), seq: message.seq };
+        if let Some(sent_id) = self.sent_id(&message)? {
+            self.push(Content::SentId(sent_id), &place)?;
+        }
+        // The append gives the seq, so no void here ever closed a hole.
+        self.push(Content::Message { message, hole: false }, &place)
+    }
+
+    /// The record that a retry of this message would find.
+    fn sent_id(&self, message: &crate::Message) -> Result<Option<SentId>> {
+        let window_ms = self.shared.config.idempotency_window_ms;
+        // A record is never younger than its message, so most need no look.
+        if message.ts < self.now_ms.saturating_sub(window_ms) {
+            return Ok(None);
+        }
+        let hash = self.shared.hash(&message.conversation_id, message.from, &message.client_msg_id);
+        let known = self.shared.engine.sent_record(hash, self.now_ms)?;
+        Ok(known.filter(|(seq, _)| *seq == message.seq).map(|(seq, ts)| SentId {
+            conversation_id: message.conversation_id.clone(),
+            from: message.from,
+            client_msg_id: message.client_msg_id.clone(),
+            seq,
+            message_id: message.message_id,
+            expires_at: (ts + window_ms).div_ceil(1_000),
+        }))
+    }
+
+    /// The rows of one member, apart as other stores keep them.
+    fn member(&self, conv: &Conv, side: Side) -> Result<Vec<Content>> {
+        let (member, user_id) = (conv.member(side), conv.id.member(side));
+        let mut contents = Vec::new();
+        contents.extend(member.pending.map(|first_undelivered_seq| {
+            Content::Pending(PendingRow {
+                receiver_id: user_id,
+                conversation_id: conv.id.clone(),
+                first_undelivered_seq,
+            })
+        }));
+        if member.delivered.seq > 0 {
+            contents.push(Content::Status(conv.status_row(side)));
+        }
+        if conv.last_seq > 0 {
+            let peer = self.shared.engine.user(&conv.id.member(side.other()))?.unwrap_or_default();
+            contents.push(Content::Conversation(MemberRow {
+                conversation_id: conv.id.clone(),
+                side,
+                shown: member.last.as_ref().map(|last| ShownMessage {
+                    seq: last.seq,
+                    ts: last.ts,
+                    preview: last.preview.to_string(),
+                    sender: conv.id.member(last.from),
+                    message_id: last.message_id,
+                }),
+                peer: peer.profile,
+                unread: conv.unread(side),
+                counted_seq: conv.last_seq,
+                counted_last: self.last_counted(conv, side)?,
+                read_seq: member.read.seq,
+                erased_up_to: member.erased,
+                concerned: conv.concerns(side),
+            }));
+        }
+        Ok(contents)
+    }
+
+    /// The last message that a member has or had to read. The count in each message grows with the seq, so it is the
+    /// first one with the whole count, and found by halving.
+    fn last_counted(&self, conv: &Conv, side: Side) -> Result<Seq> {
+        let other = side.other();
+        let all = conv.counted[other.index()];
+        if all == conv.member(other).erased_counted {
+            return Ok(0);
+        }
+        let (mut low, mut high) = (1, conv.last_seq);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let entry = self.shared.engine.entry(&conv.id, middle)?;
+            let entry = entry
+                .ok_or_else(|| StoreError::Corrupt(format!("message {middle} of {} is missing", conv.id)))?;
+            match entry.counted[other.index()] >= all {
+                true => high = middle,
+                false => low = middle + 1,
+            }
+        }
+        Ok(low)
+    }
+
+    fn user(&mut self, user_id: UserId, row: UserRow) -> Result<Place> {
+        let place = Place::User(user_id.clone());
+        if row.profile != Default::default() {
+            self.push(Content::Profile { user_id: user_id.clone(), profile: row.profile }, &place)?;
+        }
+        for blocked in row.blocked {
+            self.push(Content::Block { user_id: user_id.clone(), blocked }, &place)?;
+        }
+        Ok(place)
+    }
+
+    fn push(&mut self, content: Content, place: &Place) -> Result<()> {
+        self.bytes += content.weight();
+        self.page.push(content);
+        match self.page.len() >= PAGE_RECORDS || self.bytes >= PAGE_BYTES {
+            true => self.flush(place.clone()),
+            false => Ok(()),
+        }
+    }
+
+    fn flush(&mut self, place: Place) -> Result<()> {
+        self.bytes = 0;
+        let contents = std::mem::take(&mut self.page);
+        if contents.is_empty() {
+            return Ok(());
+        }
+        let gone = |_| StoreError::unavailable("the reader of this store");
+        self.sender.blocking_send(Ok(Page { contents, place })).map_err(gone)
+    }
+}
