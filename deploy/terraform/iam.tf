@@ -57,13 +57,13 @@ data "aws_iam_policy_document" "app" {
   }
 }
 
-# Reading whole tables: `bluetick migrate` counts and compares what it wrote. Attach it, beside the rights of an app server, to a
+# Filling and reading whole tables: `bluetick migrate` writes in batches, counts and compares. Attach it, beside the rights of an app server, to a
 # person or a job, for as long as it takes. App servers need it only for `bluetick trace MESSAGE_ID`, which searches; by
 # conversation and seq a trace needs nothing more.
 data "aws_iam_policy_document" "operator" {
   statement {
-    sid       = "ReadAll"
-    actions   = ["dynamodb:Scan"]
+    sid       = "MoveAndCompare"
+    actions   = ["dynamodb:BatchWriteItem", "dynamodb:Scan"]
     resources = local.table_arns
   }
 }
