@@ -86,7 +86,6 @@ async fn people_go_on_where_they_were_after_a_move_to_many_machines() {
     let what = ["pending", "status", "conversations"];
     let rows =
         |server: &Server| what.map(|what| ["alice", "bob", "carol"].map(|user| server.inspect(what, user)));
-    let before = rows(&server);
     let (cluster, source) = (cluster(), from(&server.data()));
     let migrate =
         |more: &[&str]| run(&cluster, &[&["migrate", "--from", &source, "--to", "dynamodb"], more].concat());
@@ -102,7 +101,11 @@ async fn people_go_on_where_they_were_after_a_move_to_many_machines() {
     fails(migrate(&[]), "in use by another process");
     fails(migrate(&["--verify-only"]), "in use by another process");
 
-    drop((alice, carol));
+    alice.leave().await;
+    carol.leave().await;
+    gone(&server, "alice").await;
+    gone(&server, "carol").await;
+    let before = rows(&server);
     assert_eq!(server.terminate(), Some(0));
     fails(migrate(&["--verify-only"]), "no store has been moved to these tables");
     let moved = works(migrate(&[]));
