@@ -42,6 +42,52 @@ const STORE: &[&str] = &["log", "commit", "checkpoint"];
 const RULES: &[&str] = &["send", "deliver", "ack", "settle", "close", "erase"];
 const RESTORE: &[&str] = &["restore"];
 
+impl Town {
+    /// Starts a server, with checkpoints every few dozen messages, and everybody who lives there.
+    fn found() -> Town {
+        let mut server = Server::prepared(&[
+            ("BLUETICK_LIMITS__SENDS_PER_SECOND", "0"),
+            ("BLUETICK_STORE__CHECKPOINT_BYTES", "40000"),
+            // A crash is noticed at once; being told to wait would only make the tests long.
+            ("BLUETICK_SESSIONS__RECONNECT_SPREAD_SECS", "0"),
+        ]);
+        server.restart();
+        Town::found_in(server)
+    }
+
+    /// Ends the server as a crash does.
+    async fn crash(&mut self) {
+        if self.server.is_running() {
+            self.server.kill();
+        }
+        self.end_work().await;
+    }
+
+    /// Starts the server again, lets everything come to rest, and compares what everybody has and knows.
+    async fn recover_and_check(&mut self, after: &str) {
+        self.server.restart();
+        self.check(after).await;
+    }
+
+    /// The same, with every conversation from its first message on.
+    async fn recover_and_check_all(&mut self, after: &str) {
+        self.server.restart();
+        self.check_all(after).await;
+    }
+
+    /// Starts the server again so that it dies at a failpoint, and works until it does.
+    async fn die_at(&mut self, failpoint: &str) {
+        self.crash().await;
+        if self.server.start_armed(failpoint) {
+            self.begin_work().await;
+        }
+        let ended = self.server.ended(SOON * 2).await;
+        self.end_work().await;
+        let signal = ended.unwrap_or_else(|| panic!("{failpoint} was never passed")).signal();
+        assert_eq!(signal, Some(9), "{failpoint}: the process ended otherwise: {ended:?}");
+    }
+}
+
 async fn die_at_each_of(kinds: &[&str]) {
     let mut town = Town::found();
     town.work_until_told(30).await;

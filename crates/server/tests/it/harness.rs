@@ -1,9 +1,9 @@
-//! A server process of the test's own, and people who connect to it.
+//! A server of the test's own, and people who connect to it. What the server is made of says `deployment`.
 
 use std::{
     io::{BufRead, BufReader},
     path::PathBuf,
-    process::{Child, Command, ExitStatus, Output, Stdio},
+    process::{Child, Command, Output},
     sync::atomic::{AtomicU16, AtomicU64, Ordering},
     time::Duration,
 };
@@ -12,6 +12,8 @@ use bluetick_client::RawConnection;
 use bluetick_protocol::*;
 use serde_json::Value;
 
+use crate::deployment::Deployment;
+
 pub const SOON: Duration = Duration::from_secs(15);
 pub const SHORT: Duration = Duration::from_millis(300);
 
@@ -19,14 +21,13 @@ pub fn binary() -> &'static str {
     env!("CARGO_BIN_EXE_bluetick")
 }
 
-/// A running server. It is stopped by its own id when the test ends.
+/// A running server, whatever it is made of: the crate of the tests says that in its `deployment`. It is stopped when
+/// the test ends.
 pub struct Server {
-    child: Option<Child>,
+    // Dropped first: what runs in the directory ends before the directory does.
+    pub deployment: Deployment,
     pub dir: tempfile::TempDir,
     pub address: String,
-    settings: Vec<(&'static str, String)>,
-    /// A command that starts the server in its place, with a limit or as somebody else.
-    wrapper: Option<fn(&mut Command)>,
 }
 
 impl Server {
@@ -37,115 +38,26 @@ impl Server {
     /// A server that is not running yet, for tests that stop and start it often. Its port is one that no outgoing
     /// connection gets by chance while the server is down.
     pub fn prepared(settings: &[(&'static str, &str)]) -> Server {
-        let dir = tempfile::tempdir().unwrap();
-        let settings = settings.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
         let address = format!("127.0.0.1:{}", quiet_port());
-        Server { child: None, dir, address, settings, wrapper: None }
+        let dir = tempfile::tempdir().unwrap();
+        Server { deployment: Deployment::new(settings), dir, address }
     }
 
     /// Sets one more setting for every later start.
     pub fn set(&mut self, key: &'static str, value: &str) {
-        self.settings.push((key, value.to_owned()));
-    }
-
-    /// Lets every later start be changed: run through another program, or as another user.
-    pub fn started_by(&mut self, wrapper: fn(&mut Command)) {
-        self.wrapper = Some(wrapper);
+        self.deployment.set(key, value);
     }
 
     /// Starts with settings as the environment gives them: `("BLUETICK_LIMITS__MAX_SESSIONS", "2")`.
     pub fn with(settings: &[(&'static str, &str)]) -> Server {
         let dir = tempfile::tempdir().unwrap();
-        let settings = settings.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
-        let mut server = Server { child: None, dir, address: String::new(), settings, wrapper: None };
-        server.spawn("127.0.0.1:0");
+        let mut server = Server { deployment: Deployment::new(settings), dir, address: "127.0.0.1:0".into() };
+        server.restart();
         server
     }
 
     pub fn data(&self) -> PathBuf {
         self.dir.path().join("data")
-    }
-
-    fn spawn(&mut self, listen: &str) {
-        assert!(self.launch(listen, None), "the server says where it listens before it ends");
-    }
-
-    fn command(&self, listen: &str, failpoint: Option<&str>) -> Command {
-        let mut command = Command::new(binary());
-        command.arg("serve").arg("--data").arg(self.data()).args(["--listen", listen]);
-        command.env("BLUETICK_LOG__FILTER", "warn").stdout(Stdio::piped()).stderr(Stdio::inherit());
-        // A test's disk may be small; the floor has a test of its own.
-        command.env("BLUETICK_STORE__FREE_SPACE_FLOOR_BYTES", "1048576");
-        for (key, value) in &self.settings {
-            command.env(key, value);
-        }
-        if let Some(failpoint) = failpoint {
-            command.env("BLUETICK_FAILPOINT", failpoint);
-        }
-        if let Some(wrapper) = self.wrapper {
-            wrapper(&mut command);
-        }
-        command
-    }
-
-    /// Starts the process and waits until it listens. False: it ended before.
-    fn launch(&mut self, listen: &str, failpoint: Option<&str>) -> bool {
-        let mut command = self.command(listen, failpoint);
-        let child = self.child.insert(command.spawn().unwrap());
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        // The first line with an address says where it listens.
-        let address = loop {
-            let Some(line) = lines.next() else { return false };
-            let line = line.unwrap();
-            if let Some(at) = line.find("http://") {
-                let rest = &line[at + "http://".len()..];
-                let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || ".:[]-".contains(c)));
-                break rest[..end.unwrap_or(rest.len())].trim_end_matches('.').to_owned();
-            }
-        };
-        // Keep reading, so that the process never blocks on its own output.
-        std::thread::spawn(move || lines.for_each(drop));
-        self.address = address;
-        true
-    }
-
-    /// Starts it so that it dies at a failpoint, `name` or `name:nth`. False: it died before it listened.
-    pub fn start_armed(&mut self, failpoint: &str) -> bool {
-        let address = self.address.clone();
-        self.launch(&address, Some(failpoint))
-    }
-
-    /// Tries to start it where it must refuse to. Gives how it ended and what it said on standard error.
-    pub fn fails_to_start(&mut self) -> (ExitStatus, String) {
-        let address = self.address.clone();
-        let mut command = self.command(&address, None);
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        // Whatever it says fits into the pipe.
-        let until = std::time::Instant::now() + SOON;
-        while child.try_wait().unwrap().is_none() {
-            if std::time::Instant::now() > until {
-                child.kill().unwrap();
-                panic!("it started");
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let output = child.wait_with_output().unwrap();
-        (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
-    }
-
-    /// Waits until the process has ended by itself.
-    pub async fn ended(&mut self, within: Duration) -> Option<ExitStatus> {
-        let until = tokio::time::Instant::now() + within;
-        loop {
-            if let Some(status) = self.child.as_mut().unwrap().try_wait().unwrap() {
-                self.child = None;
-                return Some(status);
-            }
-            if tokio::time::Instant::now() > until {
-                return None;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
     }
 
     /// A token made without asking the server.
@@ -165,14 +77,6 @@ impl Server {
         serde_json::from_str::<Vec<Value>>(&answer.text().await.unwrap()).unwrap()
     }
 
-    pub fn is_running(&self) -> bool {
-        self.child.is_some()
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.child.as_ref().unwrap().id()
-    }
-
     pub fn url(&self) -> String {
         format!("ws://{}/v1/ws", self.address)
     }
@@ -181,25 +85,19 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    /// Ends the process at once, as a crash would.
+    /// Ends it at once, as a crash would.
     pub fn kill(&mut self) {
-        let mut child = self.child.take().unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
+        self.deployment.kill();
     }
 
     /// Asks it to stop and waits. Returns the exit code.
     pub fn terminate(&mut self) -> Option<i32> {
-        let mut child = self.child.take().unwrap();
-        let pid = rustix::process::Pid::from_child(&child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        child.wait().unwrap().code()
+        self.deployment.terminate()
     }
 
     /// Starts it again on the same data and address.
     pub fn restart(&mut self) {
-        let address = self.address.clone();
-        self.spawn(&address);
+        self.address = self.deployment.start(&self.data(), &self.address);
     }
 
     /// Runs another command of the binary on this server's data directory.
@@ -263,24 +161,43 @@ impl Server {
         Person::open(&self.url(), &token, user, device, cursor).await
     }
 
-    /// Memory of the process, in bytes.
+    /// Memory of its processes, in bytes.
     pub fn rss(&self) -> u64 {
-        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.pid())).unwrap();
-        statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+        self.deployment.pids().into_iter().map(rss_of).sum()
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
+fn rss_of(pid: u32) -> u64 {
+    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+/// Waits until a process says where it listens. None: it ended before. Whatever it says later is read and dropped, so
+/// that it never blocks on its own output.
+pub fn listening(child: &mut Child) -> Option<String> {
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // The first line with an address says it.
+    let address = loop {
+        let line = lines.next()?.unwrap();
+        if let Some(at) = line.find("http://") {
+            let rest = &line[at + "http://".len()..];
+            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || ".:[]-".contains(c)));
+            break rest[..end.unwrap_or(rest.len())].trim_end_matches('.').to_owned();
         }
-    }
+    };
+    std::thread::spawn(move || lines.for_each(drop));
+    Some(address)
+}
+
+/// Asks a process to stop and waits. Returns the exit code.
+pub fn terminate(mut child: Child) -> Option<i32> {
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    child.wait().unwrap().code()
 }
 
 /// A free port below those that the system gives to outgoing connections.
-fn quiet_port() -> u16 {
+pub fn quiet_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = (std::process::id() % 150) as u16 * 100;
     loop {

@@ -8,9 +8,11 @@ mod bad_input;
 mod blocks;
 #[cfg(debug_assertions)]
 mod crash;
+mod deployment;
 mod devices;
 mod disk;
 mod drain;
+mod embedded;
 mod harness;
 #[cfg(debug_assertions)]
 mod history;
@@ -21,6 +23,8 @@ mod load;
 #[cfg(feature = "cluster")]
 mod migrate;
 mod operations;
+#[cfg(debug_assertions)]
+mod rows;
 mod sessions;
 #[cfg(debug_assertions)]
 mod town;

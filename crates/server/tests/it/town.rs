@@ -10,17 +10,20 @@
 
 use std::{
     collections::BTreeMap,
-    os::unix::process::ExitStatusExt,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
-use bluetick_client::{Client, Draft, Event, Events, HistoryRange, Options, RawConnection, RawError};
+use bluetick_client::{Client, Draft, Event, Events, Options, RawConnection, RawError};
 use bluetick_protocol::*;
 use serde_json::json;
 use tokio::{sync::watch, time::Instant};
 
-use crate::{harness::*, history::History};
+use crate::{
+    harness::*,
+    history::History,
+    rows::{Rows, wait_for},
+};
 
 /// Messages that alice has on their way at a time.
 const AHEAD: usize = 24;
@@ -53,15 +56,8 @@ impl Shared {
 }
 
 impl Town {
-    /// Starts a server, with checkpoints every few dozen messages, and everybody who lives there.
-    pub fn found() -> Town {
-        let mut server = Server::prepared(&[
-            ("BLUETICK_LIMITS__SENDS_PER_SECOND", "0"),
-            ("BLUETICK_STORE__CHECKPOINT_BYTES", "40000"),
-            // A crash is noticed at once; being told to wait would only make the tests long.
-            ("BLUETICK_SESSIONS__RECONNECT_SPREAD_SECS", "0"),
-        ]);
-        server.restart();
+    /// Everybody moves into a server that runs.
+    pub fn found_in(server: Server) -> Town {
         let shared = Shared { history: Arc::default(), url: server.url() };
         let connect = |name: &str| {
             let options = Options::new(server.url(), DeviceId::new("phone").unwrap(), server.mint(name));
@@ -82,62 +78,43 @@ impl Town {
 
     /// Everybody is at work until so many more messages are confirmed.
     pub async fn work_until_told(&mut self, more: usize) {
-        let enough = self.shared.history().told_so_far() + more;
+        let enough = self.told_so_far() + more;
         self.begin_work().await;
         let until = Instant::now() + SOON;
-        while self.shared.history().told_so_far() < enough {
+        while self.told_so_far() < enough {
             assert!(Instant::now() < until, "nothing is confirmed any more");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
 
-    /// Ends the server as a crash does.
-    pub async fn crash(&mut self) {
-        if self.server.is_running() {
-            self.server.kill();
-        }
-        self.end_work().await;
+    pub fn told_so_far(&self) -> usize {
+        self.shared.history().told_so_far()
     }
 
-    /// Starts the server again so that it dies at a failpoint, and works until it does.
-    pub async fn die_at(&mut self, failpoint: &str) {
-        self.crash().await;
-        if self.server.start_armed(failpoint) {
-            self.begin_work().await;
-        }
-        let ended = self.server.ended(SOON * 2).await;
-        self.end_work().await;
-        let signal = ended.unwrap_or_else(|| panic!("{failpoint} was never passed")).signal();
-        assert_eq!(signal, Some(9), "{failpoint}: the process ended otherwise: {ended:?}");
-    }
-
-    async fn begin_work(&self) {
+    pub async fn begin_work(&self) {
         for client in [&self.alice, &self.bob] {
             client.go_online().await.unwrap();
         }
         self.at_work.send_replace(true);
     }
 
-    async fn end_work(&self) {
+    pub async fn end_work(&self) {
         self.at_work.send_replace(false);
         for client in [&self.alice, &self.bob] {
             client.go_offline().await.unwrap();
         }
     }
 
-    /// Starts the server again, lets everything come to rest, and compares what everybody has and knows.
-    pub async fn recover_and_check(&mut self, after: &str) {
-        self.server.restart();
-        self.check(after).await;
-    }
-
-    /// The same, with every conversation from its first message on.
-    pub async fn recover_and_check_all(&mut self, after: &str) {
+    /// The same, with every conversation from its first message on; and then everybody reads.
+    pub async fn check_all(&mut self, after: &str) {
         self.compared.clear();
-        self.recover_and_check(after).await;
+        self.check(after).await;
+        self.everybody_reads(after).await;
+        self.shared.history().is_sound(after);
     }
 
-    async fn check(&mut self, after: &str) {
+    /// Lets everything come to rest, and compares what everybody has and knows.
+    pub async fn check(&mut self, after: &str) {
         for client in [&self.alice, &self.bob] {
             client.go_online().await.unwrap();
         }
@@ -158,88 +135,28 @@ impl Town {
             wait_for(|| format!("after {after}: {name} lacks {:?}", missing()), || missing().is_empty())
                 .await;
         }
+        let rows = Rows { server: &self.server, client: &self.alice, history: &self.shared.history };
         for name in ["alice", "bob", "carol", "dave"] {
-            self.pending_rows_go(name, after).await;
+            rows.pending_go(name, after).await;
         }
-        self.compare_stored().await;
+        for name in ["bob", "carol", "dave"] {
+            let known = self.compared.entry(conversation(&format!("alice~{name}"))).or_default();
+            *known = rows.compare(&conversation(&format!("alice~{name}")), *known).await;
+        }
         self.erasing.lock().await.finish(&self.server, &shared).await;
         shared.history().is_sound(after);
     }
 
-    async fn pending_rows_go(&self, name: &str, after: &str) {
-        let until = Instant::now() + SOON;
-        loop {
-            let rows = self.server.rows("pending", name).await;
-            if rows.is_empty() {
-                return;
-            }
-            assert!(Instant::now() < until, "after {after}: {name} has acked all and still has {rows:?}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
+    /// Everybody reads everything, and nobody has anything unread.
+    async fn everybody_reads(&self, after: &str) {
+        let rows = Rows { server: &self.server, client: &self.alice, history: &self.shared.history };
+        for (id, last) in &self.compared {
+            rows.all_turn_blue(id, *last, after).await;
+            let peer = user(id.as_str().split_once('~').unwrap().1);
+            let seen = || self.shared.history().seen_of(&peer, id).last_read_seq;
+            let in_vain = || format!("after {after}: alice sees {peer}'s ticks at {}, not {last}", seen());
+            wait_for(in_vain, || seen() >= *last).await;
         }
-    }
-
-    async fn compare_stored(&mut self) {
-        for name in ["bob", "carol", "dave"] {
-            let id = conversation(&format!("alice~{name}"));
-            let known = self.compared.get(&id).copied().unwrap_or(0);
-            let stored = self.stored_after(&id, known).await;
-            let last = stored.last().map_or(known, |m| m.seq);
-            if known == 0 || !stored.is_empty() {
-                self.shared.history().compare(&id, &stored);
-            }
-            self.compared.insert(id.clone(), last);
-            for member in ["alice", name] {
-                self.compare_rows(member, &id, last).await;
-            }
-        }
-    }
-
-    async fn stored_after(&self, id: &ConversationId, after: Seq) -> Vec<MessageFrame> {
-        let (mut stored, mut from) = (Vec::new(), after);
-        loop {
-            let range = HistoryRange::After(from);
-            let page = self.alice.history(id.clone(), range, Some(200)).await.unwrap();
-            stored.extend(page.messages);
-            match page.next {
-                Some(next) => from = next,
-                None => return stored,
-            }
-        }
-    }
-
-    /// A member's boundaries are no further than what they said, and unread is what a count says.
-    async fn compare_rows(&self, member: &str, id: &ConversationId, last: Seq) {
-        let of =
-            |rows: Vec<serde_json::Value>| rows.into_iter().find(|r| r["conversation_id"] == id.as_str());
-        let number = |row: &Option<serde_json::Value>, key: &str| {
-            row.as_ref().and_then(|row| row[key].as_u64()).unwrap_or(0)
-        };
-        let status = of(self.server.rows("status", member).await);
-        let boundaries = Boundaries {
-            last_delivered_seq: number(&status, "last_delivered_seq"),
-            last_read_seq: number(&status, "last_read_seq"),
-        };
-        self.shared.history().compare_status(&user(member), id, &boundaries);
-        let row = of(self.server.rows("conversations", member).await);
-        if number(&row, "last_seq") != last {
-            self.shared.history().fault(format!("{member}'s row of {id} does not end at {last}: {row:?}"));
-        }
-        let unread = self.stored_after(id, boundaries.last_read_seq).await;
-        let counted = unread.iter().filter(|m| m.sender.as_str() != member).count() as u64;
-        if number(&row, "unread_count") != counted {
-            self.shared
-                .history()
-                .fault(format!("{member} has {counted} unread in {id}, and the row: {row:?}"));
-        }
-    }
-}
-
-/// Looks until something has become so.
-async fn wait_for(in_vain: impl Fn() -> String, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + SOON;
-    while !is_so() {
-        assert!(Instant::now() < until, "{}", in_vain());
-        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 

@@ -1,0 +1,54 @@
+//! The tests of `it` once more, unchanged, against two gateways and two app servers behind nginx, on DynamoDB and
+//! Redis; and what only a cluster can go through. `scripts/services start` runs what it needs.
+//!
+//! Not here, because they are about one process or its files: `crash` and `disk` (the log, checkpoints, fsync),
+//! `embedded` (its directory, backups, free space, figures).
+
+#![allow(clippy::unwrap_used)]
+// A release build cannot be told where to die: what is used only for that is not, there.
+#![cfg_attr(not(debug_assertions), allow(dead_code))]
+
+#[path = "../it/bad_input.rs"]
+mod bad_input;
+#[path = "../it/blocks.rs"]
+mod blocks;
+#[path = "../it/devices.rs"]
+mod devices;
+#[path = "../it/drain.rs"]
+mod drain;
+#[path = "../it/harness.rs"]
+mod harness;
+#[path = "../it/history.rs"]
+mod history;
+#[path = "../it/http.rs"]
+mod http;
+#[path = "../it/idempotency.rs"]
+mod idempotency;
+#[path = "../it/inbox.rs"]
+mod inbox;
+#[path = "../it/load.rs"]
+mod load;
+#[path = "../it/operations.rs"]
+mod operations;
+#[path = "../it/rows.rs"]
+mod rows;
+#[path = "../it/sessions.rs"]
+mod sessions;
+#[path = "../it/town.rs"]
+mod town;
+#[path = "../it/write_flow.rs"]
+mod write_flow;
+
+mod balancer;
+mod deployment;
+mod faults;
+mod node;
+mod own_redis;
+mod pairs;
+mod plain_http;
+mod proxy;
+#[cfg(debug_assertions)]
+mod retries;
+mod rolling;
+mod scene;
+mod tables;

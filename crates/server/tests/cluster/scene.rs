@@ -1,0 +1,62 @@
+//! A cluster with people in it: the town with its devices of all kinds, and pairs of real clients.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::{deployment::Cluster, harness::*, pairs::Pairs, town::Town};
+
+pub struct Scene {
+    pub town: Town,
+    pub pairs: Pairs,
+}
+
+/// Short, so that a test sees what takes a minute in life: an entry of a session expires, a dead peer is noticed.
+const SHORT_LIVES: &[(&str, &str)] = &[
+    ("BLUETICK_LIMITS__SENDS_PER_SECOND", "0"),
+    ("BLUETICK_SESSIONS__HEARTBEAT_SECS", "1"),
+    ("BLUETICK_SESSIONS__TTL_SECS", "4"),
+    ("BLUETICK_SESSIONS__RECONNECT_SPREAD_SECS", "0"),
+];
+
+/// A server for such a test, not running yet.
+pub fn prepared() -> Server {
+    Server::prepared(SHORT_LIVES)
+}
+
+impl Scene {
+    /// Starts the server, and everybody begins to write.
+    pub async fn begin(mut server: Server, seed: u64) -> Scene {
+        server.restart();
+        let pairs = Pairs::settle_in(&server, 3, seed);
+        let mut town = Town::found_in(server);
+        pairs.work(true);
+        town.work_until_told(60).await;
+        Scene { town, pairs }
+    }
+
+    pub fn cluster(&mut self) -> &mut Cluster {
+        self.town.server.deployment.cluster()
+    }
+
+    pub fn told(&self) -> usize {
+        self.town.told_so_far() + self.pairs.told_so_far()
+    }
+
+    /// Waits until messages are confirmed again, or still.
+    pub async fn goes_on(&self, what: &str) {
+        let (enough, until) = (self.told() + 30, Instant::now() + SOON);
+        while self.told() < enough {
+            assert!(Instant::now() < until, "{what}: nothing is confirmed any more");
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Everybody stops writing, and all of it is compared.
+    pub async fn end(mut self, after: &str) {
+        self.pairs.work(false);
+        self.town.end_work().await;
+        self.pairs.check_all(&self.town.server, after).await;
+        self.town.check_all(after).await;
+    }
+}
