@@ -75,8 +75,4 @@ resource "aws_dynamodb_table" "table" {
 
   deletion_protection_enabled = var.deletion_protection
 
-  lifecycle {
-    # Whoever scales provisioned tables does it outside of this file.
-    ignore_changes = [read_capacity, write_capacity]
-  }
 }

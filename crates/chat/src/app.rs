@@ -183,6 +183,8 @@ pub enum HandOver {
     Taken,
     /// No such session, or it is closing: a miss (R12).
     Refused,
+    /// The gateway is of another version and does not know this event: a miss, and no reason to forget the session.
+    NotUnderstood,
 }
 
 /// How an app server reaches the gateway that holds a session.

@@ -1,7 +1,9 @@
 //! A page of a conversation, forwards or backwards.
 
-use bluetick_protocol::{ErrorCode, HistoryPage, HistoryQuery, UserId, WireError, limits};
-use bluetick_store::PageLimit;
+use std::sync::Arc;
+
+use bluetick_protocol::{ErrorCode, HistoryPage, HistoryQuery, Seq, UserId, WireError, limits};
+use bluetick_store::{Message, PageLimit};
 
 use crate::{Answer, Node, wire};
 
@@ -25,8 +27,13 @@ impl Node {
             }
             None => {
                 let before = before_seq.unwrap_or(u64::MAX).min(last_seq + 1);
-                let page = self.store.messages.read_before(&id, before, PageLimit::messages(limit)).await;
-                let messages = page.map_err(wire)?;
+                let read = || self.store.messages.read_before(&id, before, PageLimit::messages(limit));
+                let mut messages = read().await.map_err(wire)?;
+                if let Some(hole) = first_gap(&messages, before) {
+                    // Whoever reads the page takes what is missing for void, so it must be (R8).
+                    self.read_without_holes(&id, hole, limit, before - 1).await?;
+                    messages = read().await.map_err(wire)?;
+                }
                 let from = messages.first().map_or(before, |m| m.seq);
                 (
                     messages,
@@ -46,6 +53,16 @@ impl Node {
             next,
         })
     }
+}
+
+/// The first seq that is missing between the messages of a page, or between them and its end.
+fn first_gap(page: &[Arc<Message>], before: Seq) -> Option<Seq> {
+    let first = page.first()?.seq;
+    let found = (first..before).zip(page).find(|(seq, message)| message.seq != *seq);
+    found.map(|(seq, _)| seq).or_else(|| {
+        let next = page.last()?.seq + 1;
+        (next < before).then_some(next)
+    })
 }
 
 /// A page's size, within bounds.

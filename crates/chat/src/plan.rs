@@ -5,8 +5,12 @@ use std::collections::BTreeMap;
 
 use bluetick_protocol::{ConversationId, Head, MessageId, limits};
 use bluetick_store::ActiveConversation;
+use futures_util::future::join_all;
 
 use crate::{Answer, Node, Plan, PlanLane, PlanRequest, rules::rule, wire};
+
+/// Lanes whose end is looked up side by side.
+const LANES_AT_ONCE: usize = 64;
 
 impl Node {
     pub(crate) async fn make_plan(&self, request: PlanRequest) -> Answer<Plan> {
@@ -54,8 +58,13 @@ impl Node {
                 }
             }
         }
-        for lane in lanes.values_mut() {
-            lane.last_seq = self.store.messages.last_seq(&lane.conversation_id).await.map_err(wire)?;
+        let mut all: Vec<&mut PlanLane> = lanes.values_mut().collect();
+        for some in all.chunks_mut(LANES_AT_ONCE) {
+            let ends = some.iter().map(|lane| self.store.messages.last_seq(&lane.conversation_id));
+            let ends = join_all(ends).await;
+            for (lane, last_seq) in some.iter_mut().zip(ends) {
+                lane.last_seq = last_seq.map_err(wire)?;
+            }
         }
         if heads && rule!(self.rules, R6) {
             let newest = self.store.conversations.active_since(&user, 0, limits::HEADS_MAX);

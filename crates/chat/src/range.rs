@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bluetick_protocol::{ConversationId, ErrorCode, MessageId, Seq, UserId, WireError};
 use bluetick_store::{Message, PageLimit};
+use futures_util::future::join_all;
 
 use crate::{Answer, From, Node, Range, RangeRequest, rules::rule, wire};
 
@@ -14,6 +15,8 @@ const PROBE: usize = 4;
 const OWN_RUN: Seq = 16;
 /// Messages that are looked through at once for one that is owed.
 const PAGE: usize = 256;
+/// Holes that are closed side by side.
+const HOLES_AT_ONCE: usize = 16;
 
 impl Node {
     pub(crate) async fn range(&self, request: RangeRequest) -> Answer<Range> {
@@ -126,8 +129,12 @@ impl Node {
             if let Some(still) = first_hole(&page, from, last_seq) {
                 let end = page.iter().map(|m| m.seq).find(|&seq| seq > still).unwrap_or(last_seq + 1);
                 tracing::warn!(conversation = %id, seq = still, "closing a hole");
-                for seq in still.max(hole)..end {
-                    self.store.messages.close_hole(id, seq).await.map_err(wire)?;
+                let holes: Vec<Seq> = (still.max(hole)..end).collect();
+                for some in holes.chunks(HOLES_AT_ONCE) {
+                    let closed = some.iter().map(|&seq| self.store.messages.close_hole(id, seq));
+                    for closed in join_all(closed).await {
+                        closed.map_err(wire)?;
+                    }
                 }
                 page = read().await.map_err(wire)?;
             }

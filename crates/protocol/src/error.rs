@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $http:literal;)*) => {
         /// Why something was refused, or why the server closes a connection.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
         pub enum ErrorCode {
             $($(#[$doc])* #[serde(rename = $text)] $name,)*
         }
@@ -24,6 +24,15 @@ macro_rules! codes {
             }
         }
     };
+}
+
+/// A code that a later version has and this one does not is an error of the server's like any other it cannot name.
+impl<'de> Deserialize<'de> for ErrorCode {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(d)?;
+        let known = ErrorCode::ALL.iter().find(|code| code.as_str() == text);
+        Ok(known.copied().unwrap_or(ErrorCode::Internal))
+    }
 }
 
 codes! {

@@ -188,20 +188,21 @@ mod cluster {
         let listener = RpcListener::start(tcp, guard, Arc::new(desk))?;
         let roles = [(config.is_gateway(), NodeRole::Gateway), (config.is_app(), NodeRole::App)];
         let roles = roles.into_iter().filter_map(|(has, role)| has.then_some(role)).collect();
-        let announcer = Announcer::start(directory.clone(), roles, address.clone());
         let fixed = config.cluster.app_servers.iter().cloned().collect();
-        let finding = find_app_servers(directory, fixed, address.clone(), servers.clone());
+        let finding = find_app_servers(directory.clone(), fixed, address.clone(), servers.clone());
         let finder = tokio::spawn(finding).abort_handle();
         let readiness = Readiness {
             store: opened.store.clone(),
             sessions: Some(opened.sessions),
             servers: own.is_none().then(|| servers.clone()),
         };
+        let readiness = Arc::new(readiness);
+        let announcer = Announcer::start(directory, roles, address.clone(), readiness.clone());
         Ok(Process {
             app,
             operator: Arc::new(ClusterOperator { own: operator, servers }),
             gateway,
-            readiness: Arc::new(readiness),
+            readiness,
             store: opened.store,
             membership: Some(Membership { address, listener, announcer, gateways, finder }),
         })

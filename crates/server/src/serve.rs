@@ -192,9 +192,12 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
     stop.send_replace(true);
     gateway.shut_down();
     let ended = async {
-        gateway.empty().await;
-        let _ = listener.await;
-        process.drain_calls().await;
+        let sockets = async {
+            gateway.empty().await;
+            let _ = listener.await;
+        };
+        // Sessions that end here still ask other processes; who asks this one is sent elsewhere at once.
+        tokio::join!(sockets, process.drain_calls());
     };
     if tokio::time::timeout(DRAIN_DEADLINE, ended).await.is_err() {
         tracing::warn!(sessions = gateway.session_count(), "not everything ended in time");

@@ -473,7 +473,11 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         let (code, why) = if now.duration_since(self.last_heard) > config.heartbeat * 2 + config.heartbeat / 2
         {
             (ErrorCode::HeartbeatTimeout, "nothing was heard of this client")
-        } else if since(self.unacked_since) >= config.ack_timeout {
+        } else if since(self.unacked_since) >= config.ack_timeout
+            && self.receipts.is_empty()
+            && self.receipting.is_none()
+        {
+            // Acks that came and cannot be stored yet are not the client's fault.
             (ErrorCode::SlowReader, "messages were delivered and not acked in time")
         } else if since(self.stuck_since) >= config.write_timeout {
             (ErrorCode::SlowReader, "the socket takes nothing")

@@ -170,7 +170,7 @@ fn check_keys(config: &Config, findings: &mut Findings) {
 
 #[cfg(unix)]
 fn is_open_to_others(found: &fs::Metadata) -> bool {
-    std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o077 != 0
+    std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o007 != 0
 }
 
 #[cfg(not(unix))]

@@ -41,6 +41,7 @@ use tokio::{
 };
 
 use super::{
+    desk::WRONG_ROLE,
     guard::Guard,
     link::{Link, LinkConfig, LinkError, Standing},
     wire::{DebtsLeft, Request},
@@ -73,6 +74,8 @@ impl Default for PoolConfig {
 
 /// A request goes to so many app servers at most.
 const ATTEMPTS: usize = 4;
+/// How long others are preferred to an app server that could not do what it was asked.
+const SHUNNED_FOR: Duration = Duration::from_secs(1);
 
 /// The links to all app servers that are known.
 pub struct AppServers {
@@ -81,12 +84,22 @@ pub struct AppServers {
     links: Mutex<BTreeMap<String, Arc<Link>>>,
     changed: Arc<Notify>,
     rng: Mutex<StdRng>,
+    /// Those that could not do what they were asked a moment ago, and until when others are preferred: who fails at once is
+    /// never busy.
+    shunned: Mutex<BTreeMap<String, Instant>>,
 }
 
 impl AppServers {
     pub fn new(guard: Guard, config: PoolConfig) -> AppServers {
         let rng = Mutex::new(StdRng::seed_from_u64(chance::draw()));
-        AppServers { guard, config, links: Mutex::default(), changed: Arc::new(Notify::new()), rng }
+        AppServers {
+            guard,
+            config,
+            links: Mutex::default(),
+            changed: Arc::new(Notify::new()),
+            rng,
+            shunned: Mutex::default(),
+        }
     }
 
     /// Takes on those that are listed, and lets go of those that are not, unless they still work: whoever cannot say
@@ -119,6 +132,14 @@ impl AppServers {
     fn pick(&self, tried: &BTreeSet<String>) -> Option<Arc<Link>> {
         let mut usable = self.up();
         usable.retain(|link| !tried.contains(link.address()));
+        let shunned = {
+            let mut shunned = self.shunned.lock();
+            shunned.retain(|_, until| Instant::now() < *until);
+            shunned.clone()
+        };
+        if usable.iter().any(|link| !shunned.contains_key(link.address())) {
+            usable.retain(|link| !shunned.contains_key(link.address()));
+        }
         let mut draw = || {
             let count = usable.len();
             (count > 0).then(|| usable.swap_remove(self.rng.lock().random_range(0..count)))
@@ -174,13 +195,28 @@ impl AppServers {
             }
             match link.call(payload.clone(), deadline.min(Instant::now() + attempt)).await {
                 Ok(answer) => match serde_json::from_slice::<Answer<T>>(&answer) {
-                    Ok(answer) if settled(&answer) || last.is_some() => return answer,
-                    // Its store is out of reach, perhaps only for it: one other is asked.
-                    Ok(answer) => last = Some(answer),
+                    Ok(answer) if settled(&answer) => return answer,
+                    Ok(Err(error)) if error.message == WRONG_ROLE => {
+                        tracing::warn!(peer = link.address(), "this is not an app server any more");
+                        self.links.lock().remove(link.address());
+                    }
+                    // Its store is out of reach, perhaps only for it: one other is asked, and for a while others first.
+                    Ok(answer) => {
+                        self.shunned.lock().insert(link.address().to_owned(), Instant::now() + SHUNNED_FOR);
+                        if last.is_some() {
+                            return answer;
+                        }
+                        last = Some(answer);
+                    }
                     Err(error) => {
                         tracing::warn!(%error, peer = link.address(), "an answer is not understood");
                     }
                 },
+                // It may be under way still, and would then undo what comes after it.
+                Err(LinkError::Unknown(why)) if !may_come_late(request) => {
+                    tracing::warn!(%why, peer = link.address(), "the outcome of a call is not known");
+                    break;
+                }
                 Err(error @ (LinkError::NotSent(_) | LinkError::Unknown(_))) => {
                     tracing::debug!(%error, peer = link.address(), "asking another app server");
                 }
@@ -196,6 +232,12 @@ impl AppServers {
         let times = (self.config.request, self.config.attempt);
         self.ask(&request, times, |answer| !is_unavailable(answer)).await
     }
+}
+
+/// Whether a call may be done again while an earlier try of it may still be under way. What the last writer decides may
+/// not; nor may an operator's call, which may be what the process died of.
+fn may_come_late(request: &Request) -> bool {
+    !matches!(request, Request::SetBlock(..) | Request::PutProfile(..) | Request::Admin(_))
 }
 
 fn is_unavailable<T>(answer: &Answer<T>) -> bool {

@@ -17,6 +17,9 @@ pub struct OwnDesk {
     pub gateway: Option<Arc<Gateway>>,
 }
 
+/// Tells a caller that it has come to the wrong process.
+pub const WRONG_ROLE: &str = "this process does not have the role that was asked for";
+
 #[async_trait]
 impl Desk for OwnDesk {
     async fn handle(&self, payload: Bytes) -> Bytes {
@@ -39,8 +42,8 @@ impl OwnDesk {
             }
             (Request::Admin(call), _, Some(operator), _) => write(&operator.run(call).await),
             (Request::HandOver(..) | Request::Admin(_), ..) | (_, None, ..) => {
-                let why = "this process does not have the role that was asked for";
-                write::<()>(&Err(WireError::new(ErrorCode::Unsupported, why)))
+                // Somebody else may have it: an address that belonged to another process, most likely.
+                write::<()>(&Err(WireError::new(ErrorCode::Unavailable, WRONG_ROLE).retry_after(1_000)))
             }
             (request, Some(app), ..) => ask(&**app, request).await,
         }

@@ -7,6 +7,7 @@ use bluetick_store::{Directory, NodeRole};
 use tokio::{task::AbortHandle, time::interval};
 
 use super::AppServers;
+use crate::readiness::Readiness;
 
 /// How long a process that says nothing more is believed to be there.
 pub const TTL: Duration = Duration::from_secs(15);
@@ -22,14 +23,21 @@ pub struct Announcer {
 }
 
 impl Announcer {
-    pub fn start(directory: Arc<dyn Directory>, roles: Vec<NodeRole>, address: String) -> Announcer {
+    /// An app server whose store does not answer says nothing: nobody new should come. Who has a link to it keeps it.
+    pub fn start(
+        directory: Arc<dyn Directory>,
+        roles: Vec<NodeRole>,
+        address: String,
+        readiness: Arc<Readiness>,
+    ) -> Announcer {
         let (own, listed, said) = (directory.clone(), roles.clone(), address.clone());
         let task = tokio::spawn(async move {
             let mut every = interval(TTL / 3);
             let mut failed = false;
             loop {
                 every.tick().await;
-                for role in &listed {
+                let ready = !listed.contains(&NodeRole::App) || readiness.look().await.refusing.is_none();
+                for role in listed.iter().filter(|role| ready || **role != NodeRole::App) {
                     match own.announce(*role, &said, TTL).await {
                         Ok(()) => failed = false,
                         Err(error) if !failed => {

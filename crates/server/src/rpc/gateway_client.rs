@@ -117,7 +117,8 @@ impl Gateways for RemoteGateways {
         match link.call(Bytes::from(payload), deadline).await {
             Ok(answer) => match serde_json::from_slice::<Answer<HandOver>>(&answer) {
                 Ok(Ok(handed)) => handed,
-                Ok(Err(_)) | Err(_) => HandOver::Refused,
+                // Of another version, or of another role. The session may be well there.
+                Ok(Err(_)) | Err(_) => HandOver::NotUnderstood,
             },
             Err(error) => {
                 tracing::debug!(%error, gateway = to.gateway, "not handed over");

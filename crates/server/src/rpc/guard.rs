@@ -9,6 +9,9 @@ use tonic::{
 
 use crate::{auth, config::Cluster};
 
+/// How long a peer may take to show its certificate.
+const HANDSHAKE: std::time::Duration = std::time::Duration::from_secs(5);
+
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
     #[error("{0}")]
@@ -102,7 +105,8 @@ impl Guard {
             Some(tls) => {
                 let config = ServerTlsConfig::new()
                     .identity(tls.identity.clone())
-                    .client_ca_root(tls.authority.clone());
+                    .client_ca_root(tls.authority.clone())
+                    .timeout(HANDSHAKE);
                 server.tls_config(config).map_err(|e| GuardError::Certificates(describe(&e)))
             }
         }

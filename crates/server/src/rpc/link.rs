@@ -5,7 +5,7 @@
 //! answered fails at once: nobody knows whether it was done. The link connects again by itself, less and less often.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -28,7 +28,7 @@ use tonic_prost::ProstCodec;
 
 use super::{
     guard::{Guard, describe},
-    wire::{Answers, Assembly, Call, Calls, OPEN, next_batch, parts},
+    wire::{Answers, Assembly, Call, Calls, OPEN, Waiting as Batches, parts},
 };
 use crate::chance;
 
@@ -322,7 +322,7 @@ impl Keeper {
 
     async fn send(&self, queued: &mut mpsc::Receiver<Outgoing>, calls: mpsc::Sender<Calls>) -> String {
         let mut standing = self.shared.standing.subscribe();
-        let mut waiting: VecDeque<Call> = VecDeque::new();
+        let mut waiting: Batches<Call> = Batches::default();
         loop {
             tokio::select! {
                 biased;
@@ -335,7 +335,7 @@ impl Keeper {
                     while let Ok(outgoing) = queued.try_recv() {
                         self.take(outgoing, &mut waiting);
                     }
-                    let batch = next_batch(&mut waiting, |call| call.payload.len() + 16);
+                    let batch = waiting.next_batch(|call| call.payload.len() + 16);
                     metrics::histogram!("bluetick_rpc_batch_calls").record(batch.len() as f64);
                     permit.send(Calls { calls: batch });
                 }
@@ -344,7 +344,7 @@ impl Keeper {
     }
 
     /// Makes a call's parts ready to go, unless its caller has given up.
-    fn take(&self, outgoing: Outgoing, waiting: &mut VecDeque<Call>) {
+    fn take(&self, outgoing: Outgoing, waiting: &mut Batches<Call>) {
         let Outgoing { id, deadline, payload } = outgoing;
         let left = deadline.saturating_duration_since(Instant::now());
         match self.shared.unanswered.lock().get_mut(&id) {
@@ -352,7 +352,7 @@ impl Keeper {
             _ => return,
         }
         let deadline_ms = left.as_millis().clamp(1, u128::from(u32::MAX)) as u32;
-        waiting.extend(parts(payload).map(|(payload, more)| Call { id, deadline_ms, payload, more }));
+        waiting.push(parts(payload).map(|(payload, more)| Call { id, deadline_ms, payload, more }));
     }
 
     async fn drained(&self, standing: &mut watch::Receiver<Standing>) {

@@ -5,7 +5,7 @@
 //! gone goes on: what it began is better finished.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     convert::Infallible,
     future::Future,
     net::SocketAddr,
@@ -32,7 +32,7 @@ use tonic_prost::ProstCodec;
 
 use super::{
     guard::{Guard, GuardError},
-    wire::{Answers, Assembly, Calls, OPEN, Part, next_batch, parts},
+    wire::{Answers, Assembly, Calls, OPEN, Part, Waiting, parts},
 };
 
 /// Calls of one stream that are worked on, and of all streams together.
@@ -40,6 +40,8 @@ const STREAM_CALLS_MAX: usize = 2_048;
 const ALL_CALLS_MAX: usize = 8_192;
 /// How long after its caller's deadline a call may still be worked on.
 const GRACE: Duration = Duration::from_secs(10);
+/// After a connection that could not be accepted. It holds up a thread, which is better than a core.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 const KEEP_ALIVE: Duration = Duration::from_secs(3);
 
 /// What a process does with a call.
@@ -99,9 +101,16 @@ impl RpcListener {
         let service = Service { state: state.clone() };
         // Small frames both ways: waiting to fill a packet would cost every call its time.
         let incoming = tokio_stream::StreamExt::map(TcpListenerStream::new(tcp), |accepted| {
-            accepted.inspect(|stream| {
-                let _ = stream.set_nodelay(true);
-            })
+            accepted
+                .inspect(|stream| {
+                    let _ = stream.set_nodelay(true);
+                })
+                .inspect_err(|error| {
+                    // No file left, most likely: the listener would ask again at once, and for ever.
+                    metrics::counter!("bluetick_accept_errors_total").increment(1);
+                    tracing::warn!(%error, "a connection of another process could not be accepted");
+                    std::thread::sleep(ACCEPT_PAUSE);
+                })
         });
         tokio::spawn(async move {
             let stopped = async {
@@ -272,9 +281,9 @@ impl State {
     ) {
         let mut phase = self.phase.subscribe();
         let mut told = false;
-        let mut waiting: VecDeque<Part> = VecDeque::new();
-        let take = |waiting: &mut VecDeque<Part>, (id, payload): (u64, Bytes)| {
-            waiting.extend(parts(payload).map(|(payload, more)| Part { id, payload, more }));
+        let mut waiting: Waiting<Part> = Waiting::default();
+        let take = |waiting: &mut Waiting<Part>, (id, payload): (u64, Bytes)| {
+            waiting.push(parts(payload).map(|(payload, more)| Part { id, payload, more }));
         };
         loop {
             tokio::select! {
@@ -290,7 +299,7 @@ impl State {
                     while let Ok(answer) = answers.try_recv() {
                         take(&mut waiting, answer);
                     }
-                    let batch = next_batch(&mut waiting, |part| part.payload.len() + 16);
+                    let batch = waiting.next_batch(|part| part.payload.len() + 16);
                     permit.send(Ok(Answers { answers: batch, draining: false }));
                 }
                 answer = answers.recv(), if waiting.is_empty() => match answer {

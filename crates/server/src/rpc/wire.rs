@@ -121,7 +121,7 @@ impl Assembly {
 }
 
 /// Takes what fits a batch from the front of what waits.
-pub fn next_batch<T>(waiting: &mut std::collections::VecDeque<T>, size: impl Fn(&T) -> usize) -> Vec<T> {
+fn next_batch<T>(waiting: &mut std::collections::VecDeque<T>, size: impl Fn(&T) -> usize) -> Vec<T> {
     let mut bytes = 0;
     let fits = |item: &T| {
         bytes += size(item);
@@ -129,6 +129,46 @@ pub fn next_batch<T>(waiting: &mut std::collections::VecDeque<T>, size: impl Fn(
     };
     let count = waiting.iter().take(BATCH_MAX).take_while(scan(fits)).count().max(1).min(waiting.len());
     waiting.drain(..count).collect()
+}
+
+/// What waits to be sent, in parts. Between the parts of a long payload go the short ones of others: nobody's answer
+/// waits for somebody's megabytes.
+#[derive(Debug)]
+pub struct Waiting<T> {
+    short: std::collections::VecDeque<T>,
+    long: std::collections::VecDeque<T>,
+}
+
+impl<T> Default for Waiting<T> {
+    fn default() -> Self {
+        Waiting { short: Default::default(), long: Default::default() }
+    }
+}
+
+impl<T> Waiting<T> {
+    /// Takes the parts of one payload.
+    pub fn push(&mut self, parts: impl IntoIterator<Item = T>) {
+        let mut parts = parts.into_iter();
+        let Some(first) = parts.next() else { return };
+        match parts.next() {
+            None => self.short.push_back(first),
+            Some(second) => self.long.extend([first, second].into_iter().chain(parts)),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.short.is_empty() && self.long.is_empty()
+    }
+
+    /// Takes what fits a batch: short ones, and one part of a long one.
+    pub fn next_batch(&mut self, size: impl Fn(&T) -> usize) -> Vec<T> {
+        let mut batch = match self.short.is_empty() {
+            true => Vec::new(),
+            false => next_batch(&mut self.short, size),
+        };
+        batch.extend(self.long.pop_front());
+        batch
+    }
 }
 
 fn scan<T>(mut fits: impl FnMut(&T) -> bool) -> impl FnMut(&&T) -> bool {
@@ -140,6 +180,18 @@ mod tests {
     use std::collections::VecDeque;
 
     use super::*;
+
+    #[test]
+    fn short_payloads_go_between_the_parts_of_a_long_one() {
+        let mut waiting = Waiting::default();
+        waiting.push(["long-1", "long-2", "long-3"]);
+        waiting.push(["a"]);
+        assert_eq!(waiting.next_batch(|_| 1), ["a", "long-1"]);
+        waiting.push(["b"]);
+        assert_eq!(waiting.next_batch(|_| 1), ["b", "long-2"]);
+        assert_eq!(waiting.next_batch(|_| 1), ["long-3"]);
+        assert!(waiting.is_empty());
+    }
 
     #[test]
     fn a_payload_is_what_it_was_after_the_way_in_parts() {

@@ -153,17 +153,33 @@ impl DynamoStore {
         for _ in 0..SEQ_TRIES {
             let seq = self.next_seq(id, wanted, seqs).await?;
             // Minted right before its write, so that a device's overlap covers what lies between (R6).
-            let minted = self.lease.mint().await?;
+            let minted = match self.lease.mint().await {
+                Ok(minted) => minted,
+                Err(error) => {
+                    seqs.free.push_front(seq);
+                    return Err(error);
+                }
+            };
             let next = Arc::new(new.clone().into_message(seq, minted, self.clock.now_ms()));
-            put = self.put_one(&next, &mut extra).await?;
+            put = match self.put_one(&next, &mut extra).await {
+                Ok(put) => put,
+                Err(error) => {
+                    // Even if it was stored: the table takes no second message under it.
+                    seqs.free.push_front(seq);
+                    return Err(error);
+                }
+            };
             match &put {
                 Put::SeqTaken => self.after_taken(id, seqs).await?,
                 Put::Stored => {
                     message = Some(next);
                     break;
                 }
-                Put::Duplicate(_) => {
+                Put::Duplicate(original) => {
+                    // If another node has stored it under a later seq, what follows it must come later still.
                     seqs.free.push_front(seq);
+                    let after = original.seq;
+                    seqs.free.retain(|&seq| seq > after);
                     break;
                 }
             }
@@ -298,13 +314,17 @@ impl DynamoStore {
                 seqs.put_back(&stored);
                 return Ok(None);
             }
-            let minted = self.lease.mint().await?;
+            let minted = self.lease.mint().await.inspect_err(|_| {
+                seqs.free.push_front(seq);
+                seqs.put_back(&stored);
+            })?;
             let message = new.clone().into_message(seq, minted, self.clock.now_ms());
             stored.push(Stored { message: Arc::new(message), hole: false });
         }
         let writes: Vec<Write> =
             stored.iter().flat_map(|stored| self.record_and_message(&stored.message)).collect();
-        match self.dynamo.transact(&writes).await? {
+        let outcome = self.dynamo.transact(&writes).await.inspect_err(|_| seqs.put_back(&stored))?;
+        match outcome {
             Transacted::Done => Ok(Some(stored)),
             Transacted::Refused(refused) => {
                 let ours = |(item, stored): (&Option<Option<Item>>, &Stored)| {
@@ -403,8 +423,8 @@ impl DynamoStore {
             seen.min(last).min(first.seq - 1)
         };
         if let Some((row, status)) = &extra.sender {
-            let read = seen(status.last_delivered_seq, row.last_seq());
-            let in_order = row.counted_seq + 1 == first.seq;
+            let read = seen(status.last_delivered_seq, Seq::MAX);
+            let in_order = row.counted_seq + 1 == first.seq && read <= row.last_seq();
             if read > row.read_seq && in_order && row.version > 0 {
                 let mut next = self.after_read(row, read).await?;
                 next.take_in(stored);
@@ -464,13 +484,21 @@ impl DynamoStore {
             };
             self.touch_again(row).await?;
         }
+        // The read that it implies, as far as it was not made: a boundary that is there already does not move.
+        let sender = id.member(from);
+        let status = self.status(&sender, id).await?;
+        let read = new.seen_seq.unwrap_or(0).min(original.seq.saturating_sub(1));
+        let implied_read = match read > status.last_read_seq && !original.void {
+            true => Some(self.advance(&sender, id, 0, read).await?).filter(|a| a.moved).map(|a| a.row),
+            false => None,
+        };
         if new.undelivered && !original.withheld && !original.void {
             let acked = self.status(&receiver, id).await?.last_delivered_seq;
             if acked < original.seq {
                 self.note_undelivered(&receiver, id, original.seq).await?;
             }
         }
-        Ok(Committed { message: original, duplicate: true, implied_read: None })
+        Ok(Committed { message: original, duplicate: true, implied_read })
     }
 }
 

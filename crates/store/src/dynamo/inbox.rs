@@ -57,18 +57,21 @@ impl DynamoStore {
         let Some(shown) = &row.shown else { return Ok(()) };
         let (user, id) = (row.user(), row.conversation_id.clone());
         match self.redis.inbox_score(&user, &id).await {
-            // A set that is not complete is made from the rows.
-            Ok(None) => Ok(()),
+            // A set that is being made may have read the row before it was written.
+            Ok(None) => self.touch(&id, row.side, Some(shown.ts)).await,
             Ok(Some(Some(score))) if score >= shown.ts => Ok(()),
             Ok(Some(_)) => {
-                let now = self.clock.now_ms();
-                let mut late = row.clone();
-                if let Some(shown) = &mut late.shown {
-                    shown.ts = shown.ts.max(now);
+                let (now, side, mut late) = (self.clock.now_ms(), row.side, row);
+                for _ in 0..TRIES {
+                    if let Some(shown) = &mut late.shown {
+                        shown.ts = shown.ts.max(now);
+                    }
+                    match self.replace(&late).await? {
+                        None => break,
+                        Some(other) => late = other,
+                    }
                 }
-                // Who changed the row meanwhile tells its place as well.
-                let _ = self.replace(&late).await?;
-                self.touch(&id, row.side, Some(now)).await
+                self.touch(&id, side, Some(now)).await
             }
             Err(_) => self.mark_stale(&user).await,
         }

@@ -48,7 +48,13 @@ struct Shared {
 struct Held {
     node: u16,
     until: Instant,
+    /// The same by the wall clock, which goes on while a whole machine is suspended.
+    until_ms: u64,
     renewed: Instant,
+}
+
+fn until_ms(expires_at: u64) -> u64 {
+    expires_at.saturating_sub(MARGIN.as_millis() as u64)
 }
 
 impl Lease {
@@ -139,9 +145,10 @@ async fn keep(shared: std::sync::Weak<Shared>) {
 impl Shared {
     fn mint_now(&self) -> Option<MessageId> {
         let held = self.held.lock();
-        let held = held.as_ref().filter(|held| Instant::now() < held.until)?;
+        let now_ms = self.clock.now_ms();
+        let held = held.as_ref().filter(|held| Instant::now() < held.until && now_ms < held.until_ms)?;
         let mut last = self.last.lock();
-        *last = MessageId::mint(*last, self.clock.now_ms(), held.node);
+        *last = MessageId::mint(*last, now_ms, held.node);
         Some(*last)
     }
 
@@ -155,7 +162,9 @@ impl Shared {
 
     async fn acquire(&self) -> Result<()> {
         let _one = self.acquiring.lock().await;
-        if self.held.lock().as_ref().is_some_and(|held| Instant::now() < held.until) {
+        let now_ms = self.clock.now_ms();
+        if self.held.lock().as_ref().is_some_and(|held| Instant::now() < held.until && now_ms < held.until_ms)
+        {
             return Ok(());
         }
         *self.held.lock() = None;
@@ -181,7 +190,8 @@ impl Shared {
                     let mut held = self.held.lock();
                     let mut last = self.last.lock();
                     *last = MessageId::at(previous).max(*last);
-                    *held = Some(Held { node, until, renewed: asked });
+                    let until_ms = until_ms(now + TTL.as_millis() as u64);
+                    *held = Some(Held { node, until, until_ms, renewed: asked });
                     tracing::info!(node, "holding a node number");
                     return Ok(());
                 }
@@ -193,11 +203,11 @@ impl Shared {
 
     async fn renew(&self) -> Result<()> {
         let Some(node) = self.held.lock().as_ref().map(|held| held.node) else { return Ok(()) };
-        let asked = Instant::now();
+        let (asked, expires_at) = (Instant::now(), self.clock.now_ms() + TTL.as_millis() as u64);
         let write = Write::update(Table::NodeLeases, at(node), "SET #expires_at = :until")
             .only_if("#owner = :me")
             .value(":me", s(&self.owner))
-            .value(":until", n(self.clock.now_ms() + TTL.as_millis() as u64));
+            .value(":until", n(expires_at));
         let written = self.dynamo.write(&write).await?;
         let mut held = self.held.lock();
         match written {
@@ -205,6 +215,7 @@ impl Shared {
                 if let Some(held) = held.as_mut() {
                     // Not if it ended meanwhile: who took it in between may have minted.
                     (held.until, held.renewed) = (asked + TTL - MARGIN, asked);
+                    held.until_ms = until_ms(expires_at);
                 }
             }
             Written::Refused(_) => {

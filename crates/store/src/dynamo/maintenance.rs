@@ -64,8 +64,9 @@ impl DynamoStore {
         };
         loop {
             let from = row.counted_seq + 1;
+            let limit = PageLimit { messages: PAGE, bytes: usize::MAX };
             let page =
-                self.page(&row.conversation_id, (">=", from), false, PageLimit::messages(PAGE)).await?;
+                self.page(&row.conversation_id, (">=", from), false, limit).await?;
             let before = row.counted_seq;
             row.take_in(&page);
             if row.counted_seq == before || page.len() < PAGE {
@@ -166,7 +167,7 @@ impl Maintenance for DynamoStore {
             self.set_block(user, &other, false).await?;
         }
         self.delete_items(Table::Users, vec![user_key(user, "profile"), user_key(user, "inbox")]).await?;
-        self.copy_to_peers(user, &Profile::default()).await?;
+        self.copy_until_same(user, Profile::default()).await?;
         let _ = self.redis.inbox_forget(user).await;
         Ok(())
     }

@@ -104,7 +104,8 @@ impl Row {
         if reached && newer && (!message.void || self.shown.is_some()) {
             self.shown = Some(Shown {
                 last_seq: message.seq,
-                ts,
+                // The clocks of two nodes differ, and a place in the inbox never moves back.
+                ts: ts.max(self.shown.as_ref().map_or(0, |shown| shown.ts)),
                 preview: preview_of(&message.body),
                 sender: message.sender(),
                 message_id: message.message_id,

@@ -86,7 +86,7 @@ impl DynamoStore {
                 Write::update(Table::Conversations, row_key(&conversation.member(side), conversation), update)
                     .only_if(
                         "#counted_seq = :before AND #read_seq < :first AND \
-                     (attribute_not_exists(#last_seq) OR #last_seq < :seq)",
+                     (attribute_not_exists(#last_seq) OR (#last_seq < :seq AND #last_message_ts <= :ts))",
                     )
                     .value(":seq", n(message.seq))
                     .value(":first", n(first.seq))
@@ -129,7 +129,7 @@ impl DynamoStore {
     /// Counts and shows every message that a row lacks. What it then shows, if that is new, gets the time `shown_at`.
     pub(super) async fn bring_up(&self, mut row: Row, shown_at: Option<u64>) -> Result<Row> {
         for round in 0..TRIES {
-            let limit = PageLimit::messages(PAGE);
+            let limit = PageLimit { messages: PAGE, bytes: usize::MAX };
             let from = row.counted_seq + 1;
             let messages = self.page(&row.conversation_id, (">=", from), false, limit).await?;
             let mut next = row.clone();
@@ -149,7 +149,7 @@ impl DynamoStore {
             {
                 shown.ts = ts;
             }
-            if row.version == 0 {
+            if row.shown.is_none() && next.shown.is_some() {
                 next.peer = self.profile(&row.conversation_id.member(row.side.other())).await?;
             }
             match self.replace(&next).await? {
@@ -181,6 +181,11 @@ impl DynamoStore {
     pub(super) async fn exact(&self, mut row: Row) -> Result<Row> {
         if row.has_gap() {
             let headers = self.headers_from(&row.conversation_id, row.counted_seq + 1, 1_000).await?;
+            let whole = (row.counted_seq + 1..).zip(&headers).all(|(seq, header)| header.message.seq == seq);
+            if whole && !headers.is_empty() {
+                // Nothing is missing any more: from now on the row says so itself.
+                return self.bring_up(row, None).await;
+            }
             let unread = headers.iter().filter(|h| h.message.seq > row.read_seq && counts_for(h, row.side));
             row.unread += unread.count() as u64;
         }

@@ -85,8 +85,20 @@ impl DynamoStore {
         self.dynamo.write(&write).await.map(|_| ())
     }
 
+    /// Copies until what was copied is what the profile says: of two changes at once the later one stays.
+    pub(super) async fn copy_until_same(&self, user: &UserId, mut profile: Profile) -> Result<()> {
+        loop {
+            self.copy_to_peers(user, &profile).await?;
+            let now = self.profile(user).await?;
+            if now == profile {
+                return Ok(());
+            }
+            profile = now;
+        }
+    }
+
     /// Writes it into the inboxes of all whom a user has a conversation with.
-    pub(super) async fn copy_to_peers(&self, user: &UserId, profile: &Profile) -> Result<()> {
+    async fn copy_to_peers(&self, user: &UserId, profile: &Profile) -> Result<()> {
         let mut query = Query { only: Some("#conversation_id"), ..Query::of(Table::Conversations, s(user)) };
         loop {
             let (items, next) = self.dynamo.query(&query).await?;
@@ -120,7 +132,7 @@ impl Users for DynamoStore {
         self.writable()?;
         // First the profile: a row that is made meanwhile reads it when it is there.
         self.dynamo.write(&Write::put(Table::Users, profile_item(user, &profile))).await?;
-        self.copy_to_peers(user, &profile).await
+        self.copy_until_same(user, profile).await
     }
 
     async fn blocks(&self, user: &UserId, other: &UserId) -> Result<bool> {

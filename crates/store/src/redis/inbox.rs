@@ -6,6 +6,7 @@
 //! | member | score | means |
 //! | --- | --- | --- |
 //! | `#` | −built_at | complete: it answers reads |
+//! | `@run_id` | −2 | it is complete on this server: one that took over, or came back with what it had saved, may lack the last |
 //! | `?token` | −1 | a rebuild is under way: what is touched goes in too |
 //! | `!` | −floor − 1 | it was cut at the cap: nothing at or below the floor can be read off it |
 //!

@@ -21,6 +21,9 @@ for i, marker in ipairs(redis.call('ZRANGE', KEYS[1], '-inf', '(0', 'BYSCORE')) 
   end
 end
 redis.call('ZADD', KEYS[1], '-' .. ARGV[4], '#')
+-- And by whom it was made: a server that took over, or came back with what it had saved, may lack what was touched last.
+local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+redis.call('ZADD', KEYS[1], -2, '@' .. server)
 
 local markers = redis.call('ZCOUNT', KEYS[1], '-inf', '(0')
 local beyond = redis.call('ZCARD', KEYS[1]) - markers - tonumber(ARGV[2])

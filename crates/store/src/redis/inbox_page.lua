@@ -6,6 +6,11 @@ local built = redis.call('ZSCORE', KEYS[1], '#')
 if not built then
   return false
 end
+-- Complete on the server that made it, and on no other.
+local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+if not redis.call('ZSCORE', KEYS[1], '@' .. server) then
+  return false
+end
 local limit = tonumber(ARGV[1])
 local count = redis.call('ZCOUNT', KEYS[1], ARGV[2], '+inf')
 local floor = redis.call('ZSCORE', KEYS[1], '!')
