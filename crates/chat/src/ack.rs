@@ -20,7 +20,7 @@ impl Node {
     }
 
     async fn advance(&self, request: ReceiptRequest, delivered: Seq, read: Seq, step: Step) -> Answer<()> {
-        let ReceiptRequest { user, conversation_id: id, .. } = request;
+        let ReceiptRequest { user, conversation_id: id, again, .. } = request;
         id.side_of(&user).ok_or_else(WireError::not_found)?;
         let advanced = self.store.status.advance(&user, &id, delivered, read).await.map_err(wire)?;
         if !advanced.moved && advanced.row.last_delivered_seq == 0 {
@@ -34,6 +34,9 @@ impl Node {
                 _ => advanced.row.last_delivered_seq,
             };
             self.trace.note(&id, seq, step, user.as_str(), self.clock.now_ms());
+        }
+        // Whoever stored it the first time may have died before telling, and those who are connected ask nobody.
+        if advanced.moved || (again && advanced.row.last_delivered_seq > 0) {
             self.tell_ticks(&advanced.row).await;
         }
         Ok(())

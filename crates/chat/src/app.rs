@@ -92,6 +92,9 @@ pub struct ReceiptRequest {
     pub session: Option<SessionId>,
     pub conversation_id: ConversationId,
     pub seq: Seq,
+    /// It was asked before, and nobody knows what came of it: what was stored then may not have been told.
+    #[serde(default)]
+    pub again: bool,
 }
 
 /// All that was drained for a row is acked: remove it (R4).

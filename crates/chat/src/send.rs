@@ -157,8 +157,16 @@ impl Node {
         if !message.void {
             self.echo_to_sender(sender, origin, message).await;
         }
-        if let Some(row) = &committed.implied_read {
-            self.tell_ticks(row).await;
+        match &committed.implied_read {
+            Some(row) => self.tell_ticks(row).await,
+            // The first run may have moved the boundary and died before it told anybody.
+            None if committed.duplicate => {
+                let row = self.store.status.status(sender, &message.conversation_id).await.map_err(wire)?;
+                if row.last_read_seq > 0 {
+                    self.tell_ticks(&row).await;
+                }
+            }
+            None => {}
         }
         Ok(())
     }

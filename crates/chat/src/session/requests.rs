@@ -142,6 +142,8 @@ struct Receipt {
     acked: Seq,
     read: Option<Seq>,
     references: Vec<Ref>,
+    /// It was tried before.
+    again: bool,
 }
 
 impl Receipts {
@@ -174,6 +176,7 @@ impl Receipts {
             let kept = self.0.entry(id).or_default();
             kept.acked = kept.acked.max(receipt.acked);
             kept.read = kept.read.max(receipt.read);
+            kept.again = true;
         }
     }
 
@@ -190,6 +193,7 @@ impl Receipts {
                         session: Some(entry.session_id),
                         conversation_id: id.clone(),
                         seq,
+                        again: receipt.again,
                     };
                     let mut outcome = Ok(());
                     if receipt.read.is_none_or(|read| read < receipt.acked) {

@@ -119,6 +119,7 @@ async fn a_receipt_keeps_no_message_from_a_device() {
         session: None,
         conversation_id: crate::harness::conversation("alice~bob"),
         seq: 3,
+        again: false,
     };
     world.node.read(request).await.unwrap();
     let bob = world.connected(phone("bob")).await;

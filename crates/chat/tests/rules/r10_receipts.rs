@@ -12,7 +12,13 @@ fn boundaries(last_delivered_seq: Seq, last_read_seq: Seq) -> Boundaries {
 }
 
 fn receipt(of: &str, seq: Seq) -> ReceiptRequest {
-    ReceiptRequest { user: user(of), session: None, conversation_id: conversation("alice~bob"), seq }
+    ReceiptRequest {
+        user: user(of),
+        session: None,
+        conversation_id: conversation("alice~bob"),
+        seq,
+        again: false,
+    }
 }
 
 async fn five_messages() -> World {
@@ -155,4 +161,19 @@ async fn an_ack_that_was_not_stored_opens_no_window_and_settles_no_row() {
     world.pass(Duration::from_secs(1)).await;
     assert_eq!(world.row("bob", "alice~bob").await, None, "the session tries it again by itself");
     assert!(bob.errors().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receipt_that_is_made_again_is_told_again() {
+    let world = five_messages().await;
+    let alice = world.connected(phone("alice")).await;
+    world.node.ack(receipt("bob", 3)).await.unwrap();
+    world.quiet().await;
+    assert_eq!(alice.ticks().len(), 1);
+    world.node.ack(receipt("bob", 3)).await.unwrap();
+    world.quiet().await;
+    assert_eq!(alice.ticks().len(), 1, "another device's ack of the same is no news");
+    world.node.ack(ReceiptRequest { again: true, ..receipt("bob", 3) }).await.unwrap();
+    world.quiet().await;
+    assert_eq!(alice.ticks().len(), 2, "one whose first outcome is unknown may be");
 }

@@ -7,7 +7,11 @@ use crate::harness::{Step, World, conversation, phone, user};
 
 async fn read(world: &World, of: &str, seq: Seq) {
     let conversation_id = conversation("alice~bob");
-    world.node.read(ReceiptRequest { user: user(of), session: None, conversation_id, seq }).await.unwrap();
+    world
+        .node
+        .read(ReceiptRequest { user: user(of), session: None, conversation_id, seq, again: false })
+        .await
+        .unwrap();
 }
 
 async fn unread(world: &World) -> u64 {

@@ -136,7 +136,10 @@ pub async fn read(
     PathId(conversation_id): PathId<ConversationId>,
     JsonBody(ReadBody { seq }): JsonBody<ReadBody>,
 ) -> Result<StatusCode, ApiError> {
-    state.app.read(ReceiptRequest { user: who.user, session: None, conversation_id, seq }).await?;
+    state
+        .app
+        .read(ReceiptRequest { user: who.user, session: None, conversation_id, seq, again: false })
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

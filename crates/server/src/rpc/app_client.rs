@@ -5,7 +5,8 @@
 //! even late:
 //!
 //! - `send`: the `client_msg_id` makes the second one a duplicate of the first, and runs delivery again (R9).
-//! - `ack`, `read`: boundaries only grow (R10).
+//! - `ack`, `read`: boundaries only grow (R10). The second one says that it is one, and tells what the first may have
+//!   stored and not told.
 //! - `pay_debts`: moves a row by compare-and-swap or notes a minimum (R3, R5), and wakes once more.
 //! - `settle`: the first try may have removed the row. The second then finds none, or one that a sender wrote since,
 //!   and says which; in both cases `last_seq` was read after the removal, so the session reads whatever lies beyond
@@ -177,13 +178,7 @@ impl AppServers {
         (whole, attempt): (Duration, Duration),
         settled: impl Fn(&Answer<T>) -> bool,
     ) -> Answer<T> {
-        let payload: Bytes = match serde_json::to_vec(request) {
-            Ok(text) => text.into(),
-            Err(error) => {
-                tracing::error!(%error, "a request cannot be written");
-                return Err(WireError::new(ErrorCode::Internal, "the server met an error it did not expect"));
-            }
-        };
+        let mut payload = written(request)?;
         let deadline = Instant::now() + whole;
         let mut tried = BTreeSet::new();
         let mut last = None;
@@ -217,8 +212,11 @@ impl AppServers {
                     tracing::warn!(%why, peer = link.address(), "the outcome of a call is not known");
                     break;
                 }
-                Err(error @ (LinkError::NotSent(_) | LinkError::Unknown(_))) => {
+                Err(error) => {
                     tracing::debug!(%error, peer = link.address(), "asking another app server");
+                    if let (LinkError::Unknown(_), Some(again)) = (&error, request.again()) {
+                        payload = written(&again)?;
+                    }
                 }
             }
             if Instant::now() >= deadline {
@@ -238,6 +236,13 @@ impl AppServers {
 /// not; nor may an operator's call, which may be what the process died of.
 fn may_come_late(request: &Request) -> bool {
     !matches!(request, Request::SetBlock(..) | Request::PutProfile(..) | Request::Admin(_))
+}
+
+fn written(request: &Request) -> Answer<Bytes> {
+    serde_json::to_vec(request).map(Bytes::from).map_err(|error| {
+        tracing::error!(%error, "a request cannot be written");
+        WireError::new(ErrorCode::Internal, "the server met an error it did not expect")
+    })
 }
 
 fn is_unavailable<T>(answer: &Answer<T>) -> bool {

@@ -89,6 +89,17 @@ pub enum Request {
     Admin(AdminCall),
 }
 
+impl Request {
+    /// How it is asked once more after nobody knows what came of it, if that is not as the first time.
+    pub fn again(&self) -> Option<Request> {
+        match self {
+            Request::Ack(receipt) => Some(Request::Ack(ReceiptRequest { again: true, ..receipt.clone() })),
+            Request::Read(receipt) => Some(Request::Read(ReceiptRequest { again: true, ..receipt.clone() })),
+            _ => None,
+        }
+    }
+}
+
 /// The debts that are left, as their answer.
 pub type DebtsLeft = Vec<Debt>;
 

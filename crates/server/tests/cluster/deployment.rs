@@ -18,15 +18,17 @@ use crate::{
 pub const VOIDS: bool = true;
 
 /// Pairs that write at once in a test of load, and messages of each: DynamoDB Local is no DynamoDB.
-pub const PAIRS: (usize, u64) = (100, 10);
+pub const PAIRS: (usize, u64) = (25, 5);
 
 /// Clusters at a time: one is five processes, and a few of them keep a machine busy.
 const AT_ONCE: usize = 3;
 
+type ReachedBy = Box<dyn FnMut(u16) -> u16 + Send>;
+
 pub struct Deployment {
     settings: Vec<(&'static str, String)>,
     /// Gives the port by which others reach one on which a process listens.
-    reached_by: Option<Box<dyn FnMut(&str, u16) -> u16 + Send>>,
+    reached_by: Option<ReachedBy>,
     running: Option<Cluster>,
 }
 
@@ -49,9 +51,9 @@ impl Deployment {
         self.settings.push((key, value.to_owned()));
     }
 
-    /// Puts something between the processes: `reached_by` is given the name of a process and its port, and says by
-    /// which port the others are to reach it.
-    pub fn put_between(&mut self, reached_by: impl FnMut(&str, u16) -> u16 + Send + 'static) {
+    /// Puts something between the processes: `reached_by` is given the port of one, and says by which the others are to
+    /// reach it. The app servers come first.
+    pub fn put_between(&mut self, reached_by: impl FnMut(u16) -> u16 + Send + 'static) {
         self.reached_by = Some(Box::new(reached_by));
     }
 
@@ -81,9 +83,9 @@ impl Deployment {
         let tables = Tables::named();
         std::thread::scope(|scope| scope.spawn(|| tables.make()).join().unwrap());
         let names = ["app-1", "app-2", "gateway-1", "gateway-2"];
-        let ports = names.map(|name| {
+        let ports = names.map(|_| {
             let port = quiet_port();
-            (port, self.reached_by.as_mut().map_or(port, |reached_by| reached_by(name, port)))
+            (port, self.reached_by.as_mut().map_or(port, |reached_by| reached_by(port)))
         });
         let own = |key: &str, value: String| (format!("BLUETICK_{key}"), value);
         let mut common = vec![

@@ -2,7 +2,8 @@
 //! Redis; and what only a cluster can go through. `scripts/services start` runs what it needs.
 //!
 //! Not here, because they are about one process or its files: `crash` and `disk` (the log, checkpoints, fsync),
-//! `embedded` (its directory, backups, free space, figures).
+//! `embedded` (its directory, backups, free space, figures), `near` (the demo gives no tokens through a proxy, and what a
+//! device acked in the session that it resumes is known to that gateway alone).
 
 #![allow(clippy::unwrap_used)]
 // A release build cannot be told where to die: what is used only for that is not, there.
@@ -17,6 +18,7 @@ mod devices;
 #[path = "../it/drain.rs"]
 mod drain;
 #[path = "../it/harness.rs"]
+#[allow(dead_code, reason = "some of it is for the tests of one process")]
 mod harness;
 #[path = "../it/history.rs"]
 mod history;

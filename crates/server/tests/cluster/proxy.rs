@@ -24,21 +24,11 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    pub async fn to(target: String) -> Proxy {
-        let port = quiet_port();
-        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
-        Proxy::serve(port, listener, target)
-    }
-
-    /// The same where nothing may be awaited.
-    pub fn begin(target: String) -> Proxy {
+    pub fn to(target: String) -> Proxy {
         let port = quiet_port();
         let listener = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
         listener.set_nonblocking(true).unwrap();
-        Proxy::serve(port, TcpListener::from_std(listener).unwrap(), target)
-    }
-
-    fn serve(port: u16, listener: TcpListener, target: String) -> Proxy {
+        let listener = TcpListener::from_std(listener).unwrap();
         let (wire, state) = watch::channel(Wire::Whole);
         tokio::spawn(async move {
             while let Ok((incoming, _)) = listener.accept().await {
@@ -54,9 +44,9 @@ impl Proxy {
 }
 
 async fn carry(incoming: TcpStream, target: String, mut state: watch::Receiver<Wire>) {
-    let (one, other) = (state.clone(), state.clone());
+    let (mut one, other) = (state.clone(), state.clone());
     let carried = async {
-        let _ = state_is_whole(&mut one.clone()).await;
+        state_is_whole(&mut one).await;
         let Ok(outgoing) = TcpStream::connect(target).await else { return };
         let _ = (incoming.set_nodelay(true), outgoing.set_nodelay(true));
         let ((in_read, in_write), (out_read, out_write)) = (incoming.into_split(), outgoing.into_split());
@@ -71,8 +61,7 @@ async fn carry(incoming: TcpStream, target: String, mut state: watch::Receiver<W
 
 async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch::Receiver<Wire>) {
     let mut buffer = vec![0; 16 * 1024];
-    loop {
-        let Ok(read @ 1..) = from.read(&mut buffer).await else { break };
+    while let Ok(read @ 1..) = from.read(&mut buffer).await {
         state_is_whole(&mut state).await;
         if to.write_all(&buffer[..read]).await.is_err() {
             break;

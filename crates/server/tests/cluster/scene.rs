@@ -8,7 +8,7 @@ use crate::{deployment::Cluster, harness::*, pairs::Pairs, town::Town};
 
 pub struct Scene {
     pub town: Town,
-    pub pairs: Pairs,
+    pairs: Pairs,
 }
 
 /// Short, so that a test sees what takes a minute in life: an entry of a session expires, a dead peer is noticed.
@@ -29,10 +29,12 @@ impl Scene {
     pub async fn begin(mut server: Server, seed: u64) -> Scene {
         server.restart();
         let pairs = Pairs::settle_in(&server, 3, seed);
-        let mut town = Town::found_in(server);
+        let town = Town::found_in(server);
         pairs.work(true);
-        town.work_until_told(60).await;
-        Scene { town, pairs }
+        town.begin_work().await;
+        let scene = Scene { town, pairs };
+        scene.goes_on("at the beginning").await;
+        scene
     }
 
     pub fn cluster(&mut self) -> &mut Cluster {
@@ -45,7 +47,7 @@ impl Scene {
 
     /// Waits until messages are confirmed again, or still.
     pub async fn goes_on(&self, what: &str) {
-        let (enough, until) = (self.told() + 30, Instant::now() + SOON);
+        let (enough, until) = (self.told() + 30, Instant::now() + SOON * 3);
         while self.told() < enough {
             assert!(Instant::now() < until, "{what}: nothing is confirmed any more");
             sleep(Duration::from_millis(10)).await;

@@ -1,10 +1,13 @@
 //! The process dies at every point between two durable steps, and at random moments under load: nobody loses a message
 //! that was confirmed.
 
-use std::{collections::BTreeSet, os::unix::process::ExitStatusExt, path::Path, process::Command};
+use std::{
+    collections::BTreeSet, os::unix::process::ExitStatusExt, path::Path, process::Command, time::Duration,
+};
 
 use bluetick_store::failpoint;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
+use tokio::time::Instant;
 
 use crate::{harness::*, town::Town};
 
@@ -53,6 +56,17 @@ impl Town {
         ]);
         server.restart();
         Town::found_in(server)
+    }
+
+    /// Everybody is at work until so many more messages are confirmed.
+    async fn work_until_told(&mut self, more: usize) {
+        let enough = self.told_so_far() + more;
+        self.begin_work().await;
+        let until = Instant::now() + SOON;
+        while self.told_so_far() < enough {
+            assert!(Instant::now() < until, "nothing is confirmed any more");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
     }
 
     /// Ends the server as a crash does.
@@ -121,7 +135,7 @@ async fn ten_kills_under_load_lose_no_acked_message() {
     for round in 1..=10 {
         town.work_until_told(random.random_range(5..150)).await;
         // Anywhere in what goes on: a few groups and about one checkpoint fit into this.
-        tokio::time::sleep(std::time::Duration::from_micros(random.random_range(0..30_000))).await;
+        tokio::time::sleep(Duration::from_micros(random.random_range(0..30_000))).await;
         town.crash().await;
         // Sometimes the people go on at once, and everything is looked at later.
         match round % 3 {

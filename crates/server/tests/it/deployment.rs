@@ -9,7 +9,6 @@ use std::{
 use crate::harness::{SOON, Server, binary, listening, terminate};
 
 /// Whether a seq may be left out: here the append gives it.
-#[cfg_attr(not(debug_assertions), allow(dead_code))]
 pub const VOIDS: bool = false;
 
 /// Pairs that write at once in a test of load, and messages of each.

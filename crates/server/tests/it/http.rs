@@ -168,25 +168,6 @@ async fn health_readiness_and_metrics_answer() {
 }
 
 #[tokio::test]
-async fn the_demo_token_is_for_loopback_pages_only() {
-    let server = Server::start();
-    let url = server.http("/demo/token");
-    let ask = |host: Option<&'static str>| {
-        let mut request = client().post(&url).json(&json!({"user": "alice"}));
-        if let Some(host) = host {
-            request = request.header("host", host);
-        }
-        request.send()
-    };
-    let answer = ask(None).await.unwrap();
-    assert_eq!(answer.status().as_u16(), 200);
-    let token = answer.json::<Value>().await.unwrap()["token"].as_str().unwrap().to_owned();
-    let person = Person::open(&server.url(), &token, "alice", "page", None).await;
-    assert_eq!(person.welcome.user_id, user("alice"));
-    assert_ne!(ask(Some("evil.example")).await.unwrap().status().as_u16(), 200, "a rebound name gets none");
-}
-
-#[tokio::test]
 async fn a_server_without_demo_gives_no_tokens_away() {
     let server = Server::with(&[("BLUETICK_DEMO__ENABLED", "false")]);
     let answer =

@@ -2,7 +2,7 @@
 
 use bluetick_protocol::*;
 
-use crate::harness::*;
+use crate::{deployment::VOIDS, harness::*};
 
 #[tokio::test]
 async fn the_same_client_msg_id_twenty_times_at_once_and_after_a_restart() {
@@ -36,9 +36,10 @@ async fn the_same_client_msg_id_twenty_times_at_once_and_after_a_restart() {
         answers.extend(task.await.unwrap());
     }
     assert_eq!(answers.len(), 20);
-    assert!(
-        answers.iter().all(|s| s.seq == 1 && s.message_id == answers[0].message_id && s.ts == answers[0].ts)
-    );
+    let told = |sent: &Sent| (sent.seq, sent.message_id, sent.ts);
+    assert!(answers.iter().all(|sent| told(sent) == told(&answers[0])), "{answers:?}");
+    // Where seqs are handed out before the write, those of the other tries may be left out.
+    assert!(VOIDS || answers[0].seq == 1, "{answers:?}");
     assert_eq!(answers.iter().filter(|s| !s.duplicate).count(), 1);
 
     server.kill();
@@ -46,7 +47,7 @@ async fn the_same_client_msg_id_twenty_times_at_once_and_after_a_restart() {
     let mut alice = server.connect("alice", "phone").await;
     let again = alice.send_as(send).await;
     assert!(again.duplicate);
-    assert_eq!((again.seq, again.message_id, again.ts), (1, answers[0].message_id, answers[0].ts));
+    assert_eq!(told(&again), told(&answers[0]));
     assert_eq!(alice.history("alice~bob", None, None, 50).await.messages.len(), 1);
     let mut bob = server.open("bob", "phone", None).await;
     assert_eq!(bodies(&bob.caught_up().await.0), ["only once"]);

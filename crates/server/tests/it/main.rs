@@ -22,6 +22,7 @@ mod inbox;
 mod load;
 #[cfg(feature = "cluster")]
 mod migrate;
+mod near;
 mod operations;
 #[cfg(debug_assertions)]
 mod rows;

@@ -17,7 +17,7 @@ use std::{
 use bluetick_client::{Client, Draft, Event, Events, Options, RawConnection, RawError};
 use bluetick_protocol::*;
 use serde_json::json;
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
 
 use crate::{
     harness::*,
@@ -74,17 +74,6 @@ impl Town {
         tokio::spawn(write_and_be_erased(erasing.clone(), working));
         let carol = Device::new(&server, "carol", false);
         Town { server, shared, alice, bob, carol, dave, erasing, at_work, compared: BTreeMap::new() }
-    }
-
-    /// Everybody is at work until so many more messages are confirmed.
-    pub async fn work_until_told(&mut self, more: usize) {
-        let enough = self.told_so_far() + more;
-        self.begin_work().await;
-        let until = Instant::now() + SOON;
-        while self.told_so_far() < enough {
-            assert!(Instant::now() < until, "nothing is confirmed any more");
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
     }
 
     pub fn told_so_far(&self) -> usize {

@@ -65,8 +65,7 @@ impl DynamoStore {
         loop {
             let from = row.counted_seq + 1;
             let limit = PageLimit { messages: PAGE, bytes: usize::MAX };
-            let page =
-                self.page(&row.conversation_id, (">=", from), false, limit).await?;
+            let page = self.page(&row.conversation_id, (">=", from), false, limit).await?;
             let before = row.counted_seq;
             row.take_in(&page);
             if row.counted_seq == before || page.len() < PAGE {

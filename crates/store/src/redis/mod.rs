@@ -17,6 +17,7 @@
 //! Times come from the caller's clock and are judged by it; Redis's own expiry only cleans up. A step that reads and
 //! writes is one script. Everything here can be made anew: an empty Redis costs a rebuild and loses no message.
 
+mod beats;
 mod blocks;
 mod connection;
 mod dial;

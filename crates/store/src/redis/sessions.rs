@@ -6,7 +6,11 @@
 //! means nothing and is removed by who meets it. A refresh of a session now and then touches its entries of the index,
 //! so that those of sessions that crashed can be let go of.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use ::redis::{Value, cmd};
 use async_trait::async_trait;
@@ -14,6 +18,7 @@ use bluetick_protocol::{DeviceId, SessionId, UserId, limits};
 
 use super::{
     Redis,
+    beats::Beats,
     connection::random,
     scripts::{Call, REFRESH, REGISTER, UNREGISTER, WATCH, WATCHED, WATCHER},
 };
@@ -27,8 +32,23 @@ const INDEX_KEPT: Duration = Duration::from_secs(24 * 3600);
 const INDEX_TOUCHED_EVERY: Duration = Duration::from_secs(3600);
 
 pub struct RedisSessions {
+    entries: Entries,
+    beats: OnceLock<Beats>,
+}
+
+/// The entries themselves.
+#[derive(Clone)]
+pub struct Entries {
     redis: Redis,
     clock: Arc<dyn Clock>,
+}
+
+impl std::ops::Deref for RedisSessions {
+    type Target = Entries;
+
+    fn deref(&self) -> &Entries {
+        &self.entries
+    }
 }
 
 /// Whom a session watches: `stamp touched_at user user …`.
@@ -66,9 +86,11 @@ fn oldest_first(entries: &mut [SessionEntry]) {
 
 impl RedisSessions {
     pub fn new(redis: Redis, clock: Arc<dyn Clock>) -> Self {
-        RedisSessions { redis, clock }
+        RedisSessions { entries: Entries { redis, clock }, beats: OnceLock::new() }
     }
+}
 
+impl Entries {
     /// A script call on a user's sessions and watches.
     fn on_user(&self, user: &str) -> Call {
         Call::on([self.redis.key("ws", user), self.redis.key("watching", user)])
@@ -81,6 +103,39 @@ impl RedisSessions {
             Call::on([self.redis.key("watched", watched)]).arg(now_ms).arg(&member).arg(millis(INDEX_KEPT))
         };
         watch.users.iter().map(call).collect()
+    }
+
+    /// One round trip, with a script call for each user.
+    pub(super) async fn refresh(&self, sessions: &[(UserId, SessionId)], ttl: Duration) -> Result<Vec<bool>> {
+        let now_ms = self.clock.now_ms();
+        let mut by_user: BTreeMap<&UserId, Vec<usize>> = BTreeMap::new();
+        for (n, (user, _)) in sessions.iter().enumerate() {
+            by_user.entry(user).or_default().push(n);
+        }
+        let call = |(user, places): (&&UserId, &Vec<usize>)| {
+            let ids: Vec<_> = places.iter().map(|n| sessions[*n].1.to_string()).collect();
+            self.on_user(user.as_str())
+                .arg(now_ms)
+                .arg(now_ms.saturating_add(millis(ttl)))
+                .arg(millis(ttl.saturating_add(KEPT_BEYOND)))
+                .arg(now_ms.saturating_sub(millis(INDEX_TOUCHED_EVERY)))
+                .arg(ids)
+        };
+        let calls: Vec<_> = by_user.iter().map(call).collect();
+        let answers: Vec<Vec<Value>> = self.redis.eval_each(&REFRESH, &calls).await?;
+        let (mut there, mut touches) = (vec![false; sessions.len()], Vec::new());
+        for (n, answer) in by_user.into_values().flatten().zip(answers.into_iter().flatten()) {
+            there[n] = answer != Value::Int(0);
+            if let Value::BulkString(text) = &answer
+                && let Some(watch) = std::str::from_utf8(text).ok().and_then(Watch::parse)
+            {
+                let (user, session) = &sessions[n];
+                touches.extend(self.index_calls(user, &session.to_string(), &watch, now_ms));
+            }
+        }
+        // What fails is touched again long before it is let go of.
+        let _ = self.redis.eval_each::<Value>(&WATCHED, &touches).await;
+        Ok(there)
     }
 
     /// Takes watches that are over out of the index. If that fails, they mean nothing there.
@@ -127,35 +182,13 @@ impl SessionStore for RedisSessions {
     }
 
     async fn refresh(&self, sessions: &[(UserId, SessionId)], ttl: Duration) -> Result<Vec<bool>> {
-        let now_ms = self.clock.now_ms();
-        let mut by_user: BTreeMap<&UserId, Vec<usize>> = BTreeMap::new();
-        for (n, (user, _)) in sessions.iter().enumerate() {
-            by_user.entry(user).or_default().push(n);
-        }
-        let call = |(user, places): (&&UserId, &Vec<usize>)| {
-            let ids: Vec<_> = places.iter().map(|n| sessions[*n].1.to_string()).collect();
-            self.on_user(user.as_str())
-                .arg(now_ms)
-                .arg(now_ms.saturating_add(millis(ttl)))
-                .arg(millis(ttl.saturating_add(KEPT_BEYOND)))
-                .arg(now_ms.saturating_sub(millis(INDEX_TOUCHED_EVERY)))
-                .arg(ids)
-        };
-        let calls: Vec<_> = by_user.iter().map(call).collect();
-        let answers: Vec<Vec<Value>> = self.redis.eval_each(&REFRESH, &calls).await?;
-        let (mut there, mut touches) = (vec![false; sessions.len()], Vec::new());
-        for (n, answer) in by_user.into_values().flatten().zip(answers.into_iter().flatten()) {
-            there[n] = answer != Value::Int(0);
-            if let Value::BulkString(text) = &answer
-                && let Some(watch) = std::str::from_utf8(text).ok().and_then(Watch::parse)
-            {
-                let (user, session) = &sessions[n];
-                touches.extend(self.index_calls(user, &session.to_string(), &watch, now_ms));
+        match sessions {
+            [one] => {
+                let beats = self.beats.get_or_init(|| Beats::start(self.entries.clone()));
+                Ok(vec![beats.refresh(one.clone(), ttl).await?])
             }
+            many => self.entries.refresh(many, ttl).await,
         }
-        // What fails is touched again long before it is let go of.
-        let _ = self.redis.eval_each::<Value>(&WATCHED, &touches).await;
-        Ok(there)
     }
 
     async fn unregister(&self, user: &UserId, session: SessionId) -> Result<bool> {

@@ -350,7 +350,8 @@ async fn an_operator_asks_a_gateway_and_hears_of_every_app_server() {
     // Stored through one, read through the other: each remembers its own steps.
     let seq = one.app.send(send("m1")).await.remove(0).unwrap().seq;
     let id = ConversationId::new("alice~bob").unwrap();
-    let receipt = ReceiptRequest { user: user("bob"), session: None, conversation_id: id.clone(), seq };
+    let receipt =
+        ReceiptRequest { user: user("bob"), session: None, conversation_id: id.clone(), seq, again: false };
     two.app.read(receipt).await.unwrap();
 
     let run = async |call: AdminCall| -> Value {
