@@ -1,7 +1,7 @@
 //! Opens what a process keeps its state in, by its roles: an app server a store, a gateway only the registry of
 //! sessions and the directory of processes.
 
-use std::{os::unix::fs::DirBuilderExt as _, sync::Arc};
+use std::sync::Arc;
 
 use bluetick_store::{Clock, Directory, SessionStore, Store};
 #[cfg(feature = "cluster")]
@@ -35,8 +35,6 @@ pub async fn open(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, Serv
 /// Opening may replay a log, which is no work for a thread that others wait for.
 async fn open_embedded(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
     let embedded = config.embedded_store();
-    // Other users of the machine have no business with messages. What goes wrong here the store tells better.
-    let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&embedded.dir);
     let store = tokio::task::spawn_blocking(move || Store::embedded(embedded, clock))
         .await
         .map_err(|error| ServeError::Start(error.to_string()))??;

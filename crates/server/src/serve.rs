@@ -4,6 +4,7 @@ use std::{
     fmt,
     io::IsTerminal as _,
     net::SocketAddr,
+    os::unix::fs::DirBuilderExt as _,
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
@@ -135,6 +136,9 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         tracing::warn!(%address, "connections are not encrypted here; a proxy in front should do it, or set [tls]");
     }
 
+    // Keys and the address lie there even where no data do. Other users of the machine have no business with them, nor
+    // with messages. What goes wrong here the store tells better.
+    let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.server.data_dir);
     let opened = backends::open(&config, clock.clone()).await?;
     let registry = opened.sessions.clone();
     let (tokens, secret) = tokens(&config, clock.clone()).await?;
