@@ -70,6 +70,13 @@ const COUNTERS: &[(&str, &str)] = &[
     ("bluetick_checkpoint_stalls_total", "Times that writes waited for a checkpoint"),
     ("bluetick_connections_refused_total", "Connections beyond the limit of their address"),
     ("bluetick_accept_errors_total", "Connections that could not be accepted"),
+    ("bluetick_dynamodb_errors_total", "Tries of a call to DynamoDB that failed, by reason"),
+    (
+        "bluetick_dynamodb_half_units_total",
+        "Halves of capacity units that DynamoDB says were consumed, by table and kind",
+    ),
+    ("bluetick_inbox_rebuilds_total", "Inbox orders that were made anew from the conversations"),
+    ("bluetick_seqs_fenced_total", "Seqs that were handed out and turned out to be taken"),
     ("bluetick_redis_errors_total", "Calls to Redis that failed"),
     ("bluetick_redis_connections_total", "Connections made to Redis, the first and every later one"),
     ("bluetick_rate_limits_unshared_total", "Sends let through unasked because Redis could not be reached"),
@@ -94,6 +101,7 @@ const HISTOGRAMS: &[(&str, &str)] = &[
     ("bluetick_checkpoint_seconds", "How long a checkpoint took"),
     ("bluetick_group_answers", "Writes made durable by one fsync"),
     ("bluetick_drain_conversations", "Conversations that a new session had to drain"),
+    ("bluetick_heartbeat_batch", "Sessions that were refreshed in one round trip to Redis"),
     ("bluetick_rpc_batch_calls", "Calls that went to another process in one batch"),
     ("bluetick_http_request_seconds", "How long HTTP requests took"),
 ];

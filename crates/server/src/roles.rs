@@ -43,6 +43,12 @@ impl Process {
         let Some(store) = opened.store else {
             return Err(ServeError::Start("a process without a store must be in a cluster".into()));
         };
+        if !config.is_one_process() {
+            tracing::warn!(
+                "the store is shared and [cluster] is not set: a second process like this would not reach the sessions \
+                 of this one; set cluster.listen before you start one"
+            );
+        }
         // On a shared store there may be another such process, for the time of a restart; the entries of its sessions
         // must not be taken for ours.
         let name = match config.is_one_process() {

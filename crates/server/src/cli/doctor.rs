@@ -347,6 +347,7 @@ async fn check_shared(config: &Config, findings: &mut Findings) {
             None => findings.ok("store", format!("{} answers", health.backend)),
             Some(why) => findings.fail("store", why),
         }
+        check_tables(config, findings).await;
     }
     let Some(directory) = &opened.directory else { return };
     let announced = match directory.members(NodeRole::App).await {
@@ -362,6 +363,29 @@ async fn check_shared(config: &Config, findings: &mut Findings) {
     };
     if config.is_gateway() && !config.is_app() {
         check_app_servers(config, announced, findings).await;
+    }
+}
+
+#[cfg(not(feature = "cluster"))]
+async fn check_tables(_: &Config, _: &mut Findings) {}
+
+#[cfg(feature = "cluster")]
+async fn check_tables(config: &Config, findings: &mut Findings) {
+    use bluetick_store::dynamo::{Dynamo, check_tables};
+
+    let found = match Dynamo::new(config.distributed_store().dynamo).await {
+        Ok(dynamo) => check_tables(&dynamo).await,
+        Err(e) => Err(e),
+    };
+    match found {
+        Ok(found) => {
+            let wrong: Vec<_> = found.iter().filter(|f| f.wrong).map(|f| f.to_string()).collect();
+            match wrong.is_empty() {
+                true => findings.ok("tables", "are as they should be"),
+                false => findings.fail("tables", wrong.join("; ")),
+            }
+        }
+        Err(e) => findings.fail("tables", format!("cannot be looked at: {e}")),
     }
 }
 

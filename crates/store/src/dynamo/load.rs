@@ -43,6 +43,8 @@ const NOTE_EVERY: Duration = Duration::from_secs(2);
 const WAIT_AT_MOST_MS: u64 = 30_000;
 /// What one BatchWriteItem takes.
 const BATCH_MAX: usize = 25;
+/// What a row may hold, less what its attributes are called.
+const ROW_MAX_BYTES: usize = 390_000;
 
 /// The tables whose rows are moved: all but the leases.
 pub(super) const MOVED: [Table; 6] = [
@@ -220,6 +222,17 @@ impl Loader {
     async fn write(&self, page: Result<Page>) -> Result<(Place, u64)> {
         let page = page?;
         let messages = page.messages();
+        for content in &page.contents {
+            if let Content::Message { message, .. } = content
+                && message.weight() > ROW_MAX_BYTES
+            {
+                return Err(StoreError::Unusable(format!(
+                    "{} {} is longer than a row of DynamoDB may be (400 KB); it cannot be moved, and trying again \
+                     does not help",
+                    message.conversation_id, message.seq
+                )));
+            }
+        }
         let puts = page.contents.into_iter().map(item_of).collect();
         self.dynamo.put_batch(puts).await?;
         Ok((page.place, messages))
