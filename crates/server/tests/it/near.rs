@@ -38,7 +38,8 @@ async fn a_connection_lost_in_the_middle_of_a_drain_loses_nothing() {
     let token = server.token("bob");
     // A phone that dies every few messages, sometimes properly.
     for round in 0.. {
-        assert!(round < 60, "the drain never ends; seen {}", seen.len());
+        // An ack that goes down with its connection costs a round; how many do is a matter of chance.
+        assert!(round < 400, "the drain never ends; seen {}", seen.len());
         let mut bob = Person::open_again(&server.url(), &token, "bob", "phone", cursor, session).await;
         session = Some(bob.welcome.session_id);
         for _ in 0..7 {
