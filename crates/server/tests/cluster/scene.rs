@@ -27,6 +27,8 @@ pub fn prepared() -> Server {
 impl Scene {
     /// Starts the server, and everybody begins to write.
     pub async fn begin(mut server: Server, seed: u64) -> Scene {
+        // Where processes stand still, ids may be as late as in life.
+        server.set("BLUETICK_SESSIONS__OVERLAP_SECS", "60");
         server.restart();
         let pairs = Pairs::settle_in(&server, 3, seed);
         let town = Town::found_in(server);
