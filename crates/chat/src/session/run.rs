@@ -469,15 +469,15 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         if !self.queue.is_empty() {
             self.stuck_since.get_or_insert(now);
         }
+        if !self.receipts.is_empty() || self.receipting.is_some() {
+            // Acks that came and cannot be stored yet are not the client's fault.
+            self.unacked_since = self.unacked_since.map(|_| now);
+        }
         let since = |at: Option<Instant>| at.map_or(Duration::ZERO, |at| now.duration_since(at));
         let (code, why) = if now.duration_since(self.last_heard) > config.heartbeat * 2 + config.heartbeat / 2
         {
             (ErrorCode::HeartbeatTimeout, "nothing was heard of this client")
-        } else if since(self.unacked_since) >= config.ack_timeout
-            && self.receipts.is_empty()
-            && self.receipting.is_none()
-        {
-            // Acks that came and cannot be stored yet are not the client's fault.
+        } else if since(self.unacked_since) >= config.ack_timeout {
             (ErrorCode::SlowReader, "messages were delivered and not acked in time")
         } else if since(self.stuck_since) >= config.write_timeout {
             (ErrorCode::SlowReader, "the socket takes nothing")

@@ -17,6 +17,10 @@ use crate::{
 /// Whether a seq may be left out: one that was handed out and never written, because its writer died, is closed (R8).
 pub const VOIDS: bool = true;
 
+/// The shortest life of a connection that flaps; the longest is nineteen of them. Each brings the overlap before the
+/// cursor once more, and it must have the time to come beyond it.
+pub const FLAP: Duration = Duration::from_millis(40);
+
 /// Pairs that write at once in a test of load, and messages of each: DynamoDB Local is no DynamoDB.
 pub const PAIRS: (usize, u64) = (25, 5);
 

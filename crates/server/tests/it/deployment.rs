@@ -11,6 +11,9 @@ use crate::harness::{SOON, Server, binary, listening, terminate};
 /// Whether a seq may be left out: here the append gives it.
 pub const VOIDS: bool = false;
 
+/// The shortest life of a connection that flaps; the longest is nineteen of them.
+pub const FLAP: Duration = Duration::from_millis(5);
+
 /// Pairs that write at once in a test of load, and messages of each.
 pub const PAIRS: (usize, u64) = (1000, 20);
 

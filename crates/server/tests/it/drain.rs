@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bluetick_protocol::*;
 
-use crate::harness::*;
+use crate::{deployment::FLAP, harness::*};
 
 #[tokio::test]
 async fn three_conversations_come_as_one_ordered_stream() {
@@ -97,7 +97,7 @@ async fn a_recipient_that_flaps_while_two_devices_write_misses_nothing() {
             turn += 1;
             assert!(turn < 2000, "only {} of {} came", seen.len(), 2 * EACH);
             let mut bob = Person::open(&url, &token, "bob", "phone", cursor).await;
-            let life = std::time::Duration::from_millis(u64::from(turn % 7) * 15 + 5);
+            let life = FLAP * (turn % 7 * 3 + 1);
             let until = tokio::time::Instant::now() + life;
             while let Some(left) = until.checked_duration_since(tokio::time::Instant::now()) {
                 match bob.wire.next_frame(left).await {

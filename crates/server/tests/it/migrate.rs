@@ -143,7 +143,7 @@ async fn people_go_on_where_they_were_after_a_move_to_many_machines() {
 
 #[tokio::test]
 async fn a_move_that_was_killed_goes_on_when_it_is_run_again() {
-    let mut server = Server::start();
+    let mut server = Server::with(&[("BLUETICK_LIMITS__SENDS_PER_SECOND", "0")]);
     let api = api(&server, "alice");
     for n in 0..1_500 {
         let message =

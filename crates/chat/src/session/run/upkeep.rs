@@ -79,7 +79,7 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         Box::pin(async move {
             if !first
                 && let Ok(sessions) = registry.lookup(&entry.user_id).await
-                && sessions.iter().any(|s| is_newer(s, &entry))
+                && sessions.iter().any(|s| s.device == entry.device && s.session_id != entry.session_id)
             {
                 // The device has come back meanwhile: this session is the ghost.
                 return Upkeep::Refreshed(Refresh::Replaced);
@@ -133,7 +133,7 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
             Upkeep::Refreshed(match refreshed.map(|alive| alive.first().copied()) {
                 Ok(Some(true)) => Refresh::Fine,
                 Ok(_) => match registry.lookup(&entry.user_id).await {
-                    Ok(sessions) if sessions.iter().any(|s| is_newer(s, &entry)) => Refresh::Replaced,
+                    Ok(sessions) if sessions.iter().any(|s| s.device == entry.device) => Refresh::Replaced,
                     Ok(_) => Refresh::Gone,
                     Err(_) => Refresh::Fine,
                 },
@@ -218,10 +218,4 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         }
         None
     }
-}
-
-/// Whether an entry is of the same device and came later. A registry that fell back may show one that came before.
-fn is_newer(other: &SessionEntry, own: &SessionEntry) -> bool {
-    let place = |entry: &SessionEntry| (entry.connected_at, entry.session_id);
-    other.device == own.device && place(other) > place(own)
 }
