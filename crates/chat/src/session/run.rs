@@ -244,6 +244,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                     if !failed.is_empty() {
                         self.receipts.put_back(failed);
                         self.receipts_at = Some(Instant::now() + RETRY);
+                        // Acks that came and could not be stored are not the client's fault.
+                        self.unacked_since = self.unacked_since.map(|_| Instant::now());
                     }
                 }
                 reads = ready(&mut self.reading) => self.take_reads(reads),
@@ -468,10 +470,6 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         }
         if !self.queue.is_empty() {
             self.stuck_since.get_or_insert(now);
-        }
-        if !self.receipts.is_empty() || self.receipting.is_some() {
-            // Acks that came and cannot be stored yet are not the client's fault.
-            self.unacked_since = self.unacked_since.map(|_| now);
         }
         let since = |at: Option<Instant>| at.map_or(Duration::ZERO, |at| now.duration_since(at));
         let (code, why) = if now.duration_since(self.last_heard) > config.heartbeat * 2 + config.heartbeat / 2
