@@ -16,15 +16,7 @@ use aws_sdk_dynamodb::{
     Client,
     config::{BehaviorVersion, Credentials, Region, retry::RetryConfig, timeout::TimeoutConfig},
     error::{ProvideErrorMetadata, SdkError},
-    operation::{
-        delete_item::DeleteItemError, put_item::PutItemError, transact_write_items::TransactWriteItemsError,
-        update_item::UpdateItemError,
-    },
-    types::{
-        AttributeValue, ConsumedCapacity, Delete, DeleteRequest, KeysAndAttributes, Put, PutRequest,
-        ReturnConsumedCapacity, ReturnValue, ReturnValuesOnConditionCheckFailure as OnRefusal,
-        TransactWriteItem, Update, WriteRequest,
-    },
+    types::{AttributeValue, ConsumedCapacity, KeysAndAttributes, ReturnConsumedCapacity},
 };
 use parking_lot::Mutex;
 use rand::RngExt as _;
@@ -94,84 +86,6 @@ pub enum Units {
     Write,
 }
 
-/// A row that is written if a condition holds. In expressions `#name` stands for the attribute `name`.
-#[derive(Clone)]
-pub(super) struct Write {
-    pub table: Table,
-    pub key: Key,
-    pub what: What,
-    pub condition: Option<String>,
-    pub values: HashMap<String, AttributeValue>,
-}
-
-#[derive(Clone)]
-pub(super) enum What {
-    Put(Item),
-    Update(String),
-    Delete,
-}
-
-/// What became of a conditional write.
-#[derive(Debug)]
-pub(super) enum Written {
-    /// The row as it is now; nothing of one that was deleted.
-    Done(Item),
-    /// The condition did not hold. The row that is there, if there is one.
-    Refused(Option<Item>),
-}
-
-/// What became of a transaction.
-pub(super) enum Transacted {
-    Done,
-    /// For each write: nothing if its condition held, or the row that was in the way.
-    Refused(Vec<Option<Option<Item>>>),
-}
-
-impl Write {
-    pub fn put(table: Table, item: Item) -> Write {
-        Write { table, key: Key::new(), what: What::Put(item), condition: None, values: HashMap::new() }
-    }
-
-    pub fn update(table: Table, key: Key, expression: impl Into<String>) -> Write {
-        Write { table, key, what: What::Update(expression.into()), condition: None, values: HashMap::new() }
-    }
-
-    pub fn delete(table: Table, key: Key) -> Write {
-        Write { table, key, what: What::Delete, condition: None, values: HashMap::new() }
-    }
-
-    pub fn only_if(mut self, condition: impl Into<String>) -> Write {
-        self.condition = Some(condition.into());
-        self
-    }
-
-    pub fn value(mut self, name: &str, value: AttributeValue) -> Write {
-        self.values.insert(name.to_owned(), value);
-        self
-    }
-
-    /// The attributes that the expressions name.
-    fn names(&self) -> HashMap<String, String> {
-        let mut names = HashMap::new();
-        let update = match &self.what {
-            What::Update(expression) => Some(expression),
-            What::Put(_) | What::Delete => None,
-        };
-        for expression in update.into_iter().chain(&self.condition) {
-            names.extend(names_in(expression));
-        }
-        names
-    }
-
-    fn names_or_none(&self) -> Option<HashMap<String, String>> {
-        Some(self.names()).filter(|names| !names.is_empty())
-    }
-
-    fn values_or_none(&self) -> Option<HashMap<String, AttributeValue>> {
-        Some(self.values.clone()).filter(|values| !values.is_empty())
-    }
-}
-
 pub(super) fn names_in(expression: &str) -> impl Iterator<Item = (String, String)> + '_ {
     expression.split('#').skip(1).map(|rest| {
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
@@ -231,7 +145,7 @@ impl Dynamo {
         self.inner.units.lock().clone()
     }
 
-    fn charge<'a>(&self, kind: Units, consumed: impl IntoIterator<Item = &'a ConsumedCapacity>) {
+    pub(super) fn charge<'a>(&self, kind: Units, consumed: impl IntoIterator<Item = &'a ConsumedCapacity>) {
         for consumed in consumed {
             let (Some(name), Some(units)) = (consumed.table_name(), consumed.capacity_units()) else {
                 continue;
@@ -248,6 +162,12 @@ impl Dynamo {
             metrics::counter!("bluetick_dynamodb_half_units_total", "table" => table.name(), "kind" => kind)
                 .increment((units * 2.0) as u64);
         }
+    }
+
+    /// A condition that fails is charged like the write, and its answer does not say so. Every row that a condition
+    /// stands on is shorter than a kilobyte.
+    pub(super) fn charge_refused(&self, table: Table) {
+        *self.inner.units.lock().entry((table.name(), Units::Write)).or_default() += 1.0;
     }
 
     /// Tries until it succeeds, fails for good, or the deadline is near.
@@ -396,226 +316,6 @@ impl Dynamo {
             Ok((answer.items.unwrap_or_default(), answer.last_evaluated_key.filter(|key| !key.is_empty())))
         })
         .await
-    }
-
-    /// Puts rows in place of whatever is there, at most as many as one call takes, none of them twice.
-    pub(super) async fn put_batch(&self, rows: Vec<(Table, Item)>) -> Result<()> {
-        let mut writes: HashMap<String, Vec<WriteRequest>> = HashMap::new();
-        for (table, item) in rows {
-            let put = PutRequest::builder().set_item(Some(item)).build();
-            let put = put.map_err(|e| StoreError::Unusable(e.to_string()))?;
-            let write = WriteRequest::builder().put_request(put).build();
-            writes.entry(self.name_of(table)).or_default().push(write);
-        }
-        self.write_batch(writes).await
-    }
-
-    pub(super) async fn delete_batch(&self, table: Table, keys: Vec<Key>) -> Result<()> {
-        let mut writes = Vec::with_capacity(keys.len());
-        for key in keys {
-            let delete = DeleteRequest::builder().set_key(Some(key)).build();
-            let delete = delete.map_err(|e| StoreError::Unusable(e.to_string()))?;
-            writes.push(WriteRequest::builder().delete_request(delete).build());
-        }
-        self.write_batch(HashMap::from([(self.name_of(table), writes)])).await
-    }
-
-    /// What was not processed is tried again like a call that was throttled.
-    async fn write_batch(&self, writes: HashMap<String, Vec<WriteRequest>>) -> Result<()> {
-        let left = Mutex::new(writes);
-        self.call("BatchWriteItem", async || {
-            let writes = left.lock().clone();
-            let request = self.inner.client.batch_write_item().set_request_items(Some(writes));
-            let answer = request.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await;
-            let answer = answer.map_err(failure)?;
-            self.charge(Units::Write, answer.consumed_capacity());
-            match answer.unprocessed_items.filter(|unprocessed| !unprocessed.is_empty()) {
-                Some(unprocessed) => {
-                    *left.lock() = unprocessed;
-                    Err(Failure::Throttled)
-                }
-                None => Ok(()),
-            }
-        })
-        .await
-    }
-
-    /// One conditional write. After an answer that got lost the condition may fail for what this very call wrote: who
-    /// minds looks at the row that comes back.
-    pub(super) async fn write(&self, write: &Write) -> Result<Written> {
-        match &write.what {
-            What::Put(item) => self.call("PutItem", || self.put_once(write, item)).await,
-            What::Update(update) => self.call("UpdateItem", || self.update_once(write, update)).await,
-            What::Delete => self.call("DeleteItem", || self.delete_once(write)).await,
-        }
-    }
-
-    async fn put_once(&self, write: &Write, item: &Item) -> Result<Written, Failure> {
-        let request = self.inner.client.put_item().table_name(self.name_of(write.table));
-        let answer = request
-            .set_item(Some(item.clone()))
-            .set_condition_expression(write.condition.clone())
-            .set_expression_attribute_names(write.names_or_none())
-            .set_expression_attribute_values(write.values_or_none())
-            .return_values_on_condition_check_failure(OnRefusal::AllOld)
-            .return_consumed_capacity(ReturnConsumedCapacity::Total)
-            .send()
-            .await;
-        match answer {
-            Ok(answer) => {
-                self.charge(Units::Write, answer.consumed_capacity());
-                Ok(Written::Done(item.clone()))
-            }
-            Err(error) => match error.as_service_error() {
-                Some(PutItemError::ConditionalCheckFailedException(refused)) => {
-                    self.charge_refused(write.table);
-                    Ok(Written::Refused(refused.item.clone()))
-                }
-                _ => Err(failure(error)),
-            },
-        }
-    }
-
-    async fn update_once(&self, write: &Write, update: &str) -> Result<Written, Failure> {
-        let request = self.inner.client.update_item().table_name(self.name_of(write.table));
-        let answer = request
-            .set_key(Some(write.key.clone()))
-            .update_expression(update)
-            .set_condition_expression(write.condition.clone())
-            .set_expression_attribute_names(write.names_or_none())
-            .set_expression_attribute_values(write.values_or_none())
-            .return_values(ReturnValue::AllNew)
-            .return_values_on_condition_check_failure(OnRefusal::AllOld)
-            .return_consumed_capacity(ReturnConsumedCapacity::Total)
-            .send()
-            .await;
-        match answer {
-            Ok(answer) => {
-                self.charge(Units::Write, answer.consumed_capacity());
-                Ok(Written::Done(answer.attributes.unwrap_or_default()))
-            }
-            Err(error) => match error.as_service_error() {
-                Some(UpdateItemError::ConditionalCheckFailedException(refused)) => {
-                    self.charge_refused(write.table);
-                    Ok(Written::Refused(refused.item.clone()))
-                }
-                _ => Err(failure(error)),
-            },
-        }
-    }
-
-    async fn delete_once(&self, write: &Write) -> Result<Written, Failure> {
-        let request = self.inner.client.delete_item().table_name(self.name_of(write.table));
-        let answer = request
-            .set_key(Some(write.key.clone()))
-            .set_condition_expression(write.condition.clone())
-            .set_expression_attribute_names(write.names_or_none())
-            .set_expression_attribute_values(write.values_or_none())
-            .return_values_on_condition_check_failure(OnRefusal::AllOld)
-            .return_consumed_capacity(ReturnConsumedCapacity::Total)
-            .send()
-            .await;
-        match answer {
-            Ok(answer) => {
-                self.charge(Units::Write, answer.consumed_capacity());
-                Ok(Written::Done(Item::new()))
-            }
-            Err(error) => match error.as_service_error() {
-                Some(DeleteItemError::ConditionalCheckFailedException(refused)) => {
-                    self.charge_refused(write.table);
-                    Ok(Written::Refused(refused.item.clone()))
-                }
-                _ => Err(failure(error)),
-            },
-        }
-    }
-
-    /// A condition that fails is charged like the write, and its answer does not say so. Every row that a condition
-    /// stands on is shorter than a kilobyte.
-    fn charge_refused(&self, table: Table) {
-        *self.inner.units.lock().entry((table.name(), Units::Write)).or_default() += 1.0;
-    }
-
-    /// All of the writes, or none.
-    pub(super) async fn transact(&self, writes: &[Write]) -> Result<Transacted> {
-        let items: Vec<TransactWriteItem> = writes.iter().map(|write| self.transact_item(write)).collect();
-        self.call("TransactWriteItems", async || {
-            let request = self.inner.client.transact_write_items().set_transact_items(Some(items.clone()));
-            let answer = request.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await;
-            let error = match answer {
-                Ok(answer) => {
-                    self.charge(Units::Write, answer.consumed_capacity());
-                    return Ok(Transacted::Done);
-                }
-                Err(error) => error,
-            };
-            let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) =
-                error.as_service_error()
-            else {
-                return Err(failure(error));
-            };
-            let mut refused = Vec::with_capacity(writes.len());
-            for reason in cancelled.cancellation_reasons() {
-                match reason.code() {
-                    None | Some("None") => refused.push(None),
-                    Some("ConditionalCheckFailed") => refused.push(Some(reason.item.clone())),
-                    Some("TransactionConflict") => return Err(Failure::Conflict),
-                    Some("ThrottlingError" | "ProvisionedThroughputExceeded") => {
-                        return Err(Failure::Throttled);
-                    }
-                    Some(other) => {
-                        let why = reason.message().unwrap_or("no reason given");
-                        let error = format!("DynamoDB refused a transaction: {other}, {why}");
-                        return Err(Failure::Fatal(StoreError::Unusable(error)));
-                    }
-                }
-            }
-            Ok(Transacted::Refused(refused))
-        })
-        .await
-    }
-
-    fn transact_item(&self, write: &Write) -> TransactWriteItem {
-        let (table, names, values) =
-            (self.name_of(write.table), write.names_or_none(), write.values_or_none());
-        let item = TransactWriteItem::builder();
-        match &write.what {
-            What::Put(put) => item.put(
-                Put::builder()
-                    .table_name(table)
-                    .set_item(Some(put.clone()))
-                    .set_condition_expression(write.condition.clone())
-                    .set_expression_attribute_names(names)
-                    .set_expression_attribute_values(values)
-                    .return_values_on_condition_check_failure(OnRefusal::AllOld)
-                    .build()
-                    .expect("a table and an item are given"),
-            ),
-            What::Update(update) => item.update(
-                Update::builder()
-                    .table_name(table)
-                    .set_key(Some(write.key.clone()))
-                    .update_expression(update)
-                    .set_condition_expression(write.condition.clone())
-                    .set_expression_attribute_names(names)
-                    .set_expression_attribute_values(values)
-                    .return_values_on_condition_check_failure(OnRefusal::AllOld)
-                    .build()
-                    .expect("a table, a key and an expression are given"),
-            ),
-            What::Delete => item.delete(
-                Delete::builder()
-                    .table_name(table)
-                    .set_key(Some(write.key.clone()))
-                    .set_condition_expression(write.condition.clone())
-                    .set_expression_attribute_names(names)
-                    .set_expression_attribute_values(values)
-                    .return_values_on_condition_check_failure(OnRefusal::AllOld)
-                    .build()
-                    .expect("a table and a key are given"),
-            ),
-        }
-        .build()
     }
 }
 

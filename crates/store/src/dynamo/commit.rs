@@ -19,12 +19,12 @@ use futures_util::future::{join_all, try_join3};
 
 use super::{
     DynamoStore,
-    client::{Transacted, Write},
     item::{Attributes as _, Item, key, n, s},
     messages::{Stored, message_item},
     row::Row,
     status::{Read, ReadOutcome},
     tables::Table,
+    write::{Transacted, Write},
 };
 use crate::{
     Committed, Message, MessageStatus as _, Messages as _, NewMessage, PendingDeliveries as _, Result,

@@ -8,11 +8,11 @@ use bluetick_protocol::{ConversationId, Side, UserId};
 
 use super::{
     DynamoStore,
-    client::Write,
     item::{Attributes as _, Item, n, s},
     row::{Row, row_key},
     tables::Table,
     users::user_key,
+    write::Write,
 };
 use crate::{
     ActiveConversation, ConversationRow, Conversations, InboxPosition, MessageStatus as _, Result,

@@ -14,9 +14,10 @@ use rand::RngExt as _;
 use tokio::time::Instant;
 
 use super::{
-    client::{Dynamo, Write, Written},
+    client::Dynamo,
     item::{Attributes as _, Key, key, n, s},
     tables::Table,
+    write::{Write, Written},
 };
 use crate::{Clock, Result, StoreError};
 

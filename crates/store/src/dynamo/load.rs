@@ -20,7 +20,7 @@ use bluetick_protocol::{ConversationId, UserId};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{
-    client::{Dynamo, Scan, Write, Written},
+    client::{Dynamo, Scan},
     commit::sent_id,
     item::{Attributes as _, Item, Key, flag, key, n, s},
     lease,
@@ -29,6 +29,7 @@ use super::{
     row::{Row, Shown, row_key},
     tables::Table,
     users::{block_key, profile_item},
+    write::{Write, Written},
 };
 use crate::{
     Clock, Content, EmbeddedSource, MemberRow, Page, Place, Result, SentId, SourceIdentity, StoreError,

@@ -8,12 +8,12 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{
     DynamoStore,
-    client::Write,
     item::{Attributes as _, flag, key, n, s},
     messages::message_key,
     row::{Row, row_key},
     tables::Table,
     users::user_key,
+    write::Write,
 };
 use crate::{
     BackupSink, Health, Maintenance, MessageStatus as _, Messages as _, PageLimit, Result, StoreError,

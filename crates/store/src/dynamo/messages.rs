@@ -8,9 +8,10 @@ use bluetick_protocol::{ClientMsgId, ConversationId, Json, MessageId, Seq, Side}
 
 use super::{
     DynamoStore,
-    client::{Query, Write, failure, names_in},
+    client::{Query, failure, names_in},
     item::{Attributes as _, Item, damaged, flag, key, n, s},
     tables::{Table, rows_about},
+    write::Write,
 };
 use crate::{Committed, Message, Messages, NewMessage, PageLimit, Result, StoreError};
 

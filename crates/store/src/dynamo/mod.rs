@@ -1,6 +1,6 @@
 //! The backend for many machines: rows in DynamoDB (or what speaks its API), order and presence in Redis.
 //!
-//! - `client.rs`: the one way to DynamoDB: deadlines, retries, conditional writes, what it cost
+//! - `client.rs`: the one way to DynamoDB: deadlines, retries, reads, what it cost; `write.rs`: conditional writes and transactions
 //! - `tables.rs`: the tables, made and checked; `item.rs`: attributes in and out
 //! - `commit.rs`: a send: seq, transaction, rows; `lease.rs`: who may mint ids
 //! - `messages.rs`, `pending.rs`, `status.rs`, `users.rs`: a system each
@@ -29,6 +29,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod users;
+mod write;
 
 use std::sync::{
     Arc,

@@ -5,9 +5,9 @@ use bluetick_protocol::{ConversationId, Seq, UserId};
 
 use super::{
     DynamoStore,
-    client::{Write, Written},
     item::{Attributes as _, Key, key, n, s},
     tables::Table,
+    write::{Write, Written},
 };
 use crate::{Noted, PendingDeliveries, PendingRow, Result};
 

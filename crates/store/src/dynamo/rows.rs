@@ -8,11 +8,11 @@ use rand::RngExt as _;
 
 use super::{
     DynamoStore,
-    client::{Write, Written},
     item::{flag, n, s},
     messages::Stored,
     row::{Row, counts_for, row_key},
     tables::Table,
+    write::{Write, Written},
 };
 use crate::{Messages as _, PageLimit, Result, StoreError, Users as _, preview_of};
 

@@ -5,10 +5,10 @@ use bluetick_protocol::{ConversationId, Seq, UserId};
 
 use super::{
     DynamoStore,
-    client::{Transacted, Write, Written},
     item::{Attributes as _, Item, n, s},
     row::{Row, row_key},
     tables::Table,
+    write::{Transacted, Write, Written},
 };
 use crate::{Advanced, MessageStatus, Result, StatusRow, StoreError};
 

@@ -12,7 +12,7 @@ use std::{
 use bluetick_protocol::{ClientMsgId, ConversationId, MessageId, Seq, Side, UserId};
 use tokio::time::Instant;
 
-use super::{client::Transacted, messages::Stored, *};
+use super::{messages::Stored, write::Transacted, *};
 use crate::{
     Conversations as _, ManualClock, Message, MessageStatus as _, Messages as _, NewMessage, PageLimit,
     RedisConfig, RedisMode, Store, conformance::START_MS,

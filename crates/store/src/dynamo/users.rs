@@ -8,10 +8,11 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{
     DynamoStore,
-    client::{Query, Write},
+    client::Query,
     item::{Attributes as _, Item, Key, flag, key, n, s},
     row::row_key,
     tables::Table,
+    write::Write,
 };
 use crate::{Result, Users};
 
