@@ -73,6 +73,8 @@ impl AppStore {
             status: store.clone(),
             conversations: store,
             users: memory.clone(),
+            devices: memory.clone(),
+            push_outbox: memory.clone(),
             sessions,
             maintenance: memory,
         }
@@ -292,6 +294,21 @@ impl MessageStatus for AppStore {
     async fn status(&self, user: &UserId, id: &ConversationId) -> Result<StatusRow> {
         let (of, in_) = (user.clone(), id.clone());
         self.step(|| format!("status of {user} in {id}"), move |m| now(m.status(&of, &in_))).await
+    }
+
+    async fn notified(&self, user: &UserId, id: &ConversationId) -> Result<(StatusRow, Seq)> {
+        let (of, in_) = (user.clone(), id.clone());
+        self.step(|| format!("what {user} was notified of in {id}"), move |m| now(m.notified(&of, &in_)))
+            .await
+    }
+
+    async fn raise_notified(&self, user: &UserId, id: &ConversationId, seq: Seq) -> Result<()> {
+        let (of, in_) = (user.clone(), id.clone());
+        self.step(
+            || format!("{user} was notified of {seq} in {id}"),
+            move |m| now(m.raise_notified(&of, &in_, seq)),
+        )
+        .await
     }
 
     async fn statuses_of(&self, user: &UserId) -> Result<Vec<StatusRow>> {

@@ -14,6 +14,7 @@ mod inbox;
 mod node;
 mod plan;
 mod presence;
+mod push;
 mod range;
 mod rules;
 mod send;
@@ -27,6 +28,7 @@ pub use app::*;
 pub use error::wire;
 pub use gateway::Gateway;
 pub use node::{ChatConfig, Node, SendBudget, Unlimited};
+pub use push::{About, Notification, NotificationKind, Notifier, Pushed};
 #[cfg(feature = "sim")]
 pub use rules::Rule;
 pub use rules::Rules;

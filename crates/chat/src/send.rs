@@ -128,6 +128,7 @@ impl Node {
             seen_seq: send.seen_seq,
             // Without R3 the row is got and put after the commit, as the notes do.
             undelivered: offline && rule!(self.rules, R3),
+            push_due: None,
         };
         Ok(Checked { new, receiver })
     }

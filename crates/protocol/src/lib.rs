@@ -8,8 +8,10 @@ mod error;
 mod frames;
 mod ids;
 pub mod limits;
+mod push;
 
 pub use codec::{ClientFrame, DecodeError, check_send, decode};
 pub use error::{ErrorCode, WireError};
 pub use frames::*;
 pub use ids::*;
+pub use push::*;

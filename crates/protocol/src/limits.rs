@@ -37,6 +37,12 @@ pub const PAGE_MAX_BYTES: usize = 512 * 1024;
 pub const HEADS_MAX: usize = 1000;
 /// Most users one may block.
 pub const BLOCKS_MAX: usize = 10_000;
+/// Most devices of a user that are notified; beyond it the one registered first goes.
+pub const PUSH_DEVICES_MAX: usize = 20;
+/// Longest token of a device at its provider.
+pub const PUSH_TOKEN_MAX_BYTES: usize = 1024;
+/// Most conversations one may mute.
+pub const MUTES_MAX: usize = 10_000;
 /// Client frames read ahead of the one being worked on; beyond it the socket is not read.
 pub const REQUESTS_AHEAD_MAX: usize = 64;
 

@@ -52,6 +52,8 @@ impl Store {
             status: rows.clone(),
             conversations: rows.clone(),
             users: rows.clone(),
+            devices: rows.clone(),
+            push_outbox: rows.clone(),
             sessions: registry.sessions.clone(),
             maintenance: rows,
         };

@@ -7,6 +7,7 @@ mod clock;
 pub mod conformance;
 mod contents;
 mod conversations;
+mod devices;
 mod directory;
 #[cfg(feature = "cluster")]
 mod distributed;
@@ -19,6 +20,7 @@ mod maintenance;
 mod memory;
 mod messages;
 mod pending;
+mod push_outbox;
 #[cfg(feature = "cluster")]
 mod redis;
 mod sessions;
@@ -32,6 +34,7 @@ pub use self::redis::{INBOX_CAP, InboxRead, Redis, RedisConfig, RedisDirectory, 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use contents::{Content, Kind, MemberRow, Page, Place, SentId, ShownMessage};
 pub use conversations::{ActiveConversation, ConversationRow, Conversations, InboxPosition, preview_of};
+pub use devices::{DeviceRow, Devices};
 pub use directory::{Directory, NodeRole};
 #[cfg(feature = "cluster")]
 pub use distributed::{DistributedConfig, Registry};
@@ -41,6 +44,7 @@ pub use maintenance::{BackupSink, Health, Maintenance};
 pub use memory::{Memory, MemoryDirectory, MemorySessions, Put};
 pub use messages::{Committed, Message, Messages, NewMessage, PageLimit};
 pub use pending::{Noted, PendingDeliveries, PendingRow};
+pub use push_outbox::{OwedPush, PushOutbox};
 pub use sessions::{SessionEntry, SessionStore};
 pub use status::{Advanced, MessageStatus, StatusRow};
 pub use users::Users;
@@ -53,6 +57,8 @@ pub struct Store {
     pub status: Arc<dyn MessageStatus>,
     pub conversations: Arc<dyn Conversations>,
     pub users: Arc<dyn Users>,
+    pub devices: Arc<dyn Devices>,
+    pub push_outbox: Arc<dyn PushOutbox>,
     pub sessions: Arc<dyn SessionStore>,
     pub maintenance: Arc<dyn Maintenance>,
 }
@@ -68,6 +74,8 @@ impl Store {
             status: embedded.clone(),
             conversations: embedded.clone(),
             users: embedded.clone(),
+            devices: embedded.clone(),
+            push_outbox: embedded.clone(),
             sessions,
             maintenance: embedded,
         })
@@ -86,6 +94,8 @@ impl Store {
             status: memory.clone(),
             conversations: memory.clone(),
             users: memory.clone(),
+            devices: memory.clone(),
+            push_outbox: memory.clone(),
             sessions: Arc::new(memory::MemorySessions::new(clock)),
             maintenance: memory,
         }

@@ -5,7 +5,7 @@
 //! drift, which is the point of a model. Ordered maps only, so that a run repeats exactly.
 //!
 //! Kept are: the messages of a conversation and its idempotency records, the pending rows, the status rows, the
-//! profiles, the blocks. The sequence counter is kept too, beside the messages, because on the scaled-out backend
+//! profiles, the blocks and mutes, the devices and what they are owed. The sequence counter is kept too, beside the messages, because on the scaled-out backend
 //! it can be wrong; [`Memory::fall_back`] and [`Memory::leak_seq`] make it so (R8).
 
 mod commit;
@@ -13,6 +13,7 @@ mod conversation;
 mod directory;
 #[cfg(test)]
 mod disturbed;
+mod push;
 mod rows;
 mod sessions;
 mod steps;
@@ -22,10 +23,10 @@ use std::{
     sync::Arc,
 };
 
-use bluetick_protocol::{Boundaries, ConversationId, MessageId, Profile, Seq, UserId};
+use bluetick_protocol::{Boundaries, ConversationId, DeviceId, MessageId, Mute, Profile, Seq, UserId};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::{Clock, Noted, Result, StoreError};
+use crate::{Clock, DeviceRow, Noted, OwedPush, Result, StoreError};
 use conversation::Conversation;
 pub use directory::MemoryDirectory;
 pub use sessions::MemorySessions;
@@ -48,6 +49,10 @@ struct State {
     status: BTreeMap<UserId, BTreeMap<ConversationId, Boundaries>>,
     profiles: BTreeMap<UserId, Profile>,
     blocks: BTreeMap<UserId, BTreeSet<UserId>>,
+    mutes: BTreeMap<UserId, BTreeMap<ConversationId, Mute>>,
+    notified: BTreeMap<UserId, BTreeMap<ConversationId, Seq>>,
+    devices: BTreeMap<(UserId, DeviceId), DeviceRow>,
+    push_outbox: BTreeMap<(UserId, ConversationId), OwedPush>,
     /// The last id minted: the next is later even if the clock fell back.
     last_id: MessageId,
     closed: bool,

@@ -79,6 +79,9 @@ pub struct NewMessage {
     pub seen_seq: Option<Seq>,
     /// The first lookup missed: write the receiver's pending row with the message (R2, R3).
     pub undelivered: bool,
+    /// With the pending row a notification is owed (R14). Until then it is the business of whoever commits this; from
+    /// then on anybody may claim it.
+    pub push_due: Option<u64>,
 }
 
 impl NewMessage {

@@ -1,4 +1,5 @@
-//! `message_status`: PK user_id, SK conversation_id; last_delivered_seq, last_read_seq. Two integers make every tick.
+//! `message_status`: PK user_id, SK conversation_id; last_delivered_seq, last_read_seq. Two integers make every tick; a
+//! third says how far the user's devices were notified.
 
 use async_trait::async_trait;
 use bluetick_protocol::{Boundaries, ConversationId, Seq, UserId};
@@ -23,6 +24,8 @@ impl StatusRow {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advanced {
     pub row: StatusRow,
+    /// The read boundary before this call.
+    pub read_before: Seq,
     /// Whether this call moved a boundary.
     pub moved: bool,
 }
@@ -51,6 +54,12 @@ pub trait MessageStatus: Send + Sync {
         Ok(statuses)
     }
 
-    /// All rows of a user, in order of conversation.
+    /// The boundaries, and in one step with them up to where the user's devices were notified (R14).
+    async fn notified(&self, user: &UserId, conversation: &ConversationId) -> Result<(StatusRow, Seq)>;
+
+    /// Raises what the devices were notified of. Makes no row that [`statuses_of`](Self::statuses_of) lists.
+    async fn raise_notified(&self, user: &UserId, conversation: &ConversationId, seq: Seq) -> Result<()>;
+
+    /// All rows of a user with a receipt in them, in order of conversation.
     async fn statuses_of(&self, user: &UserId) -> Result<Vec<StatusRow>>;
 }

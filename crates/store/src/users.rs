@@ -1,7 +1,7 @@
-//! What is kept of a user: the profile, and whom they block.
+//! What is kept of a user: the profile, whom they block, and what they muted.
 
 use async_trait::async_trait;
-use bluetick_protocol::{Profile, UserId};
+use bluetick_protocol::{ConversationId, Mute, Profile, UserId};
 
 use crate::Result;
 
@@ -21,4 +21,15 @@ pub trait Users: Send + Sync {
 
     /// Whom a user blocks, in order.
     async fn blocked_by(&self, user: &UserId) -> Result<Vec<UserId>>;
+
+    /// Mutes a conversation for a user, until a time or for ever; muting it again sets the new time.
+    async fn mute(&self, user: &UserId, mute: Mute) -> Result<()>;
+
+    async fn unmute(&self, user: &UserId, conversation: &ConversationId) -> Result<()>;
+
+    /// The mute of one conversation, whether or not its time is over.
+    async fn muted(&self, user: &UserId, conversation: &ConversationId) -> Result<Option<Mute>>;
+
+    /// What a user muted, in order of conversation.
+    async fn mutes_of(&self, user: &UserId) -> Result<Vec<Mute>>;
 }

@@ -38,6 +38,7 @@ fn message(n: u64) -> NewMessage {
         withheld: false,
         seen_seq: None,
         undelivered: true,
+        push_due: None,
     }
 }
 

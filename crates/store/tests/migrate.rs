@@ -160,6 +160,7 @@ fn message(id: &ConversationId, n: usize) -> NewMessage {
         withheld: false,
         seen_seq: None,
         undelivered: true,
+        push_due: None,
     }
 }
 

@@ -44,6 +44,7 @@ impl Workload {
             withheld: false,
             seen_seq: None,
             undelivered: drawn & 2 == 0,
+            push_due: None,
         }
     }
 

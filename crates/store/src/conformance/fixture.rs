@@ -98,6 +98,7 @@ pub(super) fn message(conversation: &ConversationId, from: Side, id: &str) -> Ne
         withheld: false,
         seen_seq: None,
         undelivered: false,
+        push_due: None,
     }
 }
 

@@ -9,10 +9,12 @@
 #![allow(clippy::unwrap_used, clippy::cloned_ref_to_slice_refs)]
 
 pub mod conversations;
+pub mod devices;
 mod fixture;
 pub mod maintenance;
 pub mod model;
 pub mod pending;
+pub mod push_outbox;
 pub mod reads;
 pub mod sends;
 pub mod sessions;
@@ -122,6 +124,23 @@ macro_rules! conformance_tests {
                 profiles_are_kept
                 profiles_are_copied_into_the_inboxes_of_others
                 blocks_are_kept_in_order
+                mutes_are_kept_in_order
+            }
+            devices {
+                registrations_are_kept_as_they_were_given
+                a_token_belongs_to_one_device
+                a_token_at_once_in_many_hands_ends_in_one
+                a_renewed_registration_is_not_removed
+                erasing_a_user_forgets_their_devices
+            }
+            push_outbox {
+                a_conversation_is_owed_the_latest
+                what_is_due_is_claimed_once
+                many_claimers_share
+                a_row_is_postponed_and_paid_only_as_it_was
+                an_undelivered_send_owes_with_its_row
+                what_was_notified_only_grows
+                erasing_leaves_nothing_owed
             }
             maintenance {
                 a_fresh_store_takes_sends

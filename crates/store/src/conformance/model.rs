@@ -151,6 +151,7 @@ fn any_message(dice: &mut Dice, conversation_id: ConversationId, last: Seq) -> N
         // A client cannot have seen what goes in the same batch; beyond the end is for `status`.
         seen_seq: dice.one_in(2).then(|| dice.below(last + 1)),
         undelivered: dice.one_in(3),
+        push_due: None,
     }
 }
 

@@ -1,6 +1,6 @@
-//! What is kept of a user: the profile with its copies, and the blocks.
+//! What is kept of a user: the profile with its copies, the blocks and the mutes.
 
-use bluetick_protocol::{Profile, Side};
+use bluetick_protocol::{Mute, Profile, Side};
 
 use super::fixture::{Fixture, conversation, user};
 
@@ -58,4 +58,24 @@ pub async fn blocks_are_kept_in_order(t: &Fixture) {
     assert_eq!(users.blocked_by(&alice).await.unwrap(), ["mike", "zoe"].map(user));
     assert!(!users.blocks(&alice, &user("bob")).await.unwrap());
     assert_eq!(users.blocked_by(&user("alice2")).await.unwrap(), []);
+}
+
+pub async fn mutes_are_kept_in_order(t: &Fixture) {
+    let (bob, users) = (user("bob"), &t.store.users);
+    let mute = |id: &str, until: Option<u64>| Mute { conversation_id: conversation(id), until };
+    assert_eq!(users.muted(&bob, &conversation("alice~bob")).await.unwrap(), None);
+    for given in [mute("bob~zoe", Some(5)), mute("alice~bob", None), mute("bob~zoe", Some(9))] {
+        users.mute(&bob, given).await.unwrap();
+    }
+    users.set_block(&bob, &user("mike"), true).await.unwrap();
+    assert_eq!(users.mutes_of(&bob).await.unwrap(), [mute("alice~bob", None), mute("bob~zoe", Some(9))]);
+    assert_eq!(users.blocked_by(&bob).await.unwrap(), [user("mike")]);
+    assert_eq!(users.muted(&bob, &conversation("bob~zoe")).await.unwrap(), Some(mute("bob~zoe", Some(9))));
+    assert_eq!(users.muted(&user("zoe"), &conversation("bob~zoe")).await.unwrap(), None, "it is one side's");
+    for _ in 0..2 {
+        users.unmute(&bob, &conversation("bob~zoe")).await.unwrap();
+    }
+    assert_eq!(users.mutes_of(&bob).await.unwrap(), [mute("alice~bob", None)]);
+    t.store.maintenance.erase_user(&bob).await.unwrap();
+    assert_eq!(users.mutes_of(&bob).await.unwrap(), []);
 }

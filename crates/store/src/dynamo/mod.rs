@@ -22,6 +22,7 @@ mod load;
 mod maintenance;
 mod messages;
 mod pending;
+mod push;
 mod row;
 mod rows;
 mod status;

@@ -101,7 +101,7 @@ impl DynamoStore {
         delivered: Seq,
     ) -> Result<Advanced> {
         if delivered == 0 {
-            return Ok(Advanced { row: self.status(user, id).await?, moved: false });
+            return Ok(Advanced { row: self.status(user, id).await?, read_before: 0, moved: false });
         }
         let write = Write::update(
             Table::MessageStatus,
@@ -112,8 +112,12 @@ impl DynamoStore {
         .value(":delivered", n(delivered))
         .value(":zero", n(0));
         Ok(match self.dynamo.write(&write).await? {
-            Written::Done(item) => Advanced { row: status_row(user, id, Some(&item)), moved: true },
-            Written::Refused(item) => Advanced { row: status_row(user, id, item.as_ref()), moved: false },
+            Written::Done(item) => {
+                Advanced { row: status_row(user, id, Some(&item)), read_before: 0, moved: true }
+            }
+            Written::Refused(item) => {
+                Advanced { row: status_row(user, id, item.as_ref()), read_before: 0, moved: false }
+            }
         })
     }
 }
@@ -129,7 +133,7 @@ impl MessageStatus for DynamoStore {
     ) -> Result<Advanced> {
         self.writable()?;
         let Some(side) = conversation.side_of(user) else {
-            return Ok(Advanced { row: status_row(user, conversation, None), moved: false });
+            return Ok(Advanced { row: status_row(user, conversation, None), read_before: 0, moved: false });
         };
         let mut row = self.row(conversation, side).await?;
         if delivered.max(read) > row.last_seq() {
@@ -146,7 +150,7 @@ impl MessageStatus for DynamoStore {
             }
             let next = self.after_read(&row, read).await?;
             match self.read_at_once(Read { row: &next, version: row.version, delivered }).await? {
-                ReadOutcome::Moved(row) => return Ok(Advanced { row, moved: true }),
+                ReadOutcome::Moved(row) => return Ok(Advanced { row, read_before: 0, moved: true }),
                 ReadOutcome::RowChanged(other) => row = other,
                 ReadOutcome::Behind(status) if status.last_read_seq >= read => {
                     // Read already, by a call that went to both rows; this one came with an older row.
@@ -180,6 +184,14 @@ impl MessageStatus for DynamoStore {
             status_row(user, id, items.iter().find(is_it))
         };
         Ok(rows.iter().map(|(user, id)| of(user, id)).collect())
+    }
+
+    async fn notified(&self, _user: &UserId, _conversation: &ConversationId) -> Result<(StatusRow, Seq)> {
+        unimplemented!()
+    }
+
+    async fn raise_notified(&self, _user: &UserId, _conversation: &ConversationId, _seq: Seq) -> Result<()> {
+        unimplemented!()
     }
 
     async fn statuses_of(&self, user: &UserId) -> Result<Vec<StatusRow>> {

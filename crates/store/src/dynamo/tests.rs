@@ -72,6 +72,7 @@ impl World {
             withheld: false,
             seen_seq: None,
             undelivered: false,
+            push_due: None,
         }
     }
 

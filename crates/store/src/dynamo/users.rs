@@ -182,4 +182,23 @@ impl Users for DynamoStore {
             }
         }
     }
+    async fn mute(&self, _user: &UserId, _mute: bluetick_protocol::Mute) -> Result<()> {
+        unimplemented!()
+    }
+
+    async fn unmute(&self, _user: &UserId, _conversation: &ConversationId) -> Result<()> {
+        unimplemented!()
+    }
+
+    async fn muted(
+        &self,
+        _user: &UserId,
+        _conversation: &ConversationId,
+    ) -> Result<Option<bluetick_protocol::Mute>> {
+        unimplemented!()
+    }
+
+    async fn mutes_of(&self, _user: &UserId) -> Result<Vec<bluetick_protocol::Mute>> {
+        unimplemented!()
+    }
 }

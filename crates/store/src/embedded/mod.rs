@@ -36,6 +36,7 @@ mod committer;
 mod engine;
 mod hot;
 mod log;
+mod push;
 mod scan;
 mod state;
 mod systems;

@@ -282,7 +282,11 @@ impl MessageStatus for Embedded {
     ) -> Result<Advanced> {
         let side = side_of(conversation, user)?;
         let Some(conv) = self.shared.conv(conversation)? else {
-            return Ok(Advanced { row: Conv::new(conversation.clone()).status_row(side), moved: false });
+            return Ok(Advanced {
+                row: Conv::new(conversation.clone()).status_row(side),
+                read_before: 0,
+                moved: false,
+            });
         };
         let visible = conv.last_visible(side);
         let delivered = self.shared.mark_at(&conv, side, delivered.min(visible))?;
@@ -290,11 +294,11 @@ impl MessageStatus for Embedded {
         let member = conv.member(side);
         // Boundaries only grow: what is behind them already needs no write.
         if read.seq <= member.read.seq && delivered.seq <= member.delivered.seq {
-            return Ok(Advanced { row: conv.status_row(side), moved: false });
+            return Ok(Advanced { row: conv.status_row(side), read_before: 0, moved: false });
         }
         let id = conversation.clone();
         let (row, moved) = self.ask(|reply| Op::Advance { id, side, delivered, read, reply }).await?;
-        Ok(Advanced { row, moved })
+        Ok(Advanced { row, read_before: 0, moved })
     }
 
     async fn status(&self, user: &UserId, conversation: &ConversationId) -> Result<StatusRow> {
@@ -308,6 +312,14 @@ impl MessageStatus for Embedded {
             },
             |(side, conv)| conv.status_row(side),
         ))
+    }
+
+    async fn notified(&self, _user: &UserId, _conversation: &ConversationId) -> Result<(StatusRow, Seq)> {
+        unimplemented!()
+    }
+
+    async fn raise_notified(&self, _user: &UserId, _conversation: &ConversationId, _seq: Seq) -> Result<()> {
+        unimplemented!()
     }
 
     async fn statuses_of(&self, user: &UserId) -> Result<Vec<StatusRow>> {
@@ -462,6 +474,26 @@ impl Users for Embedded {
 
     async fn blocked_by(&self, user: &UserId) -> Result<Vec<UserId>> {
         Ok(self.shared.hot.user(&self.shared.engine, user)?.blocked.iter().cloned().collect())
+    }
+
+    async fn mute(&self, _user: &UserId, _mute: bluetick_protocol::Mute) -> Result<()> {
+        unimplemented!()
+    }
+
+    async fn unmute(&self, _user: &UserId, _conversation: &ConversationId) -> Result<()> {
+        unimplemented!()
+    }
+
+    async fn muted(
+        &self,
+        _user: &UserId,
+        _conversation: &ConversationId,
+    ) -> Result<Option<bluetick_protocol::Mute>> {
+        unimplemented!()
+    }
+
+    async fn mutes_of(&self, _user: &UserId) -> Result<Vec<bluetick_protocol::Mute>> {
+        unimplemented!()
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     Memory, State,
     conversation::{SentRecord, page},
 };
-use crate::{Committed, Message, Messages, NewMessage, PageLimit, Result, StatusRow, StoreError};
+use crate::{Committed, Message, Messages, NewMessage, OwedPush, PageLimit, Result, StatusRow, StoreError};
 
 /// What stands in a closed hole for the id that no client gave.
 const HOLE_CLIENT_MSG_ID: &str = "void";
@@ -92,6 +92,10 @@ impl State {
     fn note_if_undelivered(&mut self, new: &NewMessage, stored: &Message) {
         if new.undelivered && !stored.withheld {
             self.note(&stored.receiver(), &stored.conversation_id, stored.seq);
+            let notified = self.notified_of(&stored.receiver(), &stored.conversation_id);
+            if let Some(due_at) = new.push_due.filter(|_| notified < stored.seq) {
+                self.owe(OwedPush::of_message(stored, due_at));
+            }
         }
     }
 

@@ -32,6 +32,7 @@ async fn send(store: &Store, id: &str) -> Seq {
         withheld: false,
         seen_seq: None,
         undelivered: false,
+        push_due: None,
     };
     store.messages.commit_sends(vec![new]).await.remove(0).unwrap().message.seq
 }

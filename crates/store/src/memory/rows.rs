@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
-use bluetick_protocol::{Boundaries, ConversationId, Profile, Seq, UserId};
+use bluetick_protocol::{Boundaries, ConversationId, Mute, Profile, Seq, UserId};
 
 use super::{Memory, State};
 use crate::{
@@ -70,12 +70,28 @@ impl MessageStatus for Memory {
         delivered: Seq,
         read: Seq,
     ) -> Result<Advanced> {
-        let (after, moved) = self.write()?.raise(user, conversation, delivered, read);
-        Ok(Advanced { row: status_row(user, conversation, &after), moved })
+        let mut state = self.write()?;
+        let read_before = state.boundaries(user, conversation).last_read_seq;
+        let (after, moved) = state.raise(user, conversation, delivered, read);
+        Ok(Advanced { row: status_row(user, conversation, &after), read_before, moved })
     }
 
     async fn status(&self, user: &UserId, conversation: &ConversationId) -> Result<StatusRow> {
         Ok(status_row(user, conversation, &self.read().boundaries(user, conversation)))
+    }
+
+    async fn notified(&self, user: &UserId, conversation: &ConversationId) -> Result<(StatusRow, Seq)> {
+        let state = self.read();
+        let row = status_row(user, conversation, &state.boundaries(user, conversation));
+        Ok((row, state.notified_of(user, conversation)))
+    }
+
+    async fn raise_notified(&self, user: &UserId, conversation: &ConversationId, seq: Seq) -> Result<()> {
+        let mut state = self.write()?;
+        let notified =
+            state.notified.entry(user.clone()).or_default().entry(conversation.clone()).or_default();
+        *notified = seq.max(*notified);
+        Ok(())
     }
 
     async fn statuses_of(&self, user: &UserId) -> Result<Vec<StatusRow>> {
@@ -215,6 +231,25 @@ impl Users for Memory {
     async fn blocked_by(&self, user: &UserId) -> Result<Vec<UserId>> {
         Ok(self.read().blocks.get(user).into_iter().flatten().cloned().collect())
     }
+
+    async fn mute(&self, user: &UserId, mute: Mute) -> Result<()> {
+        let mut state = self.write()?;
+        state.mutes.entry(user.clone()).or_default().insert(mute.conversation_id.clone(), mute);
+        Ok(())
+    }
+
+    async fn unmute(&self, user: &UserId, conversation: &ConversationId) -> Result<()> {
+        remove_row(&mut self.write()?.mutes, user, conversation);
+        Ok(())
+    }
+
+    async fn muted(&self, user: &UserId, conversation: &ConversationId) -> Result<Option<Mute>> {
+        Ok(self.read().mutes.get(user).and_then(|mutes| mutes.get(conversation)).cloned())
+    }
+
+    async fn mutes_of(&self, user: &UserId) -> Result<Vec<Mute>> {
+        Ok(self.read().mutes.get(user).into_iter().flat_map(|mutes| mutes.values()).cloned().collect())
+    }
 }
 
 fn remove_row<T>(
@@ -245,6 +280,9 @@ impl Maintenance for Memory {
         };
         remove_row(&mut state.pending, user, conversation);
         remove_row(&mut state.status, user, conversation);
+        remove_row(&mut state.notified, user, conversation);
+        remove_row(&mut state.mutes, user, conversation);
+        state.push_outbox.remove(&(user.clone(), conversation.clone()));
         Ok(state.conversations.get_mut(conversation).map_or(0, |c| c.erase(side)))
     }
 
@@ -253,6 +291,9 @@ impl Maintenance for Memory {
         let mut state = self.write()?;
         state.profiles.remove(user);
         state.blocks.remove(user);
+        state.mutes.remove(user);
+        state.devices.retain(|_, row| row.user_id != *user);
+        state.push_outbox.retain(|_, owed| owed.user_id != *user);
         Ok(())
     }
 
