@@ -200,6 +200,14 @@ impl MessageStatus for Disturbed {
         self.inner.status.status(user, id).await
     }
 
+    async fn notified(&self, user: &UserId, id: &ConversationId) -> Result<(StatusRow, Seq)> {
+        self.inner.status.notified(user, id).await
+    }
+
+    async fn raise_notified(&self, user: &UserId, id: &ConversationId, seq: Seq) -> Result<()> {
+        self.inner.status.raise_notified(user, id, seq).await
+    }
+
     async fn statuses_of(&self, user: &UserId) -> Result<Vec<StatusRow>> {
         self.inner.status.statuses_of(user).await
     }
