@@ -9,8 +9,8 @@ use bluetick_chat::{
     RangeRequest, ReceiptRequest, SendRequest, SettleRequest, Settled,
 };
 use bluetick_protocol::{
-    ConversationId, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Presence, Profile, Sent,
-    Seq, StatusAnswer, UserCard, UserId, WireError,
+    ConversationId, DeviceId, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Mute, Presence,
+    Profile, PushDeviceCard, PushRegistration, Sent, Seq, StatusAnswer, UserCard, UserId, WireError,
 };
 use bluetick_store::SessionEntry;
 use futures_util::future::BoxFuture;
@@ -201,6 +201,42 @@ impl App for Apps {
 
     async fn blocks(&self, user: UserId) -> Answer<Vec<UserId>> {
         self.call(|| "blocks".into(), |node| Box::pin(async move { node.blocks(user).await })).await?
+    }
+
+    async fn put_push(
+        &self,
+        user: UserId,
+        device: DeviceId,
+        registration: PushRegistration,
+    ) -> Answer<PushDeviceCard> {
+        let call = |node: Arc<Node>| -> BoxFuture<'static, _> {
+            Box::pin(async move { node.put_push(user, device, registration).await })
+        };
+        self.call(|| "register a device".into(), call).await?
+    }
+
+    async fn delete_push(&self, user: UserId, device: DeviceId) -> Answer<()> {
+        let call = |node: Arc<Node>| -> BoxFuture<'static, _> {
+            Box::pin(async move { node.delete_push(user, device).await })
+        };
+        self.call(|| "unregister a device".into(), call).await?
+    }
+
+    async fn push_devices(&self, user: UserId) -> Answer<Vec<PushDeviceCard>> {
+        self.call(|| "devices".into(), |node| Box::pin(async move { node.push_devices(user).await })).await?
+    }
+
+    async fn mute(&self, user: UserId, mute: Mute) -> Answer<()> {
+        self.call(|| "mute".into(), |node| Box::pin(async move { node.mute(user, mute).await })).await?
+    }
+
+    async fn unmute(&self, user: UserId, conversation: ConversationId) -> Answer<()> {
+        self.call(|| "unmute".into(), |node| Box::pin(async move { node.unmute(user, conversation).await }))
+            .await?
+    }
+
+    async fn mutes(&self, user: UserId) -> Answer<Vec<Mute>> {
+        self.call(|| "mutes".into(), |node| Box::pin(async move { node.mutes(user).await })).await?
     }
 }
 

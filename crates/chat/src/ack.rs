@@ -39,6 +39,12 @@ impl Node {
         if advanced.moved || (again && advanced.row.last_delivered_seq > 0) {
             self.tell_ticks(&advanced.row).await;
         }
+        let read = advanced.row.last_read_seq;
+        if let Some(push) = &self.push
+            && read > advanced.read_before
+        {
+            push.owe_clear(&user, &id, advanced.read_before, read).await;
+        }
         Ok(())
     }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bluetick_protocol::{
-    ConversationId, Head, HistoryPage, HistoryQuery, InboxPage, InboxQuery, MessageId, Presence, Profile,
-    Send as SendFrame, Sent, Seq, SessionId, StatusAnswer, Ticks, Typing, UserCard, UserId, WireError,
+    ConversationId, DeviceId, Head, HistoryPage, HistoryQuery, InboxPage, InboxQuery, MessageId, Mute,
+    Presence, Profile, PushDeviceCard, PushRegistration, Send as SendFrame, Sent, Seq, SessionId,
+    StatusAnswer, Ticks, Typing, UserCard, UserId, WireError,
 };
 use bluetick_store::{Message, SessionEntry};
 use serde::{Deserialize, Serialize};
@@ -157,6 +158,17 @@ pub trait App: Send + Sync {
     async fn user_card(&self, user: UserId, other: UserId) -> Answer<UserCard>;
     async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> Answer<()>;
     async fn blocks(&self, user: UserId) -> Answer<Vec<UserId>>;
+    async fn put_push(
+        &self,
+        user: UserId,
+        device: DeviceId,
+        registration: PushRegistration,
+    ) -> Answer<PushDeviceCard>;
+    async fn delete_push(&self, user: UserId, device: DeviceId) -> Answer<()>;
+    async fn push_devices(&self, user: UserId) -> Answer<Vec<PushDeviceCard>>;
+    async fn mute(&self, user: UserId, mute: Mute) -> Answer<()>;
+    async fn unmute(&self, user: UserId, conversation: ConversationId) -> Answer<()>;
+    async fn mutes(&self, user: UserId) -> Answer<Vec<Mute>>;
 }
 
 /// What an app server hands to a session.

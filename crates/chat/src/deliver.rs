@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bluetick_protocol::{ConversationId, Seq, SessionId, Ticks, UserId};
-use bluetick_store::{Committed, Message, SessionEntry, StatusRow};
+use bluetick_store::{Committed, Message, OwedPush, SessionEntry, StatusRow};
 
 use crate::{Answer, Event, HandOver, Node, Step, rules::rule, wire};
 
@@ -68,11 +68,22 @@ impl Node {
                 self.trace.note(id, seq, Step::HandedOver, &session.device.to_string(), self.clock.now_ms());
             }
         }
-        if taken || row_written || (*duplicate && self.has_acked(receiver, message).await?) {
+        if row_written {
+            // What is owed with the row is decided here, even if a session has taken the message meanwhile.
+            if let Some(push) = &self.push {
+                push.decide_soon(OwedPush::of_message(message, push.due_at()));
+            }
+            return Ok(());
+        }
+        if taken || (*duplicate && self.has_acked(receiver, message).await?) {
             return Ok(());
         }
         bluetick_store::failpoint::hit("deliver.nobody_took_it");
-        self.note_and_wake(receiver, id, seq).await
+        self.note_and_wake(receiver, id, seq).await?;
+        match &self.push {
+            Some(push) => push.owe_unacked(receiver, id, seq).await,
+            None => Ok(()),
+        }
     }
 
     /// Whether a device of the receiver's has acked a message. Repeating its delivery then serves those that lack it,

@@ -7,6 +7,7 @@ mod ack;
 mod admin;
 mod app;
 mod deliver;
+mod devices;
 mod error;
 mod gateway;
 mod history;
@@ -28,7 +29,9 @@ pub use app::*;
 pub use error::wire;
 pub use gateway::Gateway;
 pub use node::{ChatConfig, Node, SendBudget, Unlimited};
-pub use push::{About, Notification, NotificationKind, Notifier, Pushed};
+pub use push::{
+    About, Notification, NotificationKind, Notifier, Push, PushConfig, PushTested, Pushed, RouteHealth,
+};
 #[cfg(feature = "sim")]
 pub use rules::Rule;
 pub use rules::Rules;

@@ -4,14 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_protocol::{
-    ConversationId, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Presence, Profile, Sent,
-    Seq, Side, StatusAnswer, UserCard, UserId, WireError, limits,
+    ConversationId, DeviceId, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Mute, Presence,
+    Profile, PushDeviceCard, PushRegistration, Sent, Seq, Side, StatusAnswer, UserCard, UserId, WireError,
+    limits,
 };
 use bluetick_store::{Clock, SessionEntry, Store};
 
 use crate::{
-    Answer, App, Debt, DebtsRequest, Event, Gateways, Plan, PlanRequest, Range, RangeRequest, ReceiptRequest,
-    Rules, SendRequest, SettleRequest, Settled, Trace,
+    Answer, App, Debt, DebtsRequest, Event, Gateways, Plan, PlanRequest, Push, Range, RangeRequest,
+    ReceiptRequest, Rules, SendRequest, SettleRequest, Settled, Trace,
 };
 
 #[derive(Debug, Clone)]
@@ -66,6 +67,8 @@ pub struct Node {
     pub(crate) config: ChatConfig,
     pub(crate) budget: Arc<dyn SendBudget>,
     pub(crate) trace: Arc<Trace>,
+    /// Nothing where nobody is to be notified.
+    pub(crate) push: Option<Arc<Push>>,
     pub(crate) rules: Rules,
 }
 
@@ -78,12 +81,18 @@ impl Node {
         budget: Arc<dyn SendBudget>,
     ) -> Node {
         let trace = Arc::new(Trace::default());
-        Node { store, gateways, clock, config, budget, trace, rules: Rules::default() }
+        Node { store, gateways, clock, config, budget, trace, push: None, rules: Rules::default() }
     }
 
     #[cfg(feature = "sim")]
     pub fn with_rules(mut self, rules: Rules) -> Node {
         self.rules = rules;
+        self
+    }
+
+    /// Notifies those whom no live session tells of a message (R14).
+    pub fn with_push(mut self, push: Arc<Push>) -> Node {
+        self.push = Some(push);
         self
     }
 
@@ -187,5 +196,34 @@ impl App for Node {
 
     async fn blocks(&self, user: UserId) -> Answer<Vec<UserId>> {
         self.store.users.blocked_by(&user).await.map_err(crate::wire)
+    }
+
+    async fn put_push(
+        &self,
+        user: UserId,
+        device: DeviceId,
+        registration: PushRegistration,
+    ) -> Answer<PushDeviceCard> {
+        self.register_push(user, device, registration).await
+    }
+
+    async fn delete_push(&self, user: UserId, device: DeviceId) -> Answer<()> {
+        self.unregister_push(user, device).await
+    }
+
+    async fn push_devices(&self, user: UserId) -> Answer<Vec<PushDeviceCard>> {
+        self.push_devices_of(user).await
+    }
+
+    async fn mute(&self, user: UserId, mute: Mute) -> Answer<()> {
+        self.mute_conversation(user, mute).await
+    }
+
+    async fn unmute(&self, user: UserId, conversation: ConversationId) -> Answer<()> {
+        self.unmute_conversation(user, conversation).await
+    }
+
+    async fn mutes(&self, user: UserId) -> Answer<Vec<Mute>> {
+        self.mutes_of(user).await
     }
 }

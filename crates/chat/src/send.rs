@@ -128,7 +128,7 @@ impl Node {
             seen_seq: send.seen_seq,
             // Without R3 the row is got and put after the commit, as the notes do.
             undelivered: offline && rule!(self.rules, R3),
-            push_due: None,
+            push_due: self.push.as_ref().filter(|_| offline).map(|push| push.due_at()),
         };
         Ok(Checked { new, receiver })
     }

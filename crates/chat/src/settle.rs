@@ -66,9 +66,12 @@ impl Node {
             true => {
                 bluetick_store::failpoint::hit("close.row_moved");
                 self.wake(user, id).await;
-                Ok(())
             }
-            false => self.note_and_wake(user, id, first_unacked).await,
+            false => self.note_and_wake(user, id, first_unacked).await?,
+        }
+        match &self.push {
+            Some(push) => push.owe_unacked(user, id, last_seq).await,
+            None => Ok(()),
         }
     }
 

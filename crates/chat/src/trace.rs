@@ -17,6 +17,8 @@ pub enum Step {
     HandedOver,
     Acked,
     Read,
+    /// A provider took the notification of it for a device.
+    Pushed,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,5 +1,186 @@
 //! The notification service: who is told of a message that no live session took, when, and how often (R14).
+//!
+//! A message that takes the offline path owes a row in `push_outbox`, durable with its pending row. Whoever owed it waits
+//! a moment, in which an ack cancels it, and makes the decision: `decide.rs`. What cannot be sent then stays owed, and any
+//! app server claims it when it is due again; so does what a crash left behind. Memory holds only what is under way: the
+//! rows are the queue.
+//!
+//! - `notifier.rs`: the seam to those who carry notifications
+//! - `queue.rs`: what waits for its moment
+//! - `routes.rs`: which ways are open, and how much goes through them at once
+//! - `decide.rs`: one decision: to whom, and what it shows
+//! - `run.rs`: the loop that starts decisions and claims what is due
 
+mod decide;
 mod notifier;
+mod queue;
+mod routes;
+mod run;
+
+use std::{sync::Arc, time::Duration};
+
+use bluetick_protocol::{ConversationId, DeviceId, PushContent, PushProvider, Seq, UserId};
+use bluetick_store::{Clock, OwedPush, Store};
+use parking_lot::Mutex;
+use rand::{SeedableRng, rngs::StdRng};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 pub use notifier::{About, Notification, NotificationKind, Notifier, Pushed};
+pub use routes::RouteHealth;
+
+use self::{queue::Queue, routes::Routes};
+use crate::{Answer, Trace, wire};
+
+#[derive(Debug, Clone)]
+pub struct PushConfig {
+    /// The most that any notification shows.
+    pub content: PushContent,
+    /// What is shown where the preview may not be.
+    pub text: String,
+    /// How long a notification waits for an ack that makes it needless.
+    pub delay: Duration,
+    /// A live session that has not acked for so long does not count as one.
+    pub unacked: Duration,
+    /// Nothing older is worth notifying of.
+    pub max_age: Duration,
+    /// Requests under way at once on one route.
+    pub concurrency: usize,
+    /// Decisions that wait in memory; beyond it they wait in the outbox.
+    pub queue_max: usize,
+    /// How long whoever took a notification on has for it before anybody else may.
+    pub claim_for: Duration,
+    /// How often the outbox is looked through for what is due.
+    pub sweep_every: Duration,
+}
+
+impl Default for PushConfig {
+    fn default() -> Self {
+        PushConfig {
+            content: PushContent::Preview,
+            text: "New message".into(),
+            delay: Duration::from_secs(1),
+            unacked: Duration::from_secs(20),
+            max_age: Duration::from_secs(24 * 3600),
+            concurrency: 64,
+            queue_max: 10_000,
+            claim_for: Duration::from_secs(60),
+            sweep_every: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What a device's provider answered to an operator's test.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PushTested {
+    pub device: DeviceId,
+    pub provider: PushProvider,
+    pub accepted: bool,
+    pub answer: String,
+}
+
+pub struct Push {
+    store: Store,
+    notifier: Arc<dyn Notifier>,
+    clock: Arc<dyn Clock>,
+    trace: Arc<Trace>,
+    config: PushConfig,
+    queue: Mutex<Queue>,
+    /// Something was put into the queue that is due before the rest.
+    sooner: Notify,
+    routes: Routes,
+    rng: Mutex<StdRng>,
+}
+
+impl Push {
+    pub fn new(
+        store: Store,
+        notifier: Arc<dyn Notifier>,
+        clock: Arc<dyn Clock>,
+        trace: Arc<Trace>,
+        config: PushConfig,
+        seed: u64,
+    ) -> Push {
+        Push {
+            queue: Mutex::new(Queue::new(config.queue_max)),
+            sooner: Notify::new(),
+            routes: Routes::new(config.concurrency),
+            rng: Mutex::new(StdRng::seed_from_u64(seed)),
+            store,
+            notifier,
+            clock,
+            trace,
+            config,
+        }
+    }
+
+    /// From when on others may claim what is owed now: late enough for this process to see to it, or soon, if it has too
+    /// much to see to already.
+    pub(crate) fn due_at(&self) -> u64 {
+        let delay = self.config.delay;
+        let own = match self.queue.lock().is_full() {
+            true => delay,
+            false => delay + self.config.claim_for,
+        };
+        self.clock.now_ms() + own.as_millis() as u64
+    }
+
+    /// Takes on the decision of something that is owed. It waits its moment; what finds no room here is claimed later.
+    pub(crate) fn decide_soon(&self, owed: OwedPush) {
+        if self.queue.lock().add(owed, self.config.delay) {
+            self.sooner.notify_one();
+        }
+    }
+
+    /// A user's devices are to be notified of a message: durable when this returns.
+    pub(crate) async fn owe(&self, user: &UserId, id: &ConversationId, seq: Seq) -> Answer<()> {
+        self.owe_row(self.row(user, id, seq, false)).await
+    }
+
+    /// What a session took was not acked, or not in time. Nothing is owed of what was notified before.
+    pub(crate) async fn owe_unacked(&self, user: &UserId, id: &ConversationId, last_seq: Seq) -> Answer<()> {
+        let (status, notified) = self.store.status.notified(user, id).await.map_err(wire)?;
+        if last_seq > notified.max(status.last_delivered_seq) {
+            self.owe(user, id, last_seq).await?;
+        }
+        Ok(())
+    }
+
+    /// A user has read on, from `before`: if devices were notified of any of that, they are to clear it.
+    pub(crate) async fn owe_clear(&self, user: &UserId, id: &ConversationId, before: Seq, read: Seq) {
+        let owed = async {
+            let (_, notified) = self.store.status.notified(user, id).await.map_err(wire)?;
+            match notified > before {
+                true => self.owe_row(self.row(user, id, read, true)).await,
+                false => Ok(()),
+            }
+        };
+        if let Err(e) = owed.await {
+            tracing::warn!(error = %e, "a notification that was read elsewhere stays on the devices");
+        }
+    }
+
+    fn row(&self, user: &UserId, id: &ConversationId, seq: Seq, clear: bool) -> OwedPush {
+        OwedPush {
+            user_id: user.clone(),
+            conversation_id: id.clone(),
+            seq,
+            clear,
+            attempts: 0,
+            devices: Vec::new(),
+            due_at: self.due_at(),
+        }
+    }
+
+    async fn owe_row(&self, owed: OwedPush) -> Answer<()> {
+        self.store.push_outbox.owe(owed.clone()).await.map_err(wire)?;
+        bluetick_store::failpoint::hit("push.owed");
+        self.decide_soon(owed);
+        Ok(())
+    }
+
+    /// The ways to the providers that were used, and what is wrong with them.
+    pub fn routes(&self) -> Vec<RouteHealth> {
+        self.routes.health()
+    }
+}

@@ -9,8 +9,8 @@ use bluetick_chat::{
     session::{Identity, SessionConfig},
 };
 use bluetick_protocol::{
-    ConversationId, HistoryPage, HistoryQuery, InboxPage, InboxQuery, MessageId, Presence, Profile, Sent,
-    Seq, StatusAnswer, UserCard, UserId,
+    ConversationId, DeviceId, HistoryPage, HistoryQuery, InboxPage, InboxQuery, MessageId, Mute, Presence,
+    Profile, PushDeviceCard, PushRegistration, Sent, Seq, StatusAnswer, UserCard, UserId,
 };
 use bluetick_store::{Clock, SessionEntry, SystemClock};
 use parking_lot::Mutex;
@@ -108,6 +108,41 @@ impl App for FakeApp {
     }
     async fn blocks(&self, user: UserId) -> Answer<Vec<UserId>> {
         self.note(format!("blocks {user}"), vec![UserId::new("mallory").unwrap()])
+    }
+
+    async fn put_push(
+        &self,
+        user: UserId,
+        device: DeviceId,
+        registration: PushRegistration,
+    ) -> Answer<PushDeviceCard> {
+        let card = PushDeviceCard {
+            device: device.clone(),
+            provider: registration.target.provider(),
+            content: registration.content,
+            registered_at: 7,
+        };
+        self.note(format!("put_push {user} {device} {}", registration.target.address()), card)
+    }
+
+    async fn delete_push(&self, user: UserId, device: DeviceId) -> Answer<()> {
+        self.note(format!("delete_push {user} {device}"), ())
+    }
+
+    async fn push_devices(&self, user: UserId) -> Answer<Vec<PushDeviceCard>> {
+        self.note(format!("push_devices {user}"), Vec::new())
+    }
+
+    async fn mute(&self, user: UserId, mute: Mute) -> Answer<()> {
+        self.note(format!("mute {user} {} {:?}", mute.conversation_id, mute.until), ())
+    }
+
+    async fn unmute(&self, user: UserId, conversation: ConversationId) -> Answer<()> {
+        self.note(format!("unmute {user} {conversation}"), ())
+    }
+
+    async fn mutes(&self, user: UserId) -> Answer<Vec<Mute>> {
+        self.note(format!("mutes {user}"), Vec::new())
     }
     async fn plan(&self, _: PlanRequest) -> Answer<Plan> {
         unused()

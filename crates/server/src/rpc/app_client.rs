@@ -27,8 +27,9 @@ use bluetick_chat::{
     ReceiptRequest, SendRequest, SettleRequest, Settled, TraceEvent,
 };
 use bluetick_protocol::{
-    ConversationId, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Json, Presence, Profile,
-    Sent, Seq, StatusAnswer, UserCard, UserId, WireError,
+    ConversationId, DeviceId, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Json, Mute,
+    Presence, Profile, PushDeviceCard, PushRegistration, Sent, Seq, StatusAnswer, UserCard, UserId,
+    WireError,
 };
 use bluetick_store::SessionEntry;
 use bytes::Bytes;
@@ -235,7 +236,16 @@ impl AppServers {
 /// Whether a call may be done again while an earlier try of it may still be under way. What the last writer decides may
 /// not; nor may an operator's call, which may be what the process died of.
 fn may_come_late(request: &Request) -> bool {
-    !matches!(request, Request::SetBlock(..) | Request::PutProfile(..) | Request::Admin(_))
+    !matches!(
+        request,
+        Request::SetBlock(..)
+            | Request::PutProfile(..)
+            | Request::PutPush(..)
+            | Request::DeletePush(..)
+            | Request::Mute(..)
+            | Request::Unmute(..)
+            | Request::Admin(_)
+    )
 }
 
 fn written(request: &Request) -> Answer<Bytes> {
@@ -353,6 +363,35 @@ impl App for RemoteApp {
 
     async fn blocks(&self, user: UserId) -> Answer<Vec<UserId>> {
         self.0.request(Request::Blocks(user)).await
+    }
+
+    async fn put_push(
+        &self,
+        user: UserId,
+        device: DeviceId,
+        registration: PushRegistration,
+    ) -> Answer<PushDeviceCard> {
+        self.0.request(Request::PutPush(user, device, registration)).await
+    }
+
+    async fn delete_push(&self, user: UserId, device: DeviceId) -> Answer<()> {
+        self.0.request(Request::DeletePush(user, device)).await
+    }
+
+    async fn push_devices(&self, user: UserId) -> Answer<Vec<PushDeviceCard>> {
+        self.0.request(Request::PushDevices(user)).await
+    }
+
+    async fn mute(&self, user: UserId, mute: Mute) -> Answer<()> {
+        self.0.request(Request::Mute(user, mute)).await
+    }
+
+    async fn unmute(&self, user: UserId, conversation: ConversationId) -> Answer<()> {
+        self.0.request(Request::Unmute(user, conversation)).await
+    }
+
+    async fn mutes(&self, user: UserId) -> Answer<Vec<Mute>> {
+        self.0.request(Request::Mutes(user)).await
     }
 }
 

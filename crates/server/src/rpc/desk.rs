@@ -75,6 +75,14 @@ async fn ask(app: &dyn App, request: Request) -> Bytes {
         Request::UserCard(user, other) => write(&app.user_card(user, other).await),
         Request::SetBlock(user, other, blocked) => write(&app.set_block(user, other, blocked).await),
         Request::Blocks(user) => write(&app.blocks(user).await),
+        Request::PutPush(user, device, registration) => {
+            write(&app.put_push(user, device, registration).await)
+        }
+        Request::DeletePush(user, device) => write(&app.delete_push(user, device).await),
+        Request::PushDevices(user) => write(&app.push_devices(user).await),
+        Request::Mute(user, mute) => write(&app.mute(user, mute).await),
+        Request::Unmute(user, conversation) => write(&app.unmute(user, conversation).await),
+        Request::Mutes(user) => write(&app.mutes(user).await),
         // Answered by the other roles before.
         Request::HandOver(..) | Request::Admin(_) => Bytes::new(),
     }

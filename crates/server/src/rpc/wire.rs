@@ -9,7 +9,9 @@ use bluetick_chat::{
     AdminCall, Debt, DebtsRequest, Event, PlanRequest, RangeRequest, ReceiptRequest, SendRequest,
     SettleRequest,
 };
-use bluetick_protocol::{ConversationId, HistoryQuery, InboxQuery, Profile, UserId, WireError};
+use bluetick_protocol::{
+    ConversationId, DeviceId, HistoryQuery, InboxQuery, Mute, Profile, PushRegistration, UserId, WireError,
+};
 use bluetick_store::SessionEntry;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -85,6 +87,12 @@ pub enum Request {
     UserCard(UserId, UserId),
     SetBlock(UserId, UserId, bool),
     Blocks(UserId),
+    PutPush(UserId, DeviceId, PushRegistration),
+    DeletePush(UserId, DeviceId),
+    PushDevices(UserId),
+    Mute(UserId, Mute),
+    Unmute(UserId, ConversationId),
+    Mutes(UserId),
     HandOver(SessionEntry, Event),
     Admin(AdminCall),
 }

@@ -1,0 +1,145 @@
+//! The ways to the providers. A way that fails is left alone for a while: one outage must not be met by every
+//! notification in turn, nor one provider's outage hold up another.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use rand::RngExt as _;
+use serde::{Deserialize, Serialize};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
+
+use super::Pushed;
+
+/// Failures in a row, without the provider asking for a pause, after which a way is closed for a while.
+const FAILURES_MAX: u32 = 3;
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Ways that are remembered: there is one for each provider, and for Web Push one for each push service.
+const ROUTES_MAX: usize = 256;
+
+/// How it stands with one way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteHealth {
+    pub route: String,
+    /// Closed for that much longer.
+    pub paused_ms: u64,
+    /// The operator's own error, as the provider sees it; nothing gets through until it is put right.
+    pub misconfigured: Option<String>,
+    /// Why the last notification did not get through, unless a later one did.
+    pub failing: Option<String>,
+}
+
+struct Route {
+    limit: Arc<Semaphore>,
+    failures: u32,
+    /// When the pause began, and when it ends.
+    pause: Option<(Instant, Instant)>,
+    misconfigured: Option<String>,
+    failing: Option<String>,
+}
+
+pub(super) struct Routes {
+    concurrency: usize,
+    routes: Mutex<BTreeMap<String, Route>>,
+}
+
+impl Routes {
+    pub(super) fn new(concurrency: usize) -> Routes {
+        Routes { concurrency: concurrency.max(1), routes: Mutex::default() }
+    }
+
+    fn with<T>(&self, name: &str, work: impl FnOnce(&mut Route) -> T) -> T {
+        let mut routes = self.routes.lock();
+        if !routes.contains_key(name) {
+            if routes.len() >= ROUTES_MAX {
+                routes.retain(|_, route| route.pause.is_some() || route.failing.is_some());
+            }
+            if routes.len() >= ROUTES_MAX {
+                routes.pop_first();
+            }
+        }
+        let fresh = || Route {
+            limit: Arc::new(Semaphore::new(self.concurrency)),
+            failures: 0,
+            pause: None,
+            misconfigured: None,
+            failing: None,
+        };
+        work(routes.entry(name.to_owned()).or_insert_with(fresh))
+    }
+
+    /// Leave to send one, when there is room; or for how much longer the way is closed.
+    pub(super) async fn enter(&self, name: &str) -> Result<OwnedSemaphorePermit, Duration> {
+        let limit = self.with(name, |route| route.limit.clone());
+        // Never closed, so it never fails.
+        let permit = limit.acquire_owned().await.map_err(|_| PAUSE_MIN)?;
+        match self.closed_for(name) {
+            Some(left) => Err(left),
+            None => Ok(permit),
+        }
+    }
+
+    /// For how much longer a way is closed, if it is.
+    pub(super) fn closed_for(&self, name: &str) -> Option<Duration> {
+        let now = Instant::now();
+        self.with(name, |route| route.pause.map(|(_, end)| end.saturating_duration_since(now)))
+            .filter(|left| !left.is_zero())
+    }
+
+    /// Takes note of what came of a notification that set out at `began`.
+    pub(super) fn heard(&self, name: &str, began: Instant, answer: &Pushed, rng: &mut impl rand::Rng) {
+        self.with(name, |route| {
+            let (why, asked) = match answer {
+                Pushed::Later { after, why } => (why, *after),
+                Pushed::Misconfigured { why } => (why, None),
+                _ => {
+                    if answer == &Pushed::Accepted {
+                        route.misconfigured = None;
+                    }
+                    (route.failures, route.pause, route.failing) = (0, None, None);
+                    return;
+                }
+            };
+            route.failing = Some(why.clone());
+            if let Pushed::Misconfigured { why } = answer {
+                route.misconfigured = Some(why.clone());
+                // Of Web Push it may be one subscription that was made for another key: the others go on.
+                if name.starts_with("webpush") {
+                    return;
+                }
+            }
+            // What set out before the pause says nothing new.
+            if route.pause.is_some_and(|(since, _)| began < since) {
+                return;
+            }
+            route.failures += 1;
+            if asked.is_some() || route.failures >= FAILURES_MAX {
+                let exponent = route.failures.saturating_sub(FAILURES_MAX).min(6);
+                let pause =
+                    (PAUSE_MIN * 2u32.pow(exponent)).min(PAUSE_MAX).mul_f64(rng.random_range(0.7..1.0));
+                let now = Instant::now();
+                route.pause = Some((now, now + asked.unwrap_or(pause)));
+                tracing::warn!(route = name, why, "notifications wait: the provider does not take them");
+            }
+        });
+        let open = !matches!(answer, Pushed::Later { .. } | Pushed::Misconfigured { .. });
+        metrics::gauge!("bluetick_push_route_ok", "route" => name.to_owned()).set(f64::from(u8::from(open)));
+    }
+
+    pub(super) fn health(&self) -> Vec<RouteHealth> {
+        let now = Instant::now();
+        let routes = self.routes.lock();
+        let health = routes.iter().map(|(name, route)| RouteHealth {
+            route: name.clone(),
+            paused_ms: route
+                .pause
+                .map_or(0, |(_, end)| end.saturating_duration_since(now).as_millis() as u64),
+            misconfigured: route.misconfigured.clone(),
+            failing: route.failing.clone(),
+        });
+        health.collect()
+    }
+}
