@@ -34,6 +34,9 @@ const OUT_DIRECT_MAX: usize = 64;
 /// Most lanes read at once.
 const READS_AT_ONCE: usize = 16;
 
+/// Tenths of a second in the life of a session.
+pub(super) type Moment = u32;
+
 #[derive(Debug, Clone)]
 pub(crate) enum Out {
     Message(Arc<Message>),
@@ -62,7 +65,10 @@ struct Lane {
     /// A device without a cursor is owed what the row says, and nothing else of before.
     rows_only: bool,
     settling: bool,
-    unacked: VecDeque<Seq>,
+    /// What was sent and not acked, and when.
+    unacked: VecDeque<(Seq, Moment)>,
+    /// Up to here it was told that acks are overdue (R14).
+    told_overdue: Seq,
     /// Sent by this very session, which knows them.
     own: BTreeSet<Seq>,
     acked: Seq,
@@ -104,6 +110,8 @@ pub(crate) struct Delivery {
     session: SessionId,
     window: usize,
     unacked: usize,
+    /// When it is, as far as the session has said.
+    pub(super) now: Moment,
     lanes: BTreeMap<ConversationId, Lane>,
     /// Lanes that are behind: to be read, and with a known front.
     unread: BTreeSet<ConversationId>,
@@ -144,6 +152,7 @@ impl Delivery {
             session,
             window: window.max(1),
             unacked: 0,
+            now: 0,
             lanes: BTreeMap::new(),
             unread: BTreeSet::new(),
             fronts: BTreeSet::new(),
@@ -434,7 +443,7 @@ impl Delivery {
 
     fn emit(&mut self, id: &ConversationId, message: Arc<Message>, own: bool) {
         if !own && let Some(lane) = self.lanes.get_mut(id) {
-            lane.unacked.push_back(message.seq);
+            lane.unacked.push_back((message.seq, self.now));
             self.unacked += 1;
         }
         self.out.push_back(Out::Message(message));
@@ -446,7 +455,7 @@ impl Delivery {
         let before = self.unacked;
         if let Some(lane) = self.lanes.get_mut(id) {
             lane.acked = lane.acked.max(seq.min(lane.next.unwrap_or(1).saturating_sub(1)));
-            while lane.unacked.front().is_some_and(|&first| first <= seq) {
+            while lane.unacked.front().is_some_and(|&(first, _)| first <= seq) {
                 lane.unacked.pop_front();
                 self.unacked -= 1;
             }
@@ -455,6 +464,31 @@ impl Delivery {
             }
         }
         self.unacked < before
+    }
+
+    /// What was sent at or before a moment and is not acked, each message once: it counts as not handed over (R14). And the
+    /// next moment of which this is to be asked, if something is left.
+    pub(super) fn overdue(&mut self, at: Moment) -> (Vec<Debt>, Option<Moment>) {
+        let (mut overdue, mut next) = (Vec::new(), None::<Moment>);
+        if self.unacked == 0 {
+            return (overdue, next);
+        }
+        for (id, lane) in &mut self.lanes {
+            let late = lane.unacked.iter().take_while(|(_, sent)| *sent <= at).last();
+            if let (Some(&(last, _)), Some(&(first, _))) = (late, lane.unacked.front())
+                && last > lane.told_overdue
+            {
+                lane.told_overdue = last;
+                overdue.push(Debt {
+                    conversation_id: id.clone(),
+                    first_unacked: From::Seq(first),
+                    row: None,
+                });
+            }
+            let left = lane.unacked.iter().find(|(seq, _)| *seq > lane.told_overdue);
+            next = [next, left.map(|&(_, sent)| sent)].into_iter().flatten().min();
+        }
+        (overdue, next)
     }
 
     /// Rows that can be settled: all that was drained for them is sent and acked (R4).
@@ -592,7 +626,8 @@ impl Delivery {
                 Some(next) => {
                     // A row that is being removed may have had more to it than was read.
                     let unsent = Some(next).filter(|&next| next <= lane.peer_head || lane.settling);
-                    From::Seq([lane.unacked.front().copied(), unsent].into_iter().flatten().min()?)
+                    let unacked = lane.unacked.front().map(|&(seq, _)| seq);
+                    From::Seq([unacked, unsent].into_iter().flatten().min()?)
                 }
                 // A device that has not caught up asks for the rest itself, by the cursor that it came with.
                 None if !self.caught_up => From::Seq(lane.at_most.filter(|&first| first <= lane.peer_head)?),

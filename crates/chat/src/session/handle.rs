@@ -1,18 +1,19 @@
 //! What others see of a session: a place to put events for it. Taking one never waits.
 
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
 
 use bluetick_protocol::{ConversationId, Presence, Seq, Ticks, Typing, UserId, WireError};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
-use super::delivery::Delivery;
+use super::delivery::{Delivery, Moment};
 use crate::{Event, HandOver};
 
 /// Typing is worth nothing later: beyond this it is dropped.
 const TYPING_MAX: usize = 32;
 
 pub(crate) struct Handle {
+    began: Instant,
     state: Mutex<State>,
     wake: Notify,
 }
@@ -38,7 +39,18 @@ impl Handle {
             presence: BTreeMap::new(),
             close: None,
         };
-        Handle { state: Mutex::new(state), wake: Notify::new() }
+        Handle { began: Instant::now(), state: Mutex::new(state), wake: Notify::new() }
+    }
+
+    /// The moment that an instant is in the life of the session.
+    pub(super) fn moment(&self, at: Instant) -> Moment {
+        let tenths = at.saturating_duration_since(self.began).as_millis() / 100;
+        tenths.try_into().unwrap_or(Moment::MAX)
+    }
+
+    /// The first instant of a moment.
+    pub(super) fn instant(&self, moment: Moment) -> Instant {
+        self.began + Duration::from_millis(u64::from(moment) * 100)
     }
 
     pub(crate) fn offer(&self, event: Event) -> HandOver {
@@ -48,6 +60,7 @@ impl Handle {
         }
         match event {
             Event::Message { message, row_written, origin } => {
+                state.delivery.now = self.moment(Instant::now());
                 state.delivery.hand_over(message, row_written, origin);
             }
             Event::Wake { conversation_id } => state.delivery.wake(conversation_id),

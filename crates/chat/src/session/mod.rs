@@ -37,6 +37,9 @@ pub struct SessionConfig {
     pub window: usize,
     /// A window in which nothing is acked for so long ends the session (R13).
     pub ack_timeout: Duration,
+    /// A message that was handed over and not acked for so long gets its row and a notification as if it had not been
+    /// (R14). Nothing where nobody is notified.
+    pub unacked_after: Option<Duration>,
     /// A socket that takes nothing for so long ends the session (R13).
     pub write_timeout: Duration,
     pub max_sessions: usize,
@@ -57,6 +60,7 @@ impl Default for SessionConfig {
             hello_deadline: Duration::from_secs(5),
             window: 256,
             ack_timeout: Duration::from_secs(30),
+            unacked_after: None,
             write_timeout: Duration::from_secs(20),
             max_sessions: 10,
             max_body_bytes: limits::BODY_DEFAULT_MAX_BYTES,

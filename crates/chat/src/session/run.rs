@@ -28,7 +28,7 @@ use super::{
     requests::{Answered, Receipted, Receipts, error_frame},
 };
 use crate::{
-    Answer, DebtsRequest, Plan, PlanRequest, Range, RangeRequest, SettleRequest, Settled, rules::rule,
+    Answer, Debt, DebtsRequest, Plan, PlanRequest, Range, RangeRequest, SettleRequest, Settled, rules::rule,
 };
 
 use upkeep::Upkeep;
@@ -80,6 +80,9 @@ struct Session<'a, R, W> {
     last_activity: Instant,
     /// Since when nothing was acked of a window that holds something.
     unacked_since: Option<Instant>,
+    /// When to look for messages whose acks are overdue, and those that were found and are to be told of (R14).
+    overdue_at: Option<Instant>,
+    overdue: Vec<Debt>,
     /// Since when the socket has taken nothing of what waits.
     stuck_since: Option<Instant>,
     /// The socket has taken frames that it has not written yet.
@@ -196,6 +199,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             next_look: now + host.config.look_every,
             last_activity: now,
             unacked_since: None,
+            overdue_at: None,
+            overdue: Vec::new(),
             stuck_since: None,
             unflushed: false,
             rng,
@@ -292,7 +297,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     /// Takes what others left for this session, and what may go out, to the socket's queue.
     fn gather(&mut self) -> Option<WireError> {
         let room = OUT_MAX.saturating_sub(self.queue.len());
+        let now = self.handle.moment(Instant::now());
         let (frames, out, close, unacked) = self.handle.with(|state| {
+            state.delivery.now = now;
             state.delivery.socket_full = room == 0;
             state.delivery.pump(room);
             let out = std::mem::take(&mut state.delivery.out);
@@ -320,9 +327,13 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         }
         self.push_frames(frames);
         match unacked {
-            0 => self.unacked_since = None,
+            0 => (self.unacked_since, self.overdue_at) = (None, None),
             _ => {
-                self.unacked_since.get_or_insert_with(Instant::now);
+                let now = Instant::now();
+                self.unacked_since.get_or_insert(now);
+                if let Some(after) = self.host.config.unacked_after {
+                    self.overdue_at.get_or_insert(now + after);
+                }
             }
         }
         close
@@ -471,6 +482,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         if !self.queue.is_empty() {
             self.stuck_since.get_or_insert(now);
         }
+        if self.overdue_at.is_some_and(|at| at <= now) {
+            self.find_overdue(now);
+        }
         let since = |at: Option<Instant>| at.map_or(Duration::ZERO, |at| now.duration_since(at));
         let (code, why) = if now.duration_since(self.last_heard) > config.heartbeat * 2 + config.heartbeat / 2
         {
@@ -487,6 +501,16 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         Some(WireError::new(code, why))
     }
 
+    /// What was handed over and not acked for so long counts as not handed over: it gets its row and a notification,
+    /// while the session goes on (R14).
+    fn find_overdue(&mut self, now: Instant) {
+        let after = self.host.config.unacked_after.unwrap_or_default();
+        let before = now.checked_sub(after).map_or(0, |at| self.handle.moment(at));
+        let (overdue, next) = self.handle.with(|state| state.delivery.overdue(before));
+        self.overdue.extend(overdue);
+        self.overdue_at = next.map(|sent| (self.handle.instant(sent) + after).max(now + RETRY));
+    }
+
     fn next_deadline(&self, now: Instant) -> Instant {
         let config = &self.host.config;
         let expiry = self.expires_at.map(|at| {
@@ -497,6 +521,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             Some(self.next_beat),
             expiry,
             self.unacked_since.map(|at| at + config.ack_timeout),
+            self.overdue_at,
             self.stuck_since.map(|at| at + config.write_timeout),
             self.retry_at.filter(|&at| at > now),
             self.receipts_at,

@@ -2,6 +2,7 @@
 
 mod client;
 mod disturbed;
+mod push;
 mod steps;
 
 use std::{
@@ -15,7 +16,8 @@ use std::{
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    Answer, App, ChatConfig, Event, Gateway, Gateways, HandOver, Node, Rules, SendRequest, Unlimited,
+    Answer, App, ChatConfig, Event, Gateway, Gateways, HandOver, Node, PushConfig, Rules, SendRequest,
+    Unlimited,
     session::{Identity, SessionConfig, SessionHost, TokenCheck},
 };
 use bluetick_protocol::{
@@ -31,6 +33,7 @@ use tokio::{
 
 pub use client::{Client, Device, phone, tablet};
 use disturbed::Disturbed;
+pub use push::{Phones, Service, later};
 pub use steps::{Gate, Step, Steps};
 
 /// What a test may want other than by default.
@@ -39,6 +42,8 @@ pub struct Setup {
     pub rules: Rules,
     pub session: SessionConfig,
     pub chat: ChatConfig,
+    /// Whom no session tells is notified.
+    pub push: Option<PushConfig>,
 }
 
 pub struct World {
@@ -48,6 +53,8 @@ pub struct World {
     pub disturbed: Arc<Disturbed>,
     pub store: Store,
     pub node: Arc<Node>,
+    pub phones: Arc<Phones>,
+    pub service: Option<Service>,
     gateways: Arc<GatewaysByName>,
     session: SessionConfig,
     rules: Rules,
@@ -137,7 +144,9 @@ impl World {
         let gateways = Arc::new(GatewaysByName::default());
         let node = Node::new(store.clone(), gateways.clone(), clock.clone(), setup.chat, Arc::new(Unlimited))
             .with_rules(setup.rules.clone());
-        World {
+        let mut world = World {
+            phones: Arc::new(Phones::new(clock.clone())),
+            service: None,
             clock,
             memory,
             steps,
@@ -148,7 +157,14 @@ impl World {
             session: setup.session,
             rules: setup.rules,
             seeds: AtomicU64::new(1),
+        };
+        if let Some(config) = setup.push {
+            world.session.unacked_after = Some(config.unacked);
+            let service = world.service(config);
+            world.node = service.node.clone();
+            world.service = Some(service);
         }
+        world
     }
 
     /// Connects a device. Its session runs when the test next waits.

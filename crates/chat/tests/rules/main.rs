@@ -1,4 +1,4 @@
-//! The delivery rules R1–R13, and what of R15 can be seen here: the real chat code over the store in memory, with
+//! The delivery rules R1–R14, and what of R15 can be seen here: the real chat code over the store in memory, with
 //! the interleaving forced. A rule that has a switch is also taken out, and its scenario must then lose a message.
 
 // Test code says what it expects by unwrapping it.
@@ -24,4 +24,6 @@ mod r12_lost_entries;
 mod r12_stale_entries;
 mod r13_slow_readers;
 mod r13_window;
+mod r14_push;
+mod r14_push_faults;
 mod r15_durable_first;

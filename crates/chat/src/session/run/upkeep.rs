@@ -5,11 +5,21 @@ use super::*;
 
 /// Work on the session's standing, one piece at a time.
 pub(super) enum Upkeep {
-    Opened { registered: bool, plan: Answer<Plan>, first: bool, at_ms: u64 },
-    Looked { plan: Answer<Plan>, at_ms: u64 },
+    Opened {
+        registered: bool,
+        plan: Answer<Plan>,
+        first: bool,
+        at_ms: u64,
+    },
+    Looked {
+        plan: Answer<Plan>,
+        at_ms: u64,
+    },
     Refreshed(Refresh),
     Settled(Vec<(ConversationId, Answer<Settled>)>),
     Rows(Vec<(ConversationId, Answer<Option<Seq>>)>),
+    /// The overdue messages that could not be told of, if any.
+    Overdue(Vec<Debt>),
 }
 
 pub(super) enum Refresh {
@@ -38,6 +48,14 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         if self.look_due {
             self.look_due = false;
             self.upkeep = Some(self.look());
+            return;
+        }
+        if !self.overdue.is_empty() {
+            let (app, user) = (self.host.app.clone(), self.entry.user_id.clone());
+            let request = DebtsRequest { user, debts: std::mem::take(&mut self.overdue) };
+            self.upkeep = Some(Box::pin(async move {
+                Upkeep::Overdue(app.pay_debts(request.clone()).await.unwrap_or(request.debts))
+            }));
             return;
         }
         let (rows, settles) = self.handle.with(|state| {
@@ -201,6 +219,10 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
                     state.delivery.settled(&id, outcome.ok().map(|s| (s.row, s.last_seq)));
                 }
             }),
+            Upkeep::Overdue(left) => {
+                failed |= !left.is_empty();
+                self.overdue.extend(left);
+            }
             Upkeep::Rows(rows) => self.handle.with(|state| {
                 for (id, row) in rows {
                     match row {

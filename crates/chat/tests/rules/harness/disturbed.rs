@@ -205,7 +205,7 @@ impl MessageStatus for Disturbed {
     }
 
     async fn raise_notified(&self, user: &UserId, id: &ConversationId, seq: Seq) -> Result<()> {
-        self.inner.status.raise_notified(user, id, seq).await
+        self.step(Step::RaiseNotified, user.as_str(), self.inner.status.raise_notified(user, id, seq)).await
     }
 
     async fn statuses_of(&self, user: &UserId) -> Result<Vec<StatusRow>> {

@@ -20,6 +20,7 @@ pub enum Step {
     PendingRow,
     Settle,
     Advance,
+    RaiseNotified,
     Register,
     Refresh,
     Unregister,

@@ -1,0 +1,199 @@
+//! The phones in people's pockets: a provider that writes down what it got, and answers as the test says.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bluetick_chat::{
+    App, Node, Notification, NotificationKind, Notifier, Push, PushConfig, Pushed, Unlimited,
+};
+use bluetick_protocol::{DeviceId, PushContent, PushRegistration, PushTarget};
+use bluetick_store::{Clock, DeviceRow};
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+
+use super::{World, spawn, user};
+
+/// One notification as a provider got it.
+#[derive(Debug, Clone)]
+pub struct Got {
+    pub token: String,
+    pub at: u64,
+    pub note: Notification,
+    pub answer: Pushed,
+}
+
+impl Got {
+    /// The line that the user sees, title first; what is not shown is in brackets.
+    pub fn shown(&self) -> String {
+        match &self.note.kind {
+            NotificationKind::Alert { title, body: Some(body), .. } => format!("{title}: {body}"),
+            NotificationKind::Alert { title, body: None, .. } => title.clone(),
+            NotificationKind::Clear { .. } => "(clear)".to_owned(),
+            NotificationKind::Test { title, .. } => format!("(test) {title}"),
+        }
+    }
+}
+
+pub struct Phones {
+    clock: Arc<dyn Clock>,
+    got: Mutex<Vec<Got>>,
+    answers: Mutex<BTreeMap<String, VecDeque<Pushed>>>,
+    down: Mutex<BTreeSet<&'static str>>,
+    slow: Mutex<Duration>,
+    busy: Mutex<BTreeSet<(String, String)>>,
+}
+
+impl Phones {
+    pub fn new(clock: Arc<dyn Clock>) -> Phones {
+        Phones {
+            clock,
+            got: Mutex::default(),
+            answers: Mutex::default(),
+            down: Mutex::default(),
+            slow: Mutex::default(),
+            busy: Mutex::default(),
+        }
+    }
+
+    /// What was tried, whatever came of it.
+    pub fn tried(&self) -> Vec<Got> {
+        self.got.lock().clone()
+    }
+
+    /// What reached a phone.
+    pub fn got(&self) -> Vec<Got> {
+        let mut got = self.tried();
+        got.retain(|got| got.answer == Pushed::Accepted);
+        got
+    }
+
+    pub fn shown(&self) -> Vec<String> {
+        self.got().iter().map(Got::shown).collect()
+    }
+
+    /// What one phone shows.
+    pub fn shown_on(&self, token: &str) -> Vec<String> {
+        self.got().iter().filter(|got| got.token == token).map(Got::shown).collect()
+    }
+
+    /// The next answers to what goes to a token, before it is accepted again.
+    pub fn answer(&self, token: &str, answers: impl IntoIterator<Item = Pushed>) {
+        self.answers.lock().entry(token.to_owned()).or_default().extend(answers);
+    }
+
+    /// A provider ("fcm" or "webhook") is down, or up again.
+    pub fn set_down(&self, route: &'static str, down: bool) {
+        let mut all = self.down.lock();
+        if down {
+            all.insert(route)
+        } else {
+            all.remove(route)
+        };
+    }
+
+    /// How long each answer takes.
+    pub fn set_slow(&self, by: Duration) {
+        *self.slow.lock() = by;
+    }
+}
+
+pub fn later(after: Option<u64>) -> Pushed {
+    Pushed::Later { after: after.map(Duration::from_secs), why: "busy".into() }
+}
+
+#[async_trait]
+impl Notifier for Phones {
+    fn route(&self, registration: &PushRegistration) -> Option<String> {
+        match registration.target {
+            PushTarget::Fcm { .. } => Some("fcm".into()),
+            PushTarget::Webhook { .. } => Some("webhook".into()),
+            _ => None,
+        }
+    }
+
+    async fn push(&self, device: &DeviceRow, note: &Notification) -> Pushed {
+        let token = device.registration.target.address().to_owned();
+        let busy = (token.clone(), note.collapse_id.clone());
+        assert!(self.busy.lock().insert(busy.clone()), "one of a conversation at a time");
+        let slow = *self.slow.lock();
+        if !slow.is_zero() {
+            tokio::time::sleep(slow).await;
+        }
+        self.busy.lock().remove(&busy);
+        let down = self.down.lock().contains(device.registration.target.provider().as_str());
+        let scripted = self.answers.lock().get_mut(&token).and_then(VecDeque::pop_front);
+        let answer = match scripted {
+            Some(answer) => answer,
+            None if down => later(None),
+            None => Pushed::Accepted,
+        };
+        let got = Got { token, at: self.clock.now_ms(), note: note.clone(), answer: answer.clone() };
+        self.got.lock().push(got);
+        answer
+    }
+}
+
+/// An app server's notification service, and the task that it runs in.
+pub struct Service {
+    pub push: Arc<Push>,
+    pub node: Arc<Node>,
+    task: JoinHandle<()>,
+}
+
+impl Service {
+    /// Its process dies: nothing of what it had in memory is done.
+    pub fn crash(&self) {
+        self.task.abort();
+    }
+}
+
+impl World {
+    /// One more app server that notifies.
+    pub fn service(&self, config: PushConfig) -> Service {
+        let chat = bluetick_chat::ChatConfig::default();
+        let node = Node::new(
+            self.store.clone(),
+            self.gateways.clone(),
+            self.clock.clone(),
+            chat,
+            Arc::new(Unlimited),
+        );
+        let push = Arc::new(Push::new(
+            self.store.clone(),
+            self.phones.clone(),
+            self.clock.clone(),
+            node.trace(),
+            config,
+            1,
+        ));
+        let running = push.clone();
+        let task = spawn(async move { running.run().await });
+        Service { node: Arc::new(node.with_push(push.clone())), push, task }
+    }
+
+    /// A user's device that is notified at this token by FCM.
+    pub async fn registers(&self, name: &str, device: &str, token: &str) {
+        let target = PushTarget::Fcm { token: token.to_owned() };
+        self.registers_as(name, device, target, PushContent::Preview).await;
+    }
+
+    pub async fn registers_as(&self, name: &str, device: &str, target: PushTarget, content: PushContent) {
+        let device = DeviceId::new(device).unwrap();
+        let registration = PushRegistration { target, content };
+        self.node.put_push(user(name), device, registration).await.unwrap();
+    }
+
+    pub async fn tokens_of(&self, name: &str) -> Vec<String> {
+        let devices = self.store.devices.devices_of(&user(name)).await.unwrap();
+        devices.iter().map(|row| row.registration.target.address().to_owned()).collect()
+    }
+
+    /// How many notifications are still owed to a user's devices.
+    pub async fn owed(&self, name: &str) -> usize {
+        self.store.push_outbox.owed_to(&user(name)).await.unwrap().len()
+    }
+}
