@@ -104,6 +104,7 @@ const HISTOGRAMS: &[(&str, &str)] = &[
     ("bluetick_heartbeat_batch", "Sessions that were refreshed in one round trip to Redis"),
     ("bluetick_rpc_batch_calls", "Calls that went to another process in one batch"),
     ("bluetick_http_request_seconds", "How long HTTP requests took"),
+    ("bluetick_push_request_seconds", "How long requests to those who carry notifications took, by provider"),
 ];
 
 /// Figures that are looked up when they are asked for.
