@@ -257,6 +257,23 @@ impl Config {
         }
     }
 
+    pub fn notifications(&self) -> bluetick_chat::PushConfig {
+        bluetick_chat::PushConfig {
+            content: self.push.content,
+            text: self.push.text.clone(),
+            delay: Duration::from_millis(self.push.delay_ms),
+            unacked: Duration::from_secs(self.push.unacked_secs),
+            max_age: Duration::from_secs(self.push.max_age_secs),
+            concurrency: self.push.concurrency,
+            // A look costs nothing in the process itself, and units in DynamoDB.
+            sweep_every: match self.store.backend {
+                Backend::Embedded => Duration::from_secs(1),
+                Backend::Dynamodb => Duration::from_secs(10),
+            },
+            ..bluetick_chat::PushConfig::default()
+        }
+    }
+
     pub fn session(&self) -> SessionConfig {
         SessionConfig {
             heartbeat: Duration::from_secs(self.sessions.heartbeat_secs),

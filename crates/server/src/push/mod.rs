@@ -57,6 +57,11 @@ impl Providers {
         })
     }
 
+    /// The providers there are, in the order of their names.
+    pub fn set_up(&self) -> Vec<PushProvider> {
+        PushProvider::ALL.into_iter().filter(|provider| self.is_set_up(*provider)).collect()
+    }
+
     fn is_set_up(&self, provider: PushProvider) -> bool {
         match provider {
             PushProvider::Apns => self.apns.is_some(),
@@ -106,8 +111,7 @@ impl Providers {
 /// Keys are behind it: only which providers there are is shown.
 impl fmt::Debug for Providers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = PushProvider::ALL.iter().filter(|provider| self.is_set_up(**provider));
-        f.debug_set().entries(names).finish()
+        f.debug_set().entries(self.set_up()).finish()
     }
 }
 
