@@ -245,3 +245,31 @@ impl Signer {
         Ok(Current { token: token.into(), made: now, in_place })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_used_for_forty_minutes() {
+        let (pem, _) = crate::push::make_vapid_key().unwrap();
+        let key = EncodingKey::from_ec_pem(pem.as_bytes()).unwrap();
+        let signer = Signer { key, key_id: "K".into(), team_id: "T".into(), current: Mutex::default() };
+        let first = signer.token(10_000).unwrap();
+        assert_eq!(signer.token(10_000 + TOKEN_LIFE_SECS - 1).unwrap(), first);
+        let second = signer.token(10_000 + TOKEN_LIFE_SECS).unwrap();
+        assert_ne!(second, first);
+        assert_ne!(signer.token(9_000).unwrap(), second, "the clock was set back");
+
+        let third = signer.token(9_000).unwrap();
+        assert_eq!(
+            signer.renewed(&first, 9_001).unwrap().as_ref(),
+            Some(&third),
+            "another made it meanwhile"
+        );
+        let fourth = signer.renewed(&third, 9_001).unwrap().unwrap();
+        assert_ne!(fourth, third);
+        assert_eq!(signer.renewed(&fourth, 9_002).unwrap(), None, "not again so soon");
+        assert!(signer.renewed(&fourth, 9_001 + RENEW_EVERY_SECS).unwrap().is_some());
+    }
+}
