@@ -146,7 +146,9 @@ struct Request {
 /// What clears sets the badge, and wakes the app to take the notification away. Apple has the type "background" for
 /// what wakes only: with a badge in it, which the phone sets by itself even if the app is not running, it is "alert".
 fn payload(notification: &Notification) -> String {
-    let about = data(notification);
+    let mut about = json!(data(notification));
+    // By this the app finds what it is to take away.
+    about["tag"] = notification.collapse_id.as_str().into();
     let write = |aps: Value| json!({"aps": aps, "bluetick": about}).to_string();
     match shown(notification) {
         None => write(json!({"badge": notification.badge, "content-available": 1})),

@@ -244,6 +244,8 @@ impl Fcm {
 fn message(token: &str, notification: &Notification) -> String {
     let mut facts = json!(data(notification));
     facts["badge"] = notification.badge.into();
+    // By this the app finds what it is to take away.
+    facts["tag"] = notification.collapse_id.as_str().into();
     // A project's devices may be Apple's too: what they need is beside what Android needs.
     let ttl = seconds_left(notification).min(LIFE_MAX_SECS);
     let collapse = collapse_id(notification);

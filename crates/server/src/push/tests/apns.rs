@@ -65,6 +65,7 @@ async fn a_message_is_sent_as_apple_wants_it() {
                 "conversation_id": "alice~bob",
                 "seq": 7,
                 "sender": "alice",
+                "tag": COLLAPSE_ID,
             },
         })
     );
@@ -101,7 +102,7 @@ async fn what_was_read_elsewhere_sets_the_badge_in_silence() {
         request.json(),
         json!({
             "aps": {"badge": 3, "content-available": 1},
-            "bluetick": {"type": "clear", "conversation_id": "alice~bob", "seq": 7},
+            "bluetick": {"type": "clear", "conversation_id": "alice~bob", "seq": 7, "tag": COLLAPSE_ID},
         })
     );
 }
@@ -118,7 +119,7 @@ async fn where_nothing_may_be_known_nothing_is_said() {
     assert_eq!(scene.providers().push(&phone(), &quiet).await, Pushed::Accepted);
     let sent = scene.server.requests("/")[0].json();
     assert_eq!(sent["aps"]["alert"], json!({"title": "New message"}));
-    assert_eq!(sent["bluetick"], json!({"type": "message", "message_id": "4242"}));
+    assert_eq!(sent["bluetick"], json!({"type": "message", "message_id": "4242", "tag": COLLAPSE_ID}));
 }
 
 #[tokio::test]

@@ -109,6 +109,7 @@ async fn a_message_is_sent_as_google_wants_it() {
                 "seq": "7",
                 "sender": "alice",
                 "badge": "3",
+                "tag": COLLAPSE_ID,
             },
             "android": {
                 "collapse_key": COLLAPSE_ID,
@@ -136,7 +137,7 @@ async fn what_was_read_elsewhere_is_data_only() {
     assert_ne!(sent["android"]["collapse_key"], COLLAPSE_ID);
     assert_eq!(
         sent["data"],
-        json!({"type": "clear", "conversation_id": "alice~bob", "seq": "7", "badge": "3"})
+        json!({"type": "clear", "conversation_id": "alice~bob", "seq": "7", "badge": "3", "tag": COLLAPSE_ID})
     );
 }
 
