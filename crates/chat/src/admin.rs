@@ -5,12 +5,14 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_protocol::{
-    ConversationId, ErrorCode, Json, MessageFrame, MessageId, Profile, Seq, UserId, WireError,
+    ConversationId, ErrorCode, Json, MessageFrame, MessageId, Mute, Profile, Seq, UserId, WireError,
 };
-use bluetick_store::{ConversationRow, Message, PageLimit, PendingRow, SessionEntry, StatusRow, Store};
+use bluetick_store::{
+    ConversationRow, DeviceRow, Message, OwedPush, PageLimit, PendingRow, SessionEntry, StatusRow, Store,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::{Answer, Event, Gateways, Trace, TraceEvent, wire};
+use crate::{Answer, Event, Gateways, Push, PushTested, Trace, TraceEvent, wire};
 
 /// How long an erasure waits for the user's sessions to end.
 const SESSIONS_END_WITHIN_MS: u64 = 5_000;
@@ -23,6 +25,11 @@ pub enum AdminCall {
     Status(UserId),
     Conversations(UserId),
     Sessions(UserId),
+    Devices(UserId),
+    /// What the user's devices are still to be notified of.
+    Owed(UserId),
+    /// Notifies all of a user's devices now, and tells what each provider answered.
+    PushTest(UserId),
     Repair(UserId),
     Export(UserId),
     Erase(UserId),
@@ -43,6 +50,8 @@ pub struct Admin {
     store: Store,
     gateways: Arc<dyn Gateways>,
     trace: Arc<Trace>,
+    /// Nothing where nobody is to be notified.
+    push: Option<Arc<Push>>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -80,6 +89,8 @@ pub struct Export {
     pub user_id: UserId,
     pub profile: Profile,
     pub blocks: Vec<UserId>,
+    pub mutes: Vec<Mute>,
+    pub devices: Vec<DeviceRow>,
     pub conversations: Vec<ConversationRow>,
     pub message_status: Vec<StatusRow>,
     pub pending_deliveries: Vec<PendingRow>,
@@ -100,6 +111,9 @@ impl Operator for Admin {
             AdminCall::Status(user) => json(&self.status(&user).await?),
             AdminCall::Conversations(user) => json(&self.conversations(&user).await?),
             AdminCall::Sessions(user) => json(&self.sessions(&user).await?),
+            AdminCall::Devices(user) => json(&self.devices(&user).await?),
+            AdminCall::Owed(user) => json(&self.owed(&user).await?),
+            AdminCall::PushTest(user) => json(&self.push_test(&user).await?),
             AdminCall::Repair(user) => json(&self.repair(&user).await?),
             AdminCall::Export(user) => json(&self.export(&user).await?),
             AdminCall::Erase(user) => json(&self.erase(&user).await?),
@@ -124,7 +138,13 @@ fn json(answer: &impl Serialize) -> Answer<Json> {
 
 impl Admin {
     pub fn new(store: Store, gateways: Arc<dyn Gateways>, trace: Arc<Trace>) -> Admin {
-        Admin { store, gateways, trace }
+        Admin { store, gateways, trace, push: None }
+    }
+
+    /// With the notification service, if there is one.
+    pub fn with_push(mut self, push: Option<Arc<Push>>) -> Admin {
+        self.push = push;
+        self
     }
 
     pub async fn pending(&self, user: &UserId) -> Answer<Vec<PendingRow>> {
@@ -141,6 +161,24 @@ impl Admin {
 
     pub async fn sessions(&self, user: &UserId) -> Answer<Vec<SessionEntry>> {
         self.store.sessions.lookup(user).await.map_err(wire)
+    }
+
+    pub async fn devices(&self, user: &UserId) -> Answer<Vec<DeviceRow>> {
+        self.store.devices.devices_of(user).await.map_err(wire)
+    }
+
+    pub async fn owed(&self, user: &UserId) -> Answer<Vec<OwedPush>> {
+        self.store.push_outbox.owed_to(user).await.map_err(wire)
+    }
+
+    pub async fn push_test(&self, user: &UserId) -> Answer<Vec<PushTested>> {
+        match &self.push {
+            Some(push) => push.test(user).await,
+            None => {
+                let why = "this server notifies nobody: set up a provider in [push]";
+                Err(WireError::new(ErrorCode::Unsupported, why))
+            }
+        }
     }
 
     pub async fn trace_id(&self, id: MessageId) -> Answer<TraceReport> {
@@ -213,6 +251,8 @@ impl Admin {
             user_id: user.clone(),
             profile: self.store.users.profile(user).await.map_err(wire)?,
             blocks: self.store.users.blocked_by(user).await.map_err(wire)?,
+            mutes: self.store.users.mutes_of(user).await.map_err(wire)?,
+            devices: self.devices(user).await?,
             conversations: self.conversations(user).await?,
             message_status: self.status(user).await?,
             pending_deliveries: self.pending(user).await?,

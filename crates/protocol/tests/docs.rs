@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use bluetick_protocol::{
     Bye, CaughtUp, ClientFrame, Done, ErrorCode, ErrorFrame, HistoryPage, InboxPage, MessageFrame, Pong,
-    Presence, Reset, Sent, ServerFrame, StatusAnswer, Ticks, Typing, Welcome, decode,
+    Presence, PushProvider, PushRegistration, Reset, Sent, ServerFrame, StatusAnswer, Ticks, Typing, Welcome,
+    decode,
 };
 use serde::de::DeserializeOwned;
 
@@ -141,6 +142,20 @@ fn every_server_frame_has_an_example_that_is_one() {
     assert_eq!(shown, BTreeSet::from(SERVER_FRAMES));
 }
 
+#[test]
+fn every_provider_has_a_registration_that_is_good() {
+    let shown: BTreeSet<PushProvider> = examples("push")
+        .iter()
+        .map(|text| {
+            let registration: PushRegistration =
+                serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
+            assert_eq!(registration.target.check(), Ok(()), "{text}");
+            registration.target.provider()
+        })
+        .collect();
+    assert_eq!(shown, BTreeSet::from(PushProvider::ALL));
+}
+
 /// A row of the table: the code, its HTTP status, and the close code where it ends a connection.
 #[test]
 fn every_error_code_is_in_the_table_with_its_statuses() {
@@ -159,7 +174,10 @@ fn every_error_code_is_in_the_table_with_its_statuses() {
 fn every_block_of_json_is_json() {
     let marked = PAGE.lines().filter(|line| line.starts_with("```json")).count();
     let plain: Vec<_> = PAGE.split("```json\n").skip(1).collect();
-    assert_eq!(marked, examples("client").len() + examples("server").len() + plain.len());
+    assert_eq!(
+        marked,
+        ["client", "server", "push"].map(|side| examples(side).len()).iter().sum::<usize>() + plain.len()
+    );
     for block in plain {
         value(block.split("```").next().unwrap_or_default());
     }

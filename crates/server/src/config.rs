@@ -16,6 +16,8 @@ use bluetick_chat::{ChatConfig, session::SessionConfig};
 use bluetick_store::EmbeddedConfig;
 use serde::{Deserialize, Deserializer, de};
 
+use crate::push::PushConfig;
+
 pub use cluster::{Backend, Cluster, Dynamodb, Redis, RedisMode, Role};
 
 /// What `bluetick serve --print-config` shows.
@@ -38,6 +40,7 @@ pub struct Config {
     #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "settings are checked in every build"))]
     pub dynamodb: Dynamodb,
     pub redis: Redis,
+    pub push: PushConfig,
     pub log: Log,
     pub demo: Demo,
 }
@@ -254,6 +257,23 @@ impl Config {
         }
     }
 
+    pub fn notifications(&self) -> bluetick_chat::PushConfig {
+        bluetick_chat::PushConfig {
+            content: self.push.content,
+            text: self.push.text.clone(),
+            delay: Duration::from_millis(self.push.delay_ms),
+            unacked: Duration::from_secs(self.push.unacked_secs),
+            max_age: Duration::from_secs(self.push.max_age_secs),
+            concurrency: self.push.concurrency,
+            // A look costs nothing in the process itself, and units in DynamoDB.
+            sweep_every: match self.store.backend {
+                Backend::Embedded => Duration::from_secs(1),
+                Backend::Dynamodb => Duration::from_secs(10),
+            },
+            ..bluetick_chat::PushConfig::default()
+        }
+    }
+
     pub fn session(&self) -> SessionConfig {
         SessionConfig {
             heartbeat: Duration::from_secs(self.sessions.heartbeat_secs),
@@ -409,6 +429,52 @@ mod tests {
         let missing =
             Config::load_with(Some(Path::new("/nonexistent.toml")), std::iter::empty(), Overrides::default());
         assert!(missing.unwrap_err().to_string().contains("/nonexistent.toml"));
+    }
+
+    #[test]
+    fn providers_of_notifications_are_set_up_by_their_sections() {
+        let push = load("", &[]).unwrap().push;
+        assert!(!push.is_configured() && push.check().is_ok());
+        let env = [
+            ("BLUETICK_PUSH__DELAY_MS", "50"),
+            ("BLUETICK_PUSH__CONCURRENCY", "2"),
+            ("BLUETICK_PUSH__WEBPUSH__KEY_FILE", "/vapid.pem"),
+            ("BLUETICK_PUSH__WEBPUSH__HOSTS", "push.example, *.example.org"),
+        ];
+        let file = "[push.webpush]\nsubject = \"mailto:ops@example.org\"\n\
+                    [push.webhook]\nurl = \"http://app/\"\nsecret = \"0123456789012345678901234567890123456789\"";
+        let push = load(file, &env).unwrap().push;
+        assert_eq!((push.delay_ms, push.concurrency, push.unacked_secs), (50, 2, 20));
+        let webpush = push.webpush.as_ref().unwrap();
+        assert_eq!(webpush.key_file, Path::new("/vapid.pem"));
+        assert_eq!(webpush.hosts, ["push.example", "*.example.org"]);
+        assert!(push.is_configured() && !format!("{push:?}").contains("0123456789"));
+    }
+
+    #[test]
+    fn half_a_provider_is_told_by_the_key_that_is_missing() {
+        for (file, needle) in [
+            ("[push.apns]\nkey_file = \"k\"\nkey_id = \"a\"\ntopic = \"t\"", "push.apns.team_id"),
+            ("[push.fcm]\nurl = \"https://x.example\"", "push.fcm.service_account_file"),
+            ("[push.webpush]\nkey_file = \"k\"", "push.webpush.subject"),
+            ("[push.webhook]\nsecret_file = \"k\"", "push.webhook.url"),
+            ("[push.webhook]\nurl = \"https://x.example\"", "secret_file"),
+            ("[push.webhook]\nurl = \"https://x.example\"\nsecret = \"short\"", "push.webhook.secret"),
+            ("[push.webhook]\nurl = \"ftp://x.example\"\nsecret_file = \"k\"", "push.webhook.url"),
+            ("[push.fcm]\nservice_account_file = \"k\"\nurl = \"http://x.example\"", "https://"),
+            ("[push.webpush]\nkey_file = \"k\"\nsubject = \"mailto: <a@b>\"", "push.webpush.subject"),
+            (
+                "[push.webpush]\nkey_file = \"k\"\nsubject = \"https://a.example\"\nhosts = [\"https://b\"]",
+                "push.webpush.hosts",
+            ),
+            ("[push]\nconcurrency = 0", "push.concurrency"),
+            ("[push]\ncontent = \"all\"", "push.content"),
+            ("[push]\ntext = \" \"", "push.text"),
+            ("[push.sms]\nurl = \"x\"", "push.sms"),
+        ] {
+            let error = refused(file);
+            assert!(error.contains(needle), "{file}: {error}");
+        }
     }
 
     #[test]

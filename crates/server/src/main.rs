@@ -11,6 +11,8 @@ mod limits;
 mod listen;
 mod memory;
 mod metrics;
+#[allow(dead_code, unused_imports, reason = "until the service that decides starts it")]
+mod push;
 mod readiness;
 mod roles;
 #[cfg(feature = "cluster")]

@@ -84,6 +84,14 @@ const COUNTERS: &[(&str, &str)] = &[
     ("bluetick_rpc_retries_total", "Requests of a gateway that went to another app server"),
     ("bluetick_rpc_refused_total", "Links refused because the cluster's secret was missing or wrong"),
     ("bluetick_http_requests_total", "HTTP requests, by route and status"),
+    ("bluetick_push_decisions_total", "Decisions whether to notify a user's devices, by what came of them"),
+    ("bluetick_push_sent_total", "Notifications that a provider took, by provider"),
+    ("bluetick_push_failed_total", "Notifications that a provider did not take, by provider and reason"),
+    (
+        "bluetick_push_claimed_total",
+        "Notifications taken from the outbox: retries, and what others left behind",
+    ),
+    ("bluetick_push_queue_full_total", "Notifications left to the outbox because too many waited in memory"),
 ];
 
 const GAUGES: &[(&str, &str)] = &[
@@ -94,6 +102,8 @@ const GAUGES: &[(&str, &str)] = &[
     ("bluetick_unflushed_messages", "Checkpoint lag: messages in the log and not yet in the engine"),
     ("bluetick_app_servers", "App servers that this process is linked to"),
     ("bluetick_store_refusing", "1 while the store takes no sends"),
+    ("bluetick_push_queue", "Notifications that wait in memory for their moment"),
+    ("bluetick_push_route_ok", "1 while a way to devices takes notifications, by route"),
 ];
 
 const HISTOGRAMS: &[(&str, &str)] = &[
@@ -104,6 +114,7 @@ const HISTOGRAMS: &[(&str, &str)] = &[
     ("bluetick_heartbeat_batch", "Sessions that were refreshed in one round trip to Redis"),
     ("bluetick_rpc_batch_calls", "Calls that went to another process in one batch"),
     ("bluetick_http_request_seconds", "How long HTTP requests took"),
+    ("bluetick_push_request_seconds", "How long requests to those who carry notifications took, by provider"),
 ];
 
 /// Figures that are looked up when they are asked for.

@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bluetick_chat::{Push, RouteHealth};
 use bluetick_protocol::UserId;
 use bluetick_store::{Health, SessionStore, Store};
 
@@ -17,6 +18,8 @@ pub struct Readiness {
     pub store: Option<Store>,
     /// Of a process that has no data. Where there are, the store says how its sessions are.
     pub sessions: Option<Arc<dyn SessionStore>>,
+    /// Of a process that notifies devices.
+    pub push: Option<Arc<Push>>,
     /// Of a process that has to ask others for data.
     #[cfg(feature = "cluster")]
     pub servers: Option<Arc<AppServers>>,
@@ -37,6 +40,13 @@ impl Readiness {
                 Health { backend: "store", refusing, ..Health::default() }
             }
         }
+    }
+
+    /// The ways by which notifications do not get through now. They wait and are tried again, so nothing is refused for it.
+    pub fn failing_routes(&self) -> Vec<RouteHealth> {
+        let mut routes = self.push.as_ref().map(|push| push.routes()).unwrap_or_default();
+        routes.retain(|route| route.misconfigured.is_some() || route.failing.is_some());
+        routes
     }
 
     /// A session store that is down means that everybody is offline: messages queue, nothing fails (R12).

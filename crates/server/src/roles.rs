@@ -3,10 +3,13 @@
 
 use std::sync::Arc;
 
-use bluetick_chat::{Admin, App, Gateway, Gateways, Node, Operator, SendBudget};
+use bluetick_chat::{Admin, App, Gateway, Gateways, Node, Operator, Push, SendBudget};
 use bluetick_store::{Clock, Store};
+use tokio::task::AbortHandle;
 
-use crate::{backends::Opened, chance, config::Config, readiness::Readiness, serve::ServeError};
+use crate::{
+    backends::Opened, chance, config::Config, push::Providers, readiness::Readiness, serve::ServeError,
+};
 
 /// What a process works with, wherever it is done.
 pub struct Process {
@@ -15,31 +18,40 @@ pub struct Process {
     pub gateway: Arc<Gateway>,
     pub readiness: Arc<Readiness>,
     pub store: Option<Store>,
+    /// Of a process that notifies devices.
+    _notifying: Option<Notifying>,
     #[cfg(feature = "cluster")]
     membership: Option<cluster::Membership>,
 }
 
+/// What the rules are given from outside, besides the store and the ways to sessions.
+pub struct Means {
+    pub clock: Arc<dyn Clock>,
+    pub budget: Arc<dyn SendBudget>,
+    /// None where nobody is to be notified.
+    pub providers: Option<Arc<Providers>>,
+}
+
+/// The notification service at work, until this is dropped. What is under way then stays owed.
+struct Notifying(AbortHandle);
+
+impl Drop for Notifying {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 impl Process {
-    pub async fn start(
-        config: &Config,
-        opened: Opened,
-        clock: Arc<dyn Clock>,
-        budget: Arc<dyn SendBudget>,
-    ) -> Result<Process, ServeError> {
+    pub async fn start(config: &Config, opened: Opened, means: Means) -> Result<Process, ServeError> {
         #[cfg(feature = "cluster")]
         if let Some(listen) = config.cluster.listen {
-            return cluster::start(config, listen, opened, clock, budget).await;
+            return cluster::start(config, listen, opened, means).await;
         }
-        Process::alone(config, opened, clock, budget)
+        Process::alone(config, opened, means)
     }
 
     /// One process that does everything itself.
-    fn alone(
-        config: &Config,
-        opened: Opened,
-        clock: Arc<dyn Clock>,
-        budget: Arc<dyn SendBudget>,
-    ) -> Result<Process, ServeError> {
+    fn alone(config: &Config, opened: Opened, means: Means) -> Result<Process, ServeError> {
         let Some(store) = opened.store else {
             return Err(ServeError::Start("a process without a store must be in a cluster".into()));
         };
@@ -57,16 +69,18 @@ impl Process {
         };
         let gateway = Arc::new(Gateway::new(&name));
         let gateways: Arc<dyn Gateways> = gateway.clone();
-        let (app, operator) = rules(config, &store, gateways, clock, budget);
+        let rules = Rules::new(config, &store, gateways, means);
         let readiness = Readiness {
             store: Some(store.clone()),
             sessions: None,
+            push: rules.push.clone(),
             #[cfg(feature = "cluster")]
             servers: None,
         };
         Ok(Process {
-            app,
-            operator,
+            _notifying: rules.notify(),
+            app: rules.app,
+            operator: rules.operator,
             gateway,
             readiness: Arc::new(readiness),
             store: Some(store),
@@ -113,16 +127,33 @@ impl Process {
     }
 }
 
-fn rules(
-    config: &Config,
-    store: &Store,
-    gateways: Arc<dyn Gateways>,
-    clock: Arc<dyn Clock>,
-    budget: Arc<dyn SendBudget>,
-) -> (Arc<dyn App>, Arc<dyn Operator>) {
-    let node = Arc::new(Node::new(store.clone(), gateways.clone(), clock, config.chat(), budget));
-    let admin = Arc::new(Admin::new(store.clone(), gateways, node.trace()));
-    (node, admin)
+/// What a process with data does.
+struct Rules {
+    app: Arc<dyn App>,
+    operator: Arc<dyn Operator>,
+    push: Option<Arc<Push>>,
+}
+
+impl Rules {
+    fn new(config: &Config, store: &Store, gateways: Arc<dyn Gateways>, means: Means) -> Rules {
+        let Means { clock, budget, providers } = means;
+        let mut node = Node::new(store.clone(), gateways.clone(), clock.clone(), config.chat(), budget);
+        let push = providers.map(|providers| {
+            let settings = config.notifications();
+            Arc::new(Push::new(store.clone(), providers, clock, node.trace(), settings, chance::draw()))
+        });
+        if let Some(push) = &push {
+            node = node.with_push(push.clone());
+        }
+        let admin = Admin::new(store.clone(), gateways, node.trace()).with_push(push.clone());
+        Rules { app: Arc::new(node), operator: Arc::new(admin), push }
+    }
+
+    /// Sets the notification service to work, if there is one.
+    fn notify(&self) -> Option<Notifying> {
+        let push = self.push.clone()?;
+        Some(Notifying(tokio::spawn(async move { push.run().await }).abort_handle()))
+    }
 }
 
 #[cfg(feature = "cluster")]
@@ -130,7 +161,6 @@ mod cluster {
     use std::{net::SocketAddr, time::Duration};
 
     use bluetick_store::NodeRole;
-    use tokio::task::AbortHandle;
 
     use super::*;
     use crate::rpc::{
@@ -157,8 +187,7 @@ mod cluster {
         config: &Config,
         listen: SocketAddr,
         opened: Opened,
-        clock: Arc<dyn Clock>,
-        budget: Arc<dyn SendBudget>,
+        means: Means,
     ) -> Result<Process, ServeError> {
         let Some(directory) = opened.directory else {
             return Err(ServeError::Start("a cluster needs a directory that its processes share".into()));
@@ -179,15 +208,16 @@ mod cluster {
             Arc::new(RemoteGateways::new(own_gateway.clone(), guard.clone(), links, deadline))
         });
         let own = match (&opened.store, &gateways) {
-            (Some(store), Some(gateways)) => Some(rules(config, store, gateways.clone(), clock, budget)),
+            (Some(store), Some(gateways)) => Some(Rules::new(config, store, gateways.clone(), means)),
             _ => None,
         };
-        let (app, operator): (Arc<dyn App>, Option<Arc<dyn Operator>>) = match &own {
-            Some((app, operator)) => (app.clone(), Some(operator.clone())),
-            None => (Arc::new(RemoteApp(servers.clone())), None),
+        let app: Arc<dyn App> = match &own {
+            Some(own) => own.app.clone(),
+            None => Arc::new(RemoteApp(servers.clone())),
         };
+        let operator = own.as_ref().map(|own| own.operator.clone());
         let desk = OwnDesk {
-            app: own.as_ref().map(|(app, _)| app.clone()),
+            app: own.as_ref().map(|own| own.app.clone()),
             operator: operator.clone(),
             gateway: own_gateway,
         };
@@ -200,11 +230,13 @@ mod cluster {
         let readiness = Readiness {
             store: opened.store.clone(),
             sessions: Some(opened.sessions),
+            push: own.as_ref().and_then(|own| own.push.clone()),
             servers: own.is_none().then(|| servers.clone()),
         };
         let readiness = Arc::new(readiness);
         let announcer = Announcer::start(directory, roles, address.clone(), readiness.clone());
         Ok(Process {
+            _notifying: own.as_ref().and_then(Rules::notify),
             app,
             operator: Arc::new(ClusterOperator { own: operator, servers }),
             gateway,

@@ -35,7 +35,8 @@ use crate::{
     limits::Buckets,
     listen::Listener,
     memory, metrics,
-    roles::Process,
+    push::{Providers, PushError},
+    roles::{Means, Process},
     tls::{self, TlsError},
 };
 
@@ -54,6 +55,8 @@ pub enum ServeError {
     Auth(#[from] AuthError),
     #[error("{0}")]
     Tls(#[from] TlsError),
+    #[error("{0}")]
+    Push(#[from] PushError),
     #[cfg(feature = "cluster")]
     #[error("{0}")]
     Guard(#[from] crate::rpc::GuardError),
@@ -136,6 +139,7 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         tracing::warn!(%address, "connections are not encrypted here; a proxy in front should do it, or set [tls]");
     }
 
+    let providers = providers(&config)?;
     // Keys and the address lie there even where no data do. Other users of the machine have no business with them, nor
     // with messages. What goes wrong here the store tells better.
     let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.server.data_dir);
@@ -144,7 +148,8 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
     let (tokens, secret) = tokens(&config, clock.clone()).await?;
     let buckets = Buckets::new(config.limits.sends_per_second, config.limits.send_burst).map(Arc::new);
     let budget = budget(&config, &opened, buckets.clone(), &clock);
-    let mut process = Process::start(&config, opened, clock.clone(), budget).await?;
+    let means = Means { clock: clock.clone(), budget, providers: providers.clone() };
+    let mut process = Process::start(&config, opened, means).await?;
     let (gateway, store) = (process.gateway.clone(), process.store.clone());
     let sessions = Arc::new(SessionHost {
         app: process.app.clone(),
@@ -160,6 +165,7 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         operator: process.operator.clone(),
         readiness: process.readiness.clone(),
         store: store.clone(),
+        providers,
         tokens,
         sessions,
         config: config.clone(),
@@ -236,6 +242,17 @@ fn budget(
     }
     let _ = (config, opened, clock);
     buckets
+}
+
+/// Those who carry notifications, if the operator has set up any.
+fn providers(config: &Config) -> Result<Option<Arc<Providers>>, PushError> {
+    if !config.push.is_configured() {
+        return Ok(None);
+    }
+    let providers = Providers::new(&config.push)?;
+    let names: Vec<&str> = providers.set_up().iter().map(|provider| provider.as_str()).collect();
+    tracing::info!(providers = names.join(", "), "devices are notified");
+    Ok(Some(Arc::new(providers)))
 }
 
 /// How tokens are checked, and the secret they are signed with, if it is known here.

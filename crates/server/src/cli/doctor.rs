@@ -19,7 +19,7 @@ use super::{
     remote::{Remote, Unanswered},
     target::{Place, Target},
 };
-use crate::{backends, config::Config};
+use crate::{backends, config::Config, push::Providers};
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -98,6 +98,7 @@ async fn examine(place: &Place, findings: &mut Findings) {
     check_directory(&place.config.server.data_dir, findings);
     check_keys(&place.config, findings);
     check_tls(&place.config, findings);
+    check_push(&place.config, findings).await;
     if !check_server(place, findings).await {
         check_store(place, findings).await;
     }
@@ -147,6 +148,10 @@ fn check_keys(config: &Config, findings: &mut Findings) {
         config.tls.key_file.clone(),
         config.cluster.secret_file.clone(),
         config.cluster.key_file.clone(),
+        config.push.apns.as_ref().map(|apns| apns.key_file.clone()),
+        config.push.fcm.as_ref().map(|fcm| fcm.service_account_file.clone()),
+        config.push.webpush.as_ref().map(|webpush| webpush.key_file.clone()),
+        config.push.webhook.as_ref().and_then(|webhook| webhook.secret_file.clone()),
     ];
     for (path, must_exist) in
         made.into_iter().flatten().map(|p| (p, false)).chain(given.into_iter().flatten().map(|p| (p, true)))
@@ -219,6 +224,43 @@ fn load_certificate(cert: &Path, key: &Path) -> Result<usize, String> {
     Ok(count)
 }
 
+/// Asks every provider that is set up whether it would take a notification, as the server would. Nobody gets one.
+async fn check_push(config: &Config, findings: &mut Findings) {
+    if !config.push.is_configured() {
+        return findings.ok("push", "off: nobody is notified; [push] sets up providers");
+    }
+    let providers = match Providers::new(&config.push) {
+        Ok(providers) => providers,
+        Err(e) => return findings.fail("push", e.to_string()),
+    };
+    for (provider, answer) in providers.check().await {
+        let name = provider.as_str();
+        match answer {
+            Ok(well) => findings.ok("push", format!("{name}: {well}")),
+            Err(why) => findings.fail(
+                "push",
+                format!(
+                    "{name}: {why}; until this is put right its notifications wait, and are lost when too old"
+                ),
+            ),
+        }
+    }
+}
+
+/// What the server met when it last tried.
+fn report_routes(told: &Value, findings: &mut Findings) {
+    for route in told["push"].as_array().into_iter().flatten() {
+        let name = route["route"].as_str().unwrap_or("?");
+        match (route["misconfigured"].as_str(), route["failing"].as_str()) {
+            (Some(why), _) => findings.fail("push", format!("the server cannot notify by {name}: {why}")),
+            (None, Some(why)) => {
+                findings.warn("push", format!("{name} does not take notifications now: {why}"))
+            }
+            (None, None) => {}
+        }
+    }
+}
+
 /// Asks the server how it is. Returns whether one answered.
 async fn check_server(place: &Place, findings: &mut Findings) -> bool {
     let remote = match Remote::new(&place.url, place.admin_key.as_deref()) {
@@ -250,6 +292,7 @@ async fn check_server(place: &Place, findings: &mut Findings) -> bool {
                 None => findings.ok("ready", "takes messages"),
                 Some(why) => findings.warn("ready", format!("takes messages, but {why}")),
             }
+            report_routes(&told, findings);
         }
         Ok((status, text)) => {
             let text: String = text.chars().filter(|c| !c.is_control()).take(200).collect();
@@ -460,6 +503,36 @@ mod tests {
         );
         findings.fail("store", "locked");
         assert!(findings.failed());
+    }
+
+    #[tokio::test]
+    async fn a_key_that_is_not_there_is_told_before_a_server_needs_it() {
+        let mut config = Config::load(None, crate::config::Overrides::default()).unwrap();
+        let mut findings = Findings::default();
+        check_push(&config, &mut findings).await;
+        assert!(!findings.failed() && findings.render().contains("off"), "{}", findings.render());
+        let webpush =
+            serde_json::json!({"key_file": "/nonexistent/vapid.pem", "subject": "mailto:ops@example.org"});
+        config.push.webpush = Some(serde_json::from_value(webpush).unwrap());
+        check_push(&config, &mut findings).await;
+        check_keys(&config, &mut findings);
+        let told = findings.render();
+        assert!(findings.failed() && told.contains("push.webpush.key_file"), "{told}");
+        assert!(told.contains("the configuration names /nonexistent/vapid.pem"), "{told}");
+    }
+
+    #[test]
+    fn a_way_that_is_closed_warns_and_a_wrong_key_fails() {
+        let route = |misconfigured: Option<&str>| {
+            serde_json::json!({"push": [
+                {"route": "apns", "paused_ms": 5, "misconfigured": misconfigured, "failing": "no answer"},
+            ]})
+        };
+        let mut findings = Findings::default();
+        report_routes(&route(None), &mut findings);
+        assert!(!findings.failed() && findings.render().contains("no answer"), "{}", findings.render());
+        report_routes(&route(Some("403 InvalidProviderToken")), &mut findings);
+        assert!(findings.failed() && findings.render().contains("403"), "{}", findings.render());
     }
 
     #[test]

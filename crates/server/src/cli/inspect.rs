@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use bluetick_protocol::UserId;
-use bluetick_store::{ConversationRow, PendingRow, SessionEntry, StatusRow, Store, StoreError, SystemClock};
+use bluetick_protocol::{DeviceId, PushContent, PushProvider, UserId};
+use bluetick_store::{
+    ConversationRow, DeviceRow, OwedPush, PendingRow, SessionEntry, StatusRow, Store, StoreError, SystemClock,
+};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::Value;
@@ -35,6 +37,10 @@ enum Kind {
     Conversations,
     /// The user's live connections
     Sessions,
+    /// Where the user's devices are notified
+    Devices,
+    /// What the user's devices are still to be notified of
+    Push,
 }
 
 #[derive(Debug, Serialize)]
@@ -44,6 +50,46 @@ enum Rows {
     Status(Vec<StatusRow>),
     Conversations(Vec<ConversationRow>),
     Sessions(Vec<SessionEntry>),
+    Devices(Vec<Device>),
+    Push(Vec<OwedPush>),
+}
+
+/// A registration, with as much of its address as it takes to tell it from others. `bluetick export` has it whole.
+#[derive(Debug, Serialize)]
+struct Device {
+    user_id: UserId,
+    device: DeviceId,
+    provider: PushProvider,
+    address: String,
+    content: PushContent,
+    registered_at: u64,
+}
+
+impl From<DeviceRow> for Device {
+    fn from(row: DeviceRow) -> Device {
+        let target = &row.registration.target;
+        Device {
+            provider: target.provider(),
+            address: shortened(target.address()),
+            content: row.registration.content,
+            user_id: row.user_id,
+            device: row.device,
+            registered_at: row.registered_at,
+        }
+    }
+}
+
+/// The two ends of what would be long, and useful to whoever finds it in a terminal's scrollback.
+fn shortened(address: &str) -> String {
+    const KEPT: usize = 8;
+    let characters: Vec<char> = address.chars().collect();
+    match characters.len() > 3 * KEPT {
+        true => {
+            let (begin, end) = (&characters[..KEPT], &characters[characters.len() - KEPT..]);
+            format!("{}…{}", String::from_iter(begin), String::from_iter(end))
+        }
+        false => format!("{}…", String::from_iter(&characters[..characters.len() / 2])),
+    }
 }
 
 pub async fn run(args: InspectArgs) -> Outcome {
@@ -95,6 +141,8 @@ impl Kind {
             Kind::Status => "status",
             Kind::Conversations => "conversations",
             Kind::Sessions => "sessions",
+            Kind::Devices => "devices",
+            Kind::Push => "push",
         }
     }
 }
@@ -106,6 +154,8 @@ impl Rows {
             Kind::Status => Rows::Status(serde_json::from_slice(json)?),
             Kind::Conversations => Rows::Conversations(serde_json::from_slice(json)?),
             Kind::Sessions => Rows::Sessions(serde_json::from_slice(json)?),
+            Kind::Devices => Rows::devices(serde_json::from_slice(json)?),
+            Kind::Push => Rows::Push(serde_json::from_slice(json)?),
         })
     }
 
@@ -115,7 +165,13 @@ impl Rows {
             Kind::Status => Rows::Status(store.status.statuses_of(user).await?),
             Kind::Conversations => Rows::Conversations(store.conversations.conversations_of(user).await?),
             Kind::Sessions => Rows::Sessions(store.sessions.lookup(user).await?),
+            Kind::Devices => Rows::devices(store.devices.devices_of(user).await?),
+            Kind::Push => Rows::Push(store.push_outbox.owed_to(user).await?),
         })
+    }
+
+    fn devices(rows: Vec<DeviceRow>) -> Rows {
+        Rows::Devices(rows.into_iter().map(Device::from).collect())
     }
 
     fn columns(&self) -> &'static [&'static str] {
@@ -135,6 +191,8 @@ impl Rows {
                 "avatar_url",
             ],
             Rows::Sessions(_) => &["user_id", "device", "session_id", "gateway", "connected_at"],
+            Rows::Devices(_) => &["user_id", "device", "provider", "address", "content", "registered_at"],
+            Rows::Push(_) => &["user_id", "conversation_id", "seq", "clear", "attempts", "devices", "due_at"],
         }
     }
 
@@ -182,6 +240,15 @@ mod tests {
                 Kind::Sessions,
                 r#"[{"user_id":"b","device":"web","session_id":"0f","gateway":"g","connected_at":1}]"#,
             ),
+            (
+                Kind::Devices,
+                r#"[{"user_id":"b","device":"web","registration":{"provider":"fcm","token":"t"},"registered_at":1}]"#,
+            ),
+            (
+                Kind::Push,
+                r#"[{"user_id":"b","conversation_id":"a~b","seq":3,"clear":false,"attempts":1,"devices":["web"],
+                "due_at":1}]"#,
+            ),
         ];
         for (kind, json) in samples {
             let rows = Rows::parse(kind, json.as_bytes()).unwrap();
@@ -190,6 +257,13 @@ mod tests {
             assert_eq!(keys, rows.columns().iter().copied().collect(), "{kind:?}");
             assert_eq!(rows.to_table().lines().count(), 2);
         }
+    }
+
+    #[test]
+    fn no_address_is_shown_whole() {
+        assert_eq!(shortened("0123456789abcdef0123456789abcdef"), "01234567…89abcdef");
+        assert_eq!(shortened("0123"), "01…");
+        assert_eq!(shortened("x"), "…");
     }
 
     #[test]

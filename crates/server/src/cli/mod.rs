@@ -14,6 +14,7 @@ mod inspect;
 mod migrate;
 mod output;
 mod progress;
+mod push;
 mod remote;
 mod repair;
 mod restore;
@@ -54,6 +55,8 @@ enum Command {
     Inspect(inspect::InspectArgs),
     /// Show what happened to a message
     Trace(trace::TraceArgs),
+    /// Make keys for notifications, and see whether they arrive
+    Push(push::PushArgs),
     /// Count a user's unread messages anew
     Repair(repair::RepairArgs),
     /// Write out everything kept of a user, as JSON
@@ -127,6 +130,7 @@ impl Cli {
             Command::Chat(args) => Box::pin(start_chat(args)).await,
             Command::Inspect(args) => Box::pin(inspect::run(args)).await,
             Command::Trace(args) => Box::pin(trace::run(args)).await,
+            Command::Push(args) => Box::pin(push::run(args)).await,
             Command::Repair(args) => Box::pin(repair::run(args)).await,
             Command::Export(args) => Box::pin(export::run(args)).await,
             Command::Erase(args) => Box::pin(erase::run(args)).await,
@@ -198,6 +202,17 @@ mod tests {
         }
         let Err(Failure::Failed(why)) = absent::run("migrate") else { panic!("it is done") };
         assert!(why.contains("--features cluster"), "{why}");
+    }
+
+    #[test]
+    fn a_test_of_notifications_names_a_user_and_keys_need_none() {
+        for good in [vec!["push", "test", "--user", "bob"], vec!["push", "keys", "--out", "vapid.pem"]] {
+            assert!(Cli::try_parse_from([&["bluetick"], good.as_slice()].concat()).is_ok(), "{good:?}");
+        }
+        for bad in [vec!["push"], vec!["push", "test"], vec!["push", "keys", "--user", "bob"]] {
+            let error = Cli::try_parse_from([&["bluetick"], bad.as_slice()].concat()).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{bad:?}");
+        }
     }
 
     #[test]

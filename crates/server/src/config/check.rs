@@ -17,6 +17,7 @@ impl Config {
         self.check_exposure()?;
         self.check_limits()?;
         self.check_ranges()?;
+        self.push.check().map_err(ConfigError::Contradiction)?;
         self.check_cluster()
     }
 

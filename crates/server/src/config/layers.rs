@@ -48,13 +48,20 @@ impl Environment {
                 continue;
             };
             let (section, key) = (section.to_ascii_lowercase(), key.to_ascii_lowercase());
-            let entry = root.entry(section.clone()).or_insert_with(|| Value::from(Dict::new()));
-            if let Value::Dict(_, keys) = entry {
-                let value = env_value(&section, &key, text);
-                keys.insert(key, value);
-            }
+            let value = env_value(&section, &key, text);
+            put(&mut root, &section, &key, value);
         }
         Environment(root)
+    }
+}
+
+/// Puts a value under its section; a section inside a section has two underscores before its keys as well.
+fn put(root: &mut Dict, section: &str, key: &str, value: Value) {
+    let entry = root.entry(section.to_owned()).or_insert_with(|| Value::from(Dict::new()));
+    let Value::Dict(_, keys) = entry else { return };
+    match key.split_once("__") {
+        Some((inner, key)) => put(keys, inner, key, value),
+        None => drop(keys.insert(key.to_owned(), value)),
     }
 }
 
@@ -62,10 +69,15 @@ impl Environment {
 fn env_value(section: &str, key: &str, text: String) -> Value {
     let list = matches!(
         (section, key),
-        ("limits", "allowed_origins") | ("server", "roles") | ("cluster", "app_servers") | ("redis", "urls")
+        ("limits", "allowed_origins")
+            | ("server", "roles")
+            | ("cluster", "app_servers")
+            | ("redis", "urls")
+            | ("push", "webpush__hosts")
     );
     let parsed = matches!(section, "limits" | "sessions" | "store" | "demo")
         || key.ends_with("_secs")
+        || matches!((section, key), ("push", "delay_ms" | "concurrency"))
         || text.trim_start().starts_with('[') && list;
     if list && !text.trim_start().starts_with('[') {
         return Value::from(
@@ -146,6 +158,10 @@ fn explain(error: figment::Error, file: Option<&Path>) -> ConfigError {
         Kind::Message(text) if path.is_empty() => {
             let file = file.map(|p| format!("{}: ", p.display())).unwrap_or_default();
             ConfigError::Syntax(format!("{file}{}", text.trim_end()))
+        }
+        Kind::MissingField(field) => {
+            path.push(field.into_owned());
+            ConfigError::BadValue { key: path.join("."), place, why: "must be set".into() }
         }
         Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) => {
             ConfigError::BadValue { key: path.join("."), place, why: format!("must be {expected}") }

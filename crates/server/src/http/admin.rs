@@ -1,5 +1,5 @@
-//! The operator's interface, `/admin/v1/`: rows as they are stored, traces, repair, export, erasure, backup. Every
-//! path, known or not, wants the admin key.
+//! The operator's interface, `/admin/v1/`: rows as they are stored, traces, tests of notifications, repair, export,
+//! erasure, backup. Every path, known or not, wants the admin key.
 
 use std::{io, time::Instant};
 
@@ -35,6 +35,9 @@ pub fn router(state: AppState) -> Router {
         .route("/users/{user}/status", get(status))
         .route("/users/{user}/conversations", get(conversations))
         .route("/users/{user}/sessions", get(sessions))
+        .route("/users/{user}/devices", get(devices))
+        .route("/users/{user}/push", get(owed))
+        .route("/users/{user}/push/test", post(push_test))
         .route("/users/{user}/repair", post(repair))
         .route("/users/{user}/export", get(export))
         .route("/users/{user}/erase", post(erase))
@@ -90,6 +93,20 @@ async fn conversations(State(state): State<AppState>, Path(user): Path<String>) 
 
 async fn sessions(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
     Ok(Json(state.operator.run(AdminCall::Sessions(UserId::new(&user)?)).await?))
+}
+
+async fn devices(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+    Ok(Json(state.operator.run(AdminCall::Devices(UserId::new(&user)?)).await?))
+}
+
+async fn owed(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+    Ok(Json(state.operator.run(AdminCall::Owed(UserId::new(&user)?)).await?))
+}
+
+async fn push_test(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+    let user = UserId::new(&user)?;
+    tracing::info!(%user, "admin: push test");
+    Ok(Json(state.operator.run(AdminCall::PushTest(user)).await?))
 }
 
 async fn repair(State(state): State<AppState>, Path(user): Path<String>) -> Answer {

@@ -8,6 +8,7 @@ mod openapi;
 mod ops;
 pub mod origin;
 mod page;
+mod push;
 pub mod request;
 
 use std::{
@@ -35,7 +36,7 @@ use bluetick_protocol::{ErrorCode, WireError};
 use bluetick_store::Store;
 use metrics_exporter_prometheus::PrometheusHandle;
 
-use crate::{config::Config, gateway, readiness::Readiness};
+use crate::{config::Config, gateway, push::Providers, readiness::Readiness};
 use error::ApiError;
 
 /// What handlers work with. Cheap to clone.
@@ -48,6 +49,8 @@ pub struct Services {
     pub readiness: Arc<Readiness>,
     /// For backups. None where the data are elsewhere.
     pub store: Option<Store>,
+    /// Those who carry notifications; None where nobody does. Which devices may register depends on them.
+    pub providers: Option<Arc<Providers>>,
     pub tokens: Arc<dyn TokenCheck>,
     pub sessions: Arc<SessionHost>,
     pub config: Arc<Config>,
@@ -93,6 +96,11 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/users/{id}", get(api::user))
         .route("/v1/blocks", get(api::blocks))
         .route("/v1/blocks/{user}", put(api::block).delete(api::unblock))
+        .route("/v1/push", get(push::offer))
+        .route("/v1/devices", get(push::devices))
+        .route("/v1/devices/{device}/push", put(push::register).delete(push::unregister))
+        .route("/v1/conversations/{id}/mute", put(push::mute).delete(push::unmute))
+        .route("/v1/mutes", get(push::mutes))
         .route("/v1/openapi.json", get(page::openapi))
         .layer(middleware::from_fn_with_state(state.clone(), origin::share_with_listed));
     let mut router = Router::new()

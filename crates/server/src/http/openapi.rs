@@ -12,7 +12,7 @@ use utoipa::{
     },
 };
 
-use super::{api, ops};
+use super::{api, ops, push};
 
 /// What the API exchanges, as the document shows it.
 pub mod schema {
@@ -180,6 +180,121 @@ pub mod schema {
         pub blocks: Vec<String>,
     }
 
+    /// Who carries a notification to a device
+    #[derive(ToSchema)]
+    #[schema(rename_all = "lowercase")]
+    #[allow(dead_code)]
+    pub enum PushProvider {
+        Apns,
+        Fcm,
+        Webpush,
+        Webhook,
+    }
+
+    /// How much a notification shows: the sender and how the message begins, the sender, or neither
+    #[derive(ToSchema)]
+    #[schema(rename_all = "lowercase")]
+    #[allow(dead_code)]
+    pub enum PushContent {
+        Preview,
+        Sender,
+        None,
+    }
+
+    /// By whom this server notifies
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct PushOffer {
+        /// Empty where nobody is notified
+        pub providers: Vec<PushProvider>,
+        /// The `applicationServerKey` for a browser's `PushManager.subscribe`; null without Web Push
+        pub vapid_public_key: Option<String>,
+        /// The most that any notification of this server shows
+        pub content: PushContent,
+    }
+
+    /// A device's address at its provider; `token`, or for `webpush` the `subscription`
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct PushRegistration {
+        pub provider: PushProvider,
+        /// What the provider gave the device; for `webhook` whatever the operator's endpoint knows it by
+        #[schema(nullable = false)]
+        pub token: Option<String>,
+        /// Of `apns`: the app's bundle id, where it is not the server's own
+        #[schema(nullable = false)]
+        pub topic: Option<String>,
+        /// Of `apns`: whether the token is of a development build
+        #[schema(nullable = false)]
+        pub sandbox: Option<bool>,
+        /// Of `webpush`
+        #[schema(nullable = false)]
+        pub subscription: Option<PushSubscription>,
+        /// The most that this device wants to show; `preview` without it
+        #[schema(nullable = false)]
+        pub content: Option<PushContent>,
+    }
+
+    /// What a browser's `PushManager.subscribe` gives, as it gives it
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct PushSubscription {
+        #[schema(example = "https://updates.push.services.mozilla.com/wpush/v2/gAAAA")]
+        pub endpoint: String,
+        pub keys: PushKeys,
+    }
+
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct PushKeys {
+        pub p256dh: String,
+        pub auth: String,
+    }
+
+    /// A registered device. Its token is not shown again
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct PushDeviceCard {
+        #[schema(example = "phone-7f3a")]
+        pub device: String,
+        pub provider: PushProvider,
+        pub content: PushContent,
+        /// Milliseconds since 1970
+        pub registered_at: u64,
+    }
+
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct PushDevices {
+        pub devices: Vec<PushDeviceCard>,
+    }
+
+    /// Until when
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct MuteBody {
+        /// Milliseconds since 1970; for ever without it
+        #[schema(nullable = false)]
+        pub until: Option<u64>,
+    }
+
+    /// A conversation that notifies nobody on this side
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct Mute {
+        #[schema(example = "alice~bob")]
+        pub conversation_id: String,
+        /// Milliseconds since 1970; left out where it is for ever
+        #[schema(nullable = false)]
+        pub until: Option<u64>,
+    }
+
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct Mutes {
+        pub mutes: Vec<Mute>,
+    }
+
     #[derive(ToSchema)]
     #[allow(dead_code)]
     pub struct Alive {
@@ -194,6 +309,22 @@ pub mod schema {
         /// Why not; null when ready
         pub reason: Option<String>,
         pub store: StoreHealth,
+        /// Ways to devices by which notifications do not get through now; empty where all is well
+        pub push: Vec<RouteHealth>,
+    }
+
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct RouteHealth {
+        /// The provider, and of Web Push the push service
+        #[schema(example = "apns")]
+        pub route: String,
+        /// Nothing is tried for that much longer
+        pub paused_ms: u64,
+        /// The operator's own error, as the provider sees it
+        pub misconfigured: Option<String>,
+        /// Why the last notification did not get through
+        pub failing: Option<String>,
     }
 
     #[derive(ToSchema)]
@@ -221,12 +352,14 @@ pub mod schema {
     ),
     paths(
         api::send, api::inbox, api::history, api::status, api::read, api::me, api::put_me, api::user, api::blocks,
-        api::block, api::unblock, web_socket, ops::healthz, ops::readyz, ops::metrics,
+        api::block, api::unblock, push::offer, push::devices, push::register, push::unregister, push::mute,
+        push::unmute, push::mutes, web_socket, ops::healthz, ops::readyz, ops::metrics,
     ),
     tags(
         (name = "messages", description = "Sending"),
         (name = "conversations", description = "The inbox, history and ticks"),
         (name = "users", description = "Profiles and blocks"),
+        (name = "notifications", description = "What reaches a device that is not connected"),
         (name = "live", description = "Delivery as it happens"),
         (name = "operations", description = "For who runs the server"),
     ),
@@ -407,7 +540,29 @@ mod tests {
         };
         let inbox = wire::InboxPage { reference: None, conversations: vec![], next: None };
         let store = bluetick_store::Health::default();
-        let readiness = ops::Readiness { ready: true, reason: None, store };
+        let readiness = ops::Readiness { ready: true, reason: None, store, push: vec![] };
+        let route = bluetick_chat::RouteHealth {
+            route: "apns".into(),
+            paused_ms: 0,
+            misconfigured: None,
+            failing: None,
+        };
+        let apns = json!({"provider": "apns", "token": "ab", "topic": "t", "sandbox": true});
+        let apns: wire::PushRegistration = serde_json::from_value(apns).unwrap();
+        let keys = wire::PushKeys { p256dh: String::new(), auth: String::new() };
+        let subscription = wire::PushSubscription { endpoint: String::new(), keys: keys.clone() };
+        let target = wire::PushTarget::Webpush { subscription: subscription.clone() };
+        let webpush = wire::PushRegistration { target, content: wire::PushContent::None };
+        let device = wire::PushDeviceCard {
+            device: wire::DeviceId::new("phone").unwrap(),
+            provider: wire::PushProvider::Apns,
+            content: wire::PushContent::None,
+            registered_at: 1,
+        };
+        let offer =
+            push::PushOffer { providers: vec![], vapid_public_key: None, content: wire::PushContent::None };
+        let mute =
+            wire::Mute { conversation_id: wire::ConversationId::new("alice~bob").unwrap(), until: Some(1) };
         for (name, sent) in [
             ("Send", sent_by(send)),
             ("Sent", sent_by(sent)),
@@ -420,6 +575,15 @@ mod tests {
             ("InboxPage", sent_by(inbox)),
             ("Profile", sent_by(wire::Profile::default())),
             ("Blocks", sent_by(api::Blocks { blocks: vec![] })),
+            ("PushOffer", sent_by(offer)),
+            ("PushRegistration", sent_by(apns).union(&sent_by(webpush)).cloned().collect()),
+            ("PushSubscription", sent_by(subscription)),
+            ("PushKeys", sent_by(keys)),
+            ("PushDeviceCard", sent_by(device)),
+            ("PushDevices", sent_by(push::PushDevices { devices: vec![] })),
+            ("Mute", sent_by(mute)),
+            ("Mutes", sent_by(push::Mutes { mutes: vec![] })),
+            ("RouteHealth", sent_by(route)),
             ("Readiness", sent_by(readiness)),
             ("StoreHealth", sent_by(bluetick_store::Health::default())),
         ] {

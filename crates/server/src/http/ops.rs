@@ -6,6 +6,7 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
+use bluetick_chat::RouteHealth;
 use bluetick_store::Health;
 use serde::Serialize;
 
@@ -31,6 +32,8 @@ pub struct Readiness {
     /// Why not; null when ready.
     pub reason: Option<String>,
     pub store: Health,
+    /// Ways to devices by which notifications do not get through. They wait; messages are taken all the same.
+    pub push: Vec<RouteHealth>,
 }
 
 /// Tells whether messages can be taken now
@@ -48,7 +51,8 @@ pub async fn readyz(State(state): State<AppState>) -> Response {
         false => store.refusing.clone(),
     };
     let status = if reason.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(Readiness { ready: reason.is_none(), reason, store })).into_response()
+    let push = state.readiness.failing_routes();
+    (status, Json(Readiness { ready: reason.is_none(), reason, store, push })).into_response()
 }
 
 /// Shows the server's figures in Prometheus's format

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use axum::{
-    extract::{FromRequest, FromRequestParts, Path, Query, Request},
+    body::HttpBody as _,
+    extract::{FromRequest, FromRequestParts, OptionalFromRequest, Path, Query, Request},
     http::{HeaderMap, StatusCode, header, request::Parts},
 };
 use bluetick_chat::session::Identity;
@@ -70,6 +71,18 @@ impl<T: DeserializeOwned> FromRequest<AppState> for JsonBody<T> {
                 }
             };
         parse(&body).map(JsonBody).map_err(ApiError::from)
+    }
+}
+
+/// A body that may be left out; one that is there must be good.
+impl<T: DeserializeOwned> OptionalFromRequest<AppState> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Option<Self>, ApiError> {
+        match request.body().is_end_stream() {
+            true => Ok(None),
+            false => <Self as FromRequest<AppState>>::from_request(request, state).await.map(Some),
+        }
     }
 }
 

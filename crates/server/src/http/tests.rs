@@ -243,10 +243,12 @@ fn fixture_with(change: impl FnOnce(&mut Config)) -> Fixture {
         readiness: Arc::new(Readiness {
             store: Some(store.clone()),
             sessions: None,
+            push: None,
             #[cfg(feature = "cluster")]
             servers: None,
         }),
         store: Some(store),
+        providers: config.push.is_configured().then(|| Arc::new(Providers::new(&config.push).unwrap())),
         tokens,
         sessions: Arc::new(sessions),
         config: Arc::new(config),
@@ -260,6 +262,33 @@ fn fixture_with(change: impl FnOnce(&mut Config)) -> Fixture {
 
 fn fixture() -> Fixture {
     fixture_with(|_| {})
+}
+
+/// Notifies by Web Push and webhook. The key that it is known by is gone from the disk when it is read.
+fn fixture_that_notifies() -> Fixture {
+    let dir = tempfile::tempdir().unwrap();
+    let key = dir.path().join("vapid.pem");
+    std::fs::write(&key, crate::push::make_vapid_key().unwrap().0).unwrap();
+    let webpush = json!({"key_file": key, "subject": "mailto:ops@example.org", "hosts": ["push.example"]});
+    let webhook =
+        json!({"url": "http://127.0.0.1:9/", "secret": "a secret of a webhook that is long enough"});
+    fixture_with(|config| {
+        config.push.webpush = Some(serde_json::from_value(webpush).unwrap());
+        config.push.webhook = Some(serde_json::from_value(webhook).unwrap());
+    })
+}
+
+/// What a browser gives whose push service is at `host`.
+fn subscription(host: &str) -> Value {
+    let point = crate::push::make_vapid_key().unwrap().1;
+    json!({
+        "provider": "webpush",
+        "subscription": {
+            "endpoint": format!("https://{host}/send/1"),
+            "expirationTime": null,
+            "keys": {"p256dh": point, "auth": "a".repeat(22)},
+        },
+    })
 }
 
 impl Fixture {
@@ -291,7 +320,7 @@ impl Fixture {
 
 #[tokio::test]
 async fn every_route_asks_the_app_what_the_request_says() {
-    let f = fixture();
+    let f = fixture_that_notifies();
     for (method, path, body, status, asked) in [
         (
             "POST",
@@ -324,6 +353,33 @@ async fn every_route_asks_the_app_what_the_request_says() {
         ("GET", "/v1/blocks", None, 200, "blocks alice"),
         ("PUT", "/v1/blocks/mallory", None, 204, "set_block alice mallory true"),
         ("DELETE", "/v1/blocks/mallory", None, 204, "set_block alice mallory false"),
+        ("GET", "/v1/devices", None, 200, "push_devices alice"),
+        (
+            "PUT",
+            "/v1/devices/web/push",
+            Some(subscription("push.example")),
+            200,
+            "put_push alice web https://push.example/send/1",
+        ),
+        (
+            "PUT",
+            "/v1/devices/pager/push",
+            Some(json!({"provider": "webhook", "token": "t-1", "content": "sender"})),
+            200,
+            "put_push alice pager t-1",
+        ),
+        ("DELETE", "/v1/devices/pager/push", None, 204, "delete_push alice pager"),
+        ("PUT", "/v1/conversations/alice~bob/mute", None, 204, "mute alice alice~bob None"),
+        ("PUT", "/v1/conversations/alice~bob/mute", Some(json!({})), 204, "mute alice alice~bob None"),
+        (
+            "PUT",
+            "/v1/conversations/alice~bob/mute",
+            Some(json!({"until": 5})),
+            204,
+            "mute alice alice~bob Some(5)",
+        ),
+        ("DELETE", "/v1/conversations/alice~bob/mute", None, 204, "unmute alice alice~bob"),
+        ("GET", "/v1/mutes", None, 200, "mutes alice"),
     ] {
         let reply = f.as_alice(method, path, body).await;
         assert_eq!(reply.status, status, "{method} {path}: {}", reply.body);
@@ -336,6 +392,47 @@ async fn every_route_asks_the_app_what_the_request_says() {
     assert_eq!(sent.json()["message_id"], "7");
     assert_eq!(sent.json()["ref"], 5);
     assert_eq!(f.as_alice("GET", "/v1/blocks", None).await.json(), json!({"blocks": ["mallory"]}));
+    assert_eq!(f.as_alice("GET", "/v1/devices", None).await.json(), json!({"devices": []}));
+    assert_eq!(f.as_alice("GET", "/v1/mutes", None).await.json(), json!({"mutes": []}));
+}
+
+#[tokio::test]
+async fn a_client_learns_by_whom_it_can_be_notified() {
+    let reply = fixture().as_alice("GET", "/v1/push", None).await;
+    let nobody = json!({"providers": [], "vapid_public_key": null, "content": "preview"});
+    assert_eq!((reply.status, reply.json()), (200, nobody));
+    let offer = fixture_that_notifies().as_alice("GET", "/v1/push", None).await.json();
+    assert_eq!(offer["providers"], json!(["webpush", "webhook"]));
+    assert_eq!(offer["vapid_public_key"].as_str().map(str::len), Some(87));
+}
+
+#[tokio::test]
+async fn a_device_that_could_not_be_notified_is_told_why() {
+    let f = fixture_that_notifies();
+    let put = |body: Value| f.as_alice("PUT", "/v1/devices/phone/push", Some(body));
+    for (body, status, code, why) in [
+        (json!({"provider": "apns", "token": "ab01"}), 501, "unsupported", "[push.apns]"),
+        (json!({"provider": "fcm", "token": "t"}), 501, "unsupported", "GET /v1/push"),
+        (json!({"provider": "pigeon", "token": "t"}), 400, "bad_request", "webhook"),
+        (json!({"token": "t"}), 400, "bad_request", "provider"),
+        (json!({"provider": "webhook"}), 400, "bad_request", "token"),
+        (json!({"provider": "webhook", "token": "a b"}), 400, "bad_request", "token"),
+        (json!({"provider": "webhook", "token": "t", "content": "all"}), 400, "bad_request", "preview"),
+        (subscription("evil.example"), 400, "bad_request", "push service"),
+        (subscription("127.0.0.1"), 400, "bad_request", "push service"),
+    ] {
+        let reply = put(body.clone()).await;
+        assert_eq!((reply.status, reply.error().as_str()), (status, code), "{body}: {}", reply.body);
+        assert!(reply.body.contains(why), "{body}: {}", reply.body);
+    }
+    let mut http = subscription("push.example");
+    http["subscription"]["endpoint"] = json!("http://push.example/send/1");
+    assert_eq!(put(http).await.status, 400);
+    let reply = f.as_alice("PUT", "/v1/devices/a%20b/push", Some(json!({}))).await;
+    assert_eq!((reply.status, reply.error().as_str()), (400, "invalid_id"));
+    assert!(f.app.asked.lock().is_empty(), "nothing of it reached the app");
+    let body = json!({"provider": "webhook", "token": "t"});
+    assert_eq!(fixture().as_alice("PUT", "/v1/devices/phone/push", Some(body)).await.status, 501);
 }
 
 #[tokio::test]
@@ -364,6 +461,8 @@ async fn bad_input_is_told_in_one_shape() {
         ("POST", "/v1/messages", Some(long_ref), 400, "bad_request"),
         ("POST", "/v1/conversations/alice~bob/read", Some(json!({"seq": -1})), 400, "bad_request"),
         ("POST", "/v1/conversations/alice~bob/read", Some(json!({})), 400, "bad_request"),
+        ("PUT", "/v1/conversations/alice~bob/mute", Some(json!({"until": "soon"})), 400, "bad_request"),
+        ("PUT", "/v1/conversations/x/mute", None, 400, "invalid_id"),
         ("DELETE", "/v1/messages", None, 405, "bad_request"),
         ("PATCH", "/v1/me", None, 405, "bad_request"),
     ] {
@@ -448,7 +547,7 @@ async fn the_document_and_the_routes_are_the_same() {
     assert_eq!(document.header("content-type"), "application/json");
     let mut described = 0;
     for (path, item) in document.json()["paths"].as_object().unwrap() {
-        let path = path.replace("{id}", "alice~bob").replace("{user}", "bob");
+        let path = path.replace("{id}", "alice~bob").replace("{user}", "bob").replace("{device}", "phone");
         for method in item.as_object().unwrap().keys() {
             let method: Method = method.to_uppercase().parse().unwrap();
             let request = HttpRequest::builder().method(&method).uri(&path).body(Body::empty()).unwrap();
@@ -457,7 +556,7 @@ async fn the_document_and_the_routes_are_the_same() {
             described += 1;
         }
     }
-    assert_eq!(described, 15);
+    assert_eq!(described, 22);
 }
 
 #[tokio::test]

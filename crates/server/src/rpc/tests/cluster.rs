@@ -22,7 +22,7 @@ use super::{
 use crate::{
     backends::Opened,
     config::{Config, Overrides, Role},
-    roles::Process,
+    roles::{Means, Process},
 };
 
 /// What the processes of a test share.
@@ -53,7 +53,8 @@ impl World {
             directory: Some(self.directory.clone()),
             redis: None,
         };
-        let process = Process::start(&config, opened, self.clock.clone(), Arc::new(Unlimited)).await.unwrap();
+        let means = Means { clock: self.clock.clone(), budget: Arc::new(Unlimited), providers: None };
+        let process = Process::start(&config, opened, means).await.unwrap();
         (process, config)
     }
 

@@ -1,0 +1,163 @@
+//! Notifications over HTTP: where a device wants to be told of messages, and which conversations tell nobody.
+
+use axum::{Json, extract::State, http::StatusCode};
+use bluetick_protocol::{
+    ConversationId, DeviceId, ErrorCode, Mute, PushContent, PushDeviceCard, PushProvider, PushRegistration,
+    PushTarget,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    AppState,
+    error::ApiError,
+    openapi::schema,
+    request::{Bearer, JsonBody, PathId},
+};
+
+type Answer<T> = Result<Json<T>, ApiError>;
+
+#[derive(Serialize)]
+pub struct PushOffer {
+    pub providers: Vec<PushProvider>,
+    pub vapid_public_key: Option<String>,
+    pub content: PushContent,
+}
+
+/// Tells by whom this server notifies
+///
+/// What a client needs before it registers a device. Without any provider this server notifies nobody.
+#[utoipa::path(
+    get, path = "/v1/push", tag = "notifications", operation_id = "getPush",
+    responses((status = 200, description = "The providers, and the key for Web Push", body = schema::PushOffer)),
+)]
+pub async fn offer(_who: Bearer, State(state): State<AppState>) -> Json<PushOffer> {
+    let providers = state.providers.as_deref();
+    Json(PushOffer {
+        providers: providers.map(|providers| providers.set_up()).unwrap_or_default(),
+        vapid_public_key: providers.and_then(|p| p.vapid_public_key()).map(str::to_owned),
+        content: state.config.push.content,
+    })
+}
+
+#[derive(Serialize)]
+pub struct PushDevices {
+    pub devices: Vec<PushDeviceCard>,
+}
+
+/// Lists the devices that one has registered
+#[utoipa::path(
+    get, path = "/v1/devices", tag = "notifications", operation_id = "listDevices",
+    responses((status = 200, description = "The registrations, in order of device", body = schema::PushDevices)),
+)]
+pub async fn devices(Bearer(who): Bearer, State(state): State<AppState>) -> Answer<PushDevices> {
+    Ok(Json(PushDevices { devices: state.app.push_devices(who.user).await? }))
+}
+
+/// Registers a device for notifications
+///
+/// Again whenever its provider gives it another token; what it had registered before is replaced. A token belongs to
+/// one device of one user: whoever registers it last has it.
+#[utoipa::path(
+    put, path = "/v1/devices/{device}/push", tag = "notifications", operation_id = "putPush",
+    params(("device" = String, Path, description = "The device's id, the same as in `hello`")),
+    request_body = schema::PushRegistration,
+    responses(
+        (status = 200, description = "Registered", body = schema::PushDeviceCard),
+        (status = 501, description = "This server has not set up that provider", body = ref("#/components/schemas/Error")),
+    ),
+)]
+pub async fn register(
+    Bearer(who): Bearer,
+    State(state): State<AppState>,
+    PathId(device): PathId<DeviceId>,
+    JsonBody(registration): JsonBody<PushRegistration>,
+) -> Answer<PushDeviceCard> {
+    allow(&state, &registration.target)?;
+    Ok(Json(state.app.put_push(who.user, device, registration).await?))
+}
+
+/// What could never be notified is not taken.
+fn allow(state: &AppState, target: &PushTarget) -> Result<(), ApiError> {
+    target.check().map_err(|why| ApiError::new(ErrorCode::BadRequest, why))?;
+    let provider = target.provider();
+    match state.providers.as_deref().filter(|providers| providers.set_up().contains(&provider)) {
+        Some(providers) => providers.allows(target).map_err(|why| ApiError::new(ErrorCode::BadRequest, why)),
+        None => Err(ApiError::new(
+            ErrorCode::Unsupported,
+            format!(
+                "this server does not notify by \"{name}\"; GET /v1/push lists what it has, and its operator sets \
+                 up others as [push.{name}]",
+                name = provider.as_str()
+            ),
+        )),
+    }
+}
+
+/// Notifies a device no more
+#[utoipa::path(
+    delete, path = "/v1/devices/{device}/push", tag = "notifications", operation_id = "deletePush",
+    params(("device" = String, Path, description = "The device's id")),
+    responses((status = 204, description = "Not registered")),
+)]
+pub async fn unregister(
+    Bearer(who): Bearer,
+    State(state): State<AppState>,
+    PathId(device): PathId<DeviceId>,
+) -> Result<StatusCode, ApiError> {
+    state.app.delete_push(who.user, device).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Default, Deserialize)]
+pub struct MuteBody {
+    until: Option<u64>,
+}
+
+/// Mutes a conversation
+///
+/// Its messages notify none of one's devices, until a time or for ever. They are delivered and counted as before.
+#[utoipa::path(
+    put, path = "/v1/conversations/{id}/mute", tag = "notifications", operation_id = "putMute",
+    params(("id" = String, Path, description = "The conversation")),
+    request_body(content = Option<schema::MuteBody>, description = "Until when; for ever without it"),
+    responses((status = 204, description = "Muted")),
+)]
+pub async fn mute(
+    Bearer(who): Bearer,
+    State(state): State<AppState>,
+    PathId(conversation_id): PathId<ConversationId>,
+    body: Option<JsonBody<MuteBody>>,
+) -> Result<StatusCode, ApiError> {
+    let MuteBody { until } = body.map(|JsonBody(body)| body).unwrap_or_default();
+    state.app.mute(who.user, Mute { conversation_id, until }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Lets a conversation notify again
+#[utoipa::path(
+    delete, path = "/v1/conversations/{id}/mute", tag = "notifications", operation_id = "deleteMute",
+    params(("id" = String, Path, description = "The conversation")),
+    responses((status = 204, description = "Not muted")),
+)]
+pub async fn unmute(
+    Bearer(who): Bearer,
+    State(state): State<AppState>,
+    PathId(conversation): PathId<ConversationId>,
+) -> Result<StatusCode, ApiError> {
+    state.app.unmute(who.user, conversation).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Serialize)]
+pub struct Mutes {
+    pub mutes: Vec<Mute>,
+}
+
+/// Lists what one has muted
+#[utoipa::path(
+    get, path = "/v1/mutes", tag = "notifications", operation_id = "listMutes",
+    responses((status = 200, description = "The muted conversations, in order", body = schema::Mutes)),
+)]
+pub async fn mutes(Bearer(who): Bearer, State(state): State<AppState>) -> Answer<Mutes> {
+    Ok(Json(Mutes { mutes: state.app.mutes(who.user).await? }))
+}

@@ -1,0 +1,346 @@
+//! Firebase Cloud Messaging, HTTP v1: a service account's key gets an access token, which sends.
+
+use std::{
+    fs,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use bluetick_chat::{Notification, Pushed};
+use bluetick_protocol::PushProvider;
+use bluetick_store::{Clock as _, SystemClock};
+use ring::{
+    rand::SystemRandom,
+    signature::{RSA_PKCS1_SHA256, RsaKeyPair},
+};
+use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject as _};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use super::{
+    PushError,
+    config::{FcmConfig, guarded_url},
+    http::{Answer, Http, word},
+    payload::{Shown, collapse_id, data, fit, seconds_left, shown},
+};
+
+const SCOPE: &str = "https://www.googleapis.com/auth/firebase.messaging";
+const GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+/// The longest that Google allows.
+const GRANT_LIFE_SECS: u64 = 3_600;
+/// A token is used until so long before its end.
+const MARGIN_SECS: u64 = 60;
+/// FCM counts only what the app gets. What is around that is short, and is counted here for simplicity.
+const MESSAGE_MAX_BYTES: usize = 4096;
+/// What Google asks for where it says nothing with "too many".
+const QUOTA_PAUSE: Duration = Duration::from_secs(60);
+const LIFE_MAX_SECS: u64 = 28 * 86_400;
+
+pub(super) struct Fcm {
+    http: Http,
+    url: String,
+    account: Account,
+    key: RsaKeyPair,
+    access: Mutex<Access>,
+}
+
+/// What is needed of the file that Google gives for a service account.
+#[derive(Deserialize)]
+struct Account {
+    project_id: String,
+    private_key_id: Option<String>,
+    private_key: String,
+    client_email: String,
+    token_uri: String,
+}
+
+/// Held while a token is fetched, so that all who need one share the fetch and its failure.
+#[derive(Default)]
+struct Access {
+    token: Option<(Arc<str>, Instant)>,
+    failure: Option<(Pushed, Instant)>,
+}
+
+#[derive(Deserialize)]
+struct Granted {
+    access_token: String,
+    expires_in: u64,
+}
+
+#[derive(Default, Deserialize)]
+struct Failure {
+    #[serde(default)]
+    error: FailureBody,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct FailureBody {
+    status: String,
+    message: String,
+    details: Vec<Detail>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Detail {
+    error_code: Option<String>,
+    field_violations: Vec<Violation>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Violation {
+    field: String,
+}
+
+impl Fcm {
+    pub(super) fn new(config: &FcmConfig, http: Http) -> Result<Fcm, PushError> {
+        let path = &config.service_account_file;
+        let refused =
+            |why: String| PushError(format!("push.fcm.service_account_file: {}: {why}", path.display()));
+        let text = fs::read(path).map_err(|e| refused(e.to_string()))?;
+        let mut account: Account = serde_json::from_slice(&text)
+            .map_err(|e| refused(format!("this is not the JSON key of a service account: {e}")))?;
+        guarded_url("token_uri", &account.token_uri).map_err(&refused)?;
+        let pem = std::mem::take(&mut account.private_key);
+        let key = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes())
+            .ok()
+            .and_then(|der| RsaKeyPair::from_pkcs8(der.secret_pkcs8_der()).ok())
+            .ok_or_else(|| refused("its private_key is not an RSA key in PEM".into()))?;
+        let base = config.url.trim_end_matches('/');
+        let url = format!("{base}/v1/projects/{}/messages:send", account.project_id);
+        Ok(Fcm { http, url, account, key, access: Mutex::default() })
+    }
+
+    pub(super) async fn push(&self, token: &str, notification: &Notification) -> Pushed {
+        match self.send(&message(token, notification)).await {
+            Ok(answer) => judge(&answer),
+            Err(pushed) => pushed,
+        }
+    }
+
+    /// Has a message looked at that is not sent: if only its token is found to be wrong, the account is right.
+    pub(super) async fn check(&self) -> Result<String, String> {
+        let nobody = json!({"validate_only": true, "message": {"token": "bluetick-check", "data": {}}});
+        let pushed = match self.send(&nobody.to_string()).await {
+            Ok(answer) => judge(&answer),
+            Err(pushed) => pushed,
+        };
+        match pushed {
+            Pushed::Accepted | Pushed::Gone { .. } | Pushed::Refused { .. } => {
+                Ok(format!("FCM takes the key of {}", self.account.client_email))
+            }
+            Pushed::Later { why, .. } | Pushed::Misconfigured { why } => Err(why),
+        }
+    }
+
+    /// Sends, and a second time with a new access token if the first one was not taken.
+    async fn send(&self, message: &str) -> Result<Answer, Pushed> {
+        let token = self.access_token(None).await?;
+        let answer = self.send_with(&token, message).await?;
+        // By 401 Google also tells of a key that Apple or a browser wants of the project and does not get.
+        if answer.status != 401 || error_code(&failure(&answer)) == "THIRD_PARTY_AUTH_ERROR" {
+            return Ok(answer);
+        }
+        let token = self.access_token(Some(&token)).await?;
+        self.send_with(&token, message).await
+    }
+
+    async fn send_with(&self, token: &str, message: &str) -> Result<Answer, Pushed> {
+        let request = self
+            .http
+            .post(&self.url)
+            .bearer_auth(token)
+            .header("content-type", "application/json")
+            .body(message.to_owned());
+        self.http.send(PushProvider::Fcm, request).await.map_err(|why| Pushed::Later { after: None, why })
+    }
+
+    /// The token at hand, or another one than `stale`. One caller fetches; the others wait for what it gets.
+    async fn access_token(&self, stale: Option<&str>) -> Result<Arc<str>, Pushed> {
+        let asked = Instant::now();
+        let mut access = self.access.lock().await;
+        if let Some((token, until)) = &access.token
+            && *until > Instant::now()
+            && stale != Some(&**token)
+        {
+            return Ok(token.clone());
+        }
+        if let Some((failed, at)) = &access.failure
+            && *at > asked
+        {
+            return Err(failed.clone());
+        }
+        match self.fetch().await {
+            Ok(Granted { access_token, expires_in }) => {
+                let token: Arc<str> = access_token.into();
+                let until = Instant::now() + Duration::from_secs(expires_in.saturating_sub(MARGIN_SECS));
+                *access = Access { token: Some((token.clone(), until)), failure: None };
+                Ok(token)
+            }
+            Err(failed) => {
+                *access = Access { token: None, failure: Some((failed.clone(), Instant::now())) };
+                Err(failed)
+            }
+        }
+    }
+
+    async fn fetch(&self) -> Result<Granted, Pushed> {
+        let grant = self.grant(SystemClock.now_ms() / 1_000).map_err(|why| Pushed::Misconfigured { why })?;
+        let request = self
+            .http
+            .post(&self.account.token_uri)
+            .form(&[("grant_type", GRANT_TYPE), ("assertion", &grant)]);
+        let answer = self
+            .http
+            .send(PushProvider::Fcm, request)
+            .await
+            .map_err(|why| Pushed::Later { after: None, why })?;
+        match answer.status.as_u16() {
+            200 => serde_json::from_slice(&answer.body).map_err(|_| Pushed::Later {
+                after: None,
+                why: "Google's token endpoint answered without a token".into(),
+            }),
+            status @ (429 | 500..=599) => Err(Pushed::Later {
+                after: answer.retry_after,
+                why: format!("Google's token endpoint answered {status}"),
+            }),
+            status => {
+                let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+                let error = word(body["error"].as_str().unwrap_or_default());
+                let why = format!(
+                    "Google's token endpoint answered {status} {error}: look at push.fcm.service_account_file and \
+                     the clock"
+                );
+                Err(Pushed::Misconfigured { why })
+            }
+        }
+    }
+
+    /// The claim that a token is asked for with (RFC 7523). It is signed by ring, which keeps the key's bits to itself.
+    fn grant(&self, now: u64) -> Result<String, String> {
+        let Account { private_key_id, client_email, token_uri, .. } = &self.account;
+        let header = json!({"alg": "RS256", "typ": "JWT", "kid": private_key_id});
+        let claims = json!({
+            "iss": client_email,
+            "scope": SCOPE,
+            "aud": token_uri,
+            "iat": now,
+            "exp": now + GRANT_LIFE_SECS,
+        });
+        let encode = |part: &Value| URL_SAFE_NO_PAD.encode(part.to_string());
+        let message = format!("{}.{}", encode(&header), encode(&claims));
+        let mut signature = vec![0; self.key.public().modulus_len()];
+        self.key
+            .sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), message.as_bytes(), &mut signature)
+            .map_err(|_| "the private key of push.fcm.service_account_file cannot sign".to_owned())?;
+        Ok(format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature)))
+    }
+}
+
+fn message(token: &str, notification: &Notification) -> String {
+    let mut facts = json!(data(notification));
+    facts["badge"] = notification.badge.into();
+    // By this the app finds what it is to take away.
+    facts["tag"] = notification.collapse_id.as_str().into();
+    // A project's devices may be Apple's too: what they need is beside what Android needs.
+    let ttl = seconds_left(notification).min(LIFE_MAX_SECS);
+    let collapse = collapse_id(notification);
+    let headers = |priority: &str| {
+        json!({
+            "apns-collapse-id": collapse,
+            "apns-priority": priority,
+            "apns-expiration": (notification.expires_at / 1_000).max(1).to_string(),
+        })
+    };
+    let Some(shown) = shown(notification) else {
+        return json!({"message": {
+            "token": token,
+            "data": strings(&facts),
+            "android": {"collapse_key": collapse, "priority": "NORMAL", "ttl": format!("{ttl}s")},
+            "apns": {
+                "headers": headers("5"),
+                "payload": {"aps": {"badge": notification.badge, "content-available": 1}},
+            },
+        }})
+        .to_string();
+    };
+    fit(MESSAGE_MAX_BYTES, shown, |Shown { title, body }| {
+        let mut seen = json!({"title": title});
+        if let Some(body) = body {
+            seen["body"] = body.into();
+        }
+        json!({"message": {
+            "token": token,
+            "notification": seen,
+            "data": strings(&facts),
+            "android": {
+                "collapse_key": collapse,
+                "priority": "HIGH",
+                "ttl": format!("{ttl}s"),
+                "notification": {
+                    "tag": collapse,
+                    "notification_count": notification.badge.min(i32::MAX as u64),
+                },
+            },
+            "apns": {
+                "headers": headers("10"),
+                "payload": {"aps": {
+                    "badge": notification.badge,
+                    "sound": "default",
+                    "thread-id": notification.collapse_id,
+                    "mutable-content": 1,
+                }},
+            },
+        }})
+        .to_string()
+    })
+}
+
+/// FCM takes data as text only.
+fn strings(facts: &Value) -> Value {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let facts = facts.as_object().into_iter().flatten();
+    facts.map(|(key, value)| (key.clone(), Value::from(text(value)))).collect()
+}
+
+fn failure(answer: &Answer) -> FailureBody {
+    serde_json::from_slice::<Failure>(&answer.body).unwrap_or_default().error
+}
+
+/// FCM's own code where there is one, and the general one otherwise.
+fn error_code(failure: &FailureBody) -> &str {
+    let own = failure.details.iter().find_map(|detail| detail.error_code.as_deref());
+    own.unwrap_or(&failure.status)
+}
+
+fn judge(answer: &Answer) -> Pushed {
+    let failure = failure(answer);
+    let code = error_code(&failure);
+    let why = format!("FCM answered {} {}", answer.status.as_u16(), word(code));
+    match (answer.status.as_u16(), code) {
+        (200, _) => Pushed::Accepted,
+        (_, "UNREGISTERED") | (404, "NOT_FOUND") => Pushed::Gone { since: None, why },
+        (400, "INVALID_ARGUMENT") if names_the_token(&failure) => Pushed::Gone { since: None, why },
+        (401 | 403, _) => Pushed::Misconfigured {
+            why: format!(
+                "{why}: look at push.fcm.service_account_file, and whether the app is of its project"
+            ),
+        },
+        // Not an answer of FCM's: every device would seem to be gone.
+        (300..=399 | 404 | 405, _) => Pushed::Misconfigured { why: format!("{why}: look at push.fcm.url") },
+        (429, _) => Pushed::Later { after: answer.retry_after.or(Some(QUOTA_PAUSE)), why },
+        (500..=599, _) => Pushed::Later { after: answer.retry_after, why },
+        _ => Pushed::Refused { why },
+    }
+}
+
+/// Whether it is the device's token that is not as it should be, rather than something that we wrote.
+fn names_the_token(failure: &FailureBody) -> bool {
+    let mut violations = failure.details.iter().flat_map(|detail| &detail.field_violations);
+    violations.any(|violation| violation.field == "message.token")
+        || failure.message.contains("registration token")
+}
