@@ -270,7 +270,8 @@ fn content_of(table: Table, item: &Item) -> Result<Content> {
         Table::MessageStatus => {
             item.need_number("last_delivered_seq")?;
             item.need_number("last_read_seq")?;
-            Content::Status(status_row(&item.user("user_id")?, &item.conversation()?, Some(item)))
+            let row = status_row(&item.user("user_id")?, &item.conversation()?, Some(item));
+            Content::Status { row, notified: 0 }
         }
         Table::Conversations => Content::Conversation(Row::of_user(item, &item.user("user_id")?)?.into()),
         Table::Users | Table::Devices | Table::PushOutbox | Table::NodeLeases => {

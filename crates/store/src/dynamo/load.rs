@@ -234,7 +234,7 @@ impl Loader {
                 )));
             }
         }
-        let puts = page.contents.into_iter().map(item_of).collect();
+        let puts = page.contents.into_iter().map(item_of).collect::<Result<_>>()?;
         self.dynamo.put_batch(puts).await?;
         Ok((page.place, messages))
     }
@@ -400,8 +400,8 @@ fn unclaimed() -> StoreError {
 }
 
 /// A record as a row of its table.
-fn item_of(content: Content) -> (Table, Item) {
-    match content {
+fn item_of(content: Content) -> Result<(Table, Item)> {
+    Ok(match content {
         Content::Message { message, hole } => (Table::Messages, message_item(&message, hole)),
         Content::SentId(SentId { conversation_id, from, client_msg_id, seq, message_id, expires_at }) => {
             let id = sent_id(&conversation_id, from, client_msg_id.as_str());
@@ -418,7 +418,7 @@ fn item_of(content: Content) -> (Table, Item) {
             item.insert("first_undelivered_seq".into(), n(row.first_undelivered_seq));
             (Table::PendingDeliveries, item)
         }
-        Content::Status(row) => {
+        Content::Status { row, notified: 0 } => {
             let mut item = row_key(&row.user_id, &row.conversation_id);
             item.insert("last_delivered_seq".into(), n(row.last_delivered_seq));
             item.insert("last_read_seq".into(), n(row.last_read_seq));
@@ -431,7 +431,10 @@ fn item_of(content: Content) -> (Table, Item) {
             item.insert("blocked".into(), flag());
             (Table::Users, item)
         }
-    }
+        Content::Status { .. } | Content::Device(_) | Content::Mute { .. } | Content::Owed(_) => {
+            return Err(StoreError::Unsupported("what belongs to notifications is not moved".into()));
+        }
+    })
 }
 
 impl From<MemberRow> for Row {

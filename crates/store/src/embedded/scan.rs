@@ -214,7 +214,7 @@ impl Walker<'_> {
             })
         }));
         if member.delivered.seq > 0 {
-            contents.push(Content::Status(conv.status_row(side)));
+            contents.push(Content::Status { row: conv.status_row(side), notified: 0 });
         }
         if conv.last_seq > 0 {
             let peer = self.shared.engine.user(&conv.id.member(side.other()))?.unwrap_or_default();
