@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use bluetick_protocol::{ClientMsgId, ConversationId, MessageId, Profile, Seq, Side, UserId};
+use bluetick_protocol::{
+    ClientMsgId, ConversationId, MessageId, Mute, Profile, PushRegistration, PushTarget, Seq, Side, UserId,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{Message, PendingRow, StatusRow};
+use crate::{DeviceRow, Message, OwedPush, PendingRow, StatusRow};
 
 /// One record of one system.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +19,11 @@ pub enum Content {
     },
     SentId(SentId),
     Pending(PendingRow),
-    Status(StatusRow),
+    /// A user's boundaries in a conversation. All may be zero but one: who was notified need not have acked anything.
+    Status {
+        row: StatusRow,
+        notified: Seq,
+    },
     Conversation(MemberRow),
     Profile {
         user_id: UserId,
@@ -27,6 +33,12 @@ pub enum Content {
         user_id: UserId,
         blocked: UserId,
     },
+    Device(DeviceRow),
+    Mute {
+        user_id: UserId,
+        mute: Mute,
+    },
+    Owed(OwedPush),
 }
 
 /// Which message a `client_msg_id` became, and for how long that is remembered (R9).
@@ -81,10 +93,13 @@ pub enum Kind {
     Conversations,
     Profiles,
     Blocks,
+    Devices,
+    Mutes,
+    PushOutbox,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 7] = [
+    pub const ALL: [Kind; 10] = [
         Kind::Messages,
         Kind::SentIds,
         Kind::PendingDeliveries,
@@ -92,6 +107,9 @@ impl Kind {
         Kind::Conversations,
         Kind::Profiles,
         Kind::Blocks,
+        Kind::Devices,
+        Kind::Mutes,
+        Kind::PushOutbox,
     ];
 
     pub fn name(self) -> &'static str {
@@ -103,6 +121,9 @@ impl Kind {
             Kind::Conversations => "conversations",
             Kind::Profiles => "profiles",
             Kind::Blocks => "blocks",
+            Kind::Devices => "devices",
+            Kind::Mutes => "mutes",
+            Kind::PushOutbox => "push_outbox",
         }
     }
 }
@@ -113,10 +134,13 @@ impl Content {
             Content::Message { .. } => Kind::Messages,
             Content::SentId(_) => Kind::SentIds,
             Content::Pending(_) => Kind::PendingDeliveries,
-            Content::Status(_) => Kind::MessageStatus,
+            Content::Status { .. } => Kind::MessageStatus,
             Content::Conversation(_) => Kind::Conversations,
             Content::Profile { .. } => Kind::Profiles,
             Content::Block { .. } => Kind::Blocks,
+            Content::Device(_) => Kind::Devices,
+            Content::Mute { .. } => Kind::Mutes,
+            Content::Owed(_) => Kind::PushOutbox,
         }
     }
 
@@ -129,12 +153,15 @@ impl Content {
                 format!("{} {sender} {}", id.conversation_id, id.client_msg_id)
             }
             Content::Pending(row) => format!("{} {}", row.receiver_id, row.conversation_id),
-            Content::Status(row) => format!("{} {}", row.user_id, row.conversation_id),
+            Content::Status { row, .. } => format!("{} {}", row.user_id, row.conversation_id),
             Content::Conversation(row) => {
                 format!("{} {}", row.conversation_id.member(row.side), row.conversation_id)
             }
             Content::Profile { user_id, .. } => user_id.to_string(),
             Content::Block { user_id, blocked } => format!("{user_id} {blocked}"),
+            Content::Device(row) => format!("{} {}", row.user_id, row.device),
+            Content::Mute { user_id, mute } => format!("{user_id} {}", mute.conversation_id),
+            Content::Owed(owed) => format!("{} {}", owed.user_id, owed.conversation_id),
         }
     }
 
@@ -174,9 +201,10 @@ impl Content {
                 number(out, id.expires_at);
             }
             Content::Pending(row) => number(out, row.first_undelivered_seq),
-            Content::Status(row) => {
-                number(out, row.last_delivered_seq);
-                number(out, row.last_read_seq);
+            Content::Status { row, notified } => {
+                for n in [row.last_delivered_seq, row.last_read_seq, *notified] {
+                    number(out, n);
+                }
             }
             Content::Conversation(row) => {
                 for n in [row.unread, row.counted_seq, row.counted_last, row.read_seq, row.erased_up_to] {
@@ -194,6 +222,22 @@ impl Content {
             }
             Content::Profile { profile: kept, .. } => profile(out, kept),
             Content::Block { .. } => {}
+            Content::Device(row) => {
+                number(out, row.registered_at);
+                registration(out, &row.registration);
+            }
+            Content::Mute { mute, .. } => {
+                out.push(u8::from(mute.until.is_some()));
+                number(out, mute.until.unwrap_or_default());
+            }
+            Content::Owed(owed) => {
+                for n in [owed.seq, u64::from(owed.clear), u64::from(owed.attempts), owed.due_at] {
+                    number(out, n);
+                }
+                for device in &owed.devices {
+                    text(out, device.as_str());
+                }
+            }
         }
     }
 }
@@ -215,6 +259,23 @@ fn optional(out: &mut Vec<u8>, given: Option<&str>) {
 fn profile(out: &mut Vec<u8>, profile: &Profile) {
     optional(out, profile.name.as_deref());
     optional(out, profile.avatar_url.as_deref());
+}
+
+fn registration(out: &mut Vec<u8>, kept: &PushRegistration) {
+    text(out, kept.target.provider().as_str());
+    text(out, kept.target.address());
+    match &kept.target {
+        PushTarget::Apns { topic, sandbox, .. } => {
+            optional(out, topic.as_deref());
+            out.push(u8::from(*sandbox));
+        }
+        PushTarget::Webpush { subscription } => {
+            text(out, &subscription.keys.p256dh);
+            text(out, &subscription.keys.auth);
+        }
+        PushTarget::Fcm { .. } | PushTarget::Webhook { .. } => {}
+    }
+    out.push(kept.content as u8);
 }
 
 /// How far a walk over a store's contents has come: everything before it has been read. A walk that begins here reads
@@ -243,6 +304,8 @@ impl Page {
 
 #[cfg(test)]
 mod tests {
+    use bluetick_protocol::{DeviceId, PushContent};
+
     use super::*;
 
     #[test]
@@ -252,6 +315,40 @@ mod tests {
             user_id: user_id.clone(),
             profile: Profile { name: name.map(Into::into), avatar_url: avatar_url.map(Into::into) },
         };
+        let id = ConversationId::between(&user_id, &other).unwrap();
+        let status = |last_read_seq, notified| Content::Status {
+            row: StatusRow {
+                user_id: user_id.clone(),
+                conversation_id: id.clone(),
+                last_delivered_seq: last_read_seq,
+                last_read_seq,
+            },
+            notified,
+        };
+        let mute = |until| Content::Mute {
+            user_id: user_id.clone(),
+            mute: Mute { conversation_id: id.clone(), until },
+        };
+        let device_id = |name: &str| DeviceId::new(name).unwrap();
+        let device = |target, content| {
+            Content::Device(DeviceRow {
+                user_id: user_id.clone(),
+                device: device_id("phone"),
+                registration: PushRegistration { target, content },
+                registered_at: 7,
+            })
+        };
+        let owed = |seq, clear, devices: &[&str]| {
+            Content::Owed(OwedPush {
+                user_id: user_id.clone(),
+                conversation_id: id.clone(),
+                seq,
+                clear,
+                attempts: 0,
+                devices: devices.iter().map(|name| device_id(name)).collect(),
+                due_at: 9,
+            })
+        };
         let records = [
             profile(None, None),
             profile(Some(""), None),
@@ -260,6 +357,20 @@ mod tests {
             profile(Some("a"), Some("b")),
             Content::Block { user_id: user_id.clone(), blocked: other.clone() },
             Content::Block { user_id: other, blocked: user_id.clone() },
+            status(1, 0),
+            status(0, 1),
+            mute(None),
+            mute(Some(0)),
+            mute(Some(1)),
+            device(PushTarget::Fcm { token: "t".into() }, PushContent::Sender),
+            device(PushTarget::Fcm { token: "t".into() }, PushContent::None),
+            device(PushTarget::Webhook { token: "t".into() }, PushContent::None),
+            device(PushTarget::Apns { token: "t".into(), topic: None, sandbox: false }, PushContent::None),
+            device(PushTarget::Apns { token: "t".into(), topic: None, sandbox: true }, PushContent::None),
+            owed(1, false, &[]),
+            owed(1, true, &[]),
+            owed(2, false, &["phone"]),
+            owed(2, false, &["pho", "ne"]),
         ];
         for (n, one) in records.iter().enumerate() {
             assert_eq!(one.digest(), one.clone().digest());

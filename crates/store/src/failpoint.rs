@@ -41,6 +41,7 @@ mod armed {
         "checkpoint.pending_written",
         "checkpoint.members_written",
         "checkpoint.users_written",
+        "checkpoint.small_rows_written",
         "checkpoint.conversations_written",
         "checkpoint.marked",
         // The steps of the rules.

@@ -123,8 +123,8 @@ async fn a_directory_in_use_or_of_a_newer_format_is_refused() {
     let store = open(dir.path(), 1 << 20, &clock);
     assert!(refused(dir.path()).contains("in use"));
     drop(store);
-    std::fs::write(dir.path().join("VERSION"), "2\n").unwrap();
-    assert!(refused(dir.path()).contains("format 2"));
+    std::fs::write(dir.path().join("VERSION"), "3\n").unwrap();
+    assert!(refused(dir.path()).contains("format 3"));
 }
 
 #[tokio::test]

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use bluetick_protocol::{Boundaries, ConversationId, Json, Profile, Seq, Side, UserId};
+use bluetick_protocol::{
+    Boundaries, ConversationId, DeviceId, Json, Mute, Profile, PushContent, PushRegistration, PushTarget,
+    Seq, Side, UserId,
+};
 
 use super::fixture::{Dice, Fixture, all, client_msg_id};
 use crate::{
-    Advanced, Clock, Committed, ConversationRow, ManualClock, Message, NewMessage, Noted, PageLimit,
-    PendingRow, StatusRow, Store,
+    Advanced, Clock, Committed, ConversationRow, DeviceRow, ManualClock, Message, NewMessage, Noted,
+    OwedPush, PageLimit, PendingRow, StatusRow, Store,
 };
 
 const STEPS: usize = 250;
@@ -75,6 +78,16 @@ enum Operation {
     CloseHole(ConversationId, Seq),
     PutProfile(UserId, Profile),
     Block(UserId, UserId, bool),
+    Mute(UserId, Mute),
+    Unmute(UserId, ConversationId),
+    Register(DeviceRow),
+    Unregister(UserId, DeviceId, Option<u64>),
+    RaiseNotified(UserId, ConversationId, Seq),
+    Owe(OwedPush),
+    /// At what time, until when, and whose rows are looked at: those of other seeds may be due too.
+    Claim(u64, u64, Vec<UserId>),
+    Postpone(OwedPush),
+    Paid(OwedPush),
     Recount(UserId, ConversationId),
     EraseMember(UserId, ConversationId),
     EraseUser(UserId),
@@ -97,13 +110,13 @@ impl People {
         let id = dice.pick(&self.conversations).clone();
         let user = id.member(dice.side());
         let last = model.messages.last_seq(&id).await.unwrap();
-        match dice.below(100) {
+        match dice.below(125) {
             0..45 => {
                 let batch = 1 + dice.below(4);
                 let mut sends = Vec::new();
                 for _ in 0..batch {
                     let to = if dice.one_in(2) { &id } else { dice.pick(&self.conversations) };
-                    sends.push(any_message(dice, to.clone(), last));
+                    sends.push(any_message(dice, to.clone(), last, now_ms));
                 }
                 Operation::Send(sends)
             }
@@ -130,13 +143,42 @@ impl People {
             89..92 => Operation::Checkpoint,
             // Long enough for every client_msg_id so far to be forgotten.
             92 => Operation::Wait(31 * 24 * 60 * 60 * 1000 + now_ms % 7),
+            93..96 => {
+                let until = dice.one_in(2).then(|| now_ms + dice.below(1_000));
+                Operation::Mute(user, Mute { conversation_id: id, until })
+            }
+            96..98 => Operation::Unmute(user, id),
+            98..103 => Operation::Register(any_device(dice, user)),
+            103..105 => {
+                let devices = model.devices.devices_of(&user).await.unwrap();
+                let row = devices.first().cloned().unwrap_or_else(|| any_device(dice, user));
+                let at = dice.one_in(2).then(|| row.registered_at + dice.below(2));
+                Operation::Unregister(row.user_id, row.device, at)
+            }
+            105..108 => Operation::RaiseNotified(user, id, dice.below(last + 2)),
+            108..115 => {
+                let owed = model.push_outbox.owed_to(&user).await.unwrap().into_iter().next();
+                let owed = owed.unwrap_or(any_owed(dice, user, id, last, now_ms));
+                let seq = (owed.seq + dice.below(3)).saturating_sub(1);
+                let owed = OwedPush { seq, clear: owed.clear != dice.one_in(5), ..owed };
+                match dice.below(3) {
+                    0 => Operation::Owe(OwedPush { attempts: 0, ..owed }),
+                    1 => Operation::Paid(owed),
+                    _ => {
+                        let devices = vec![any_device(dice, owed.user_id.clone()).device];
+                        let due_at = now_ms + dice.below(5_000);
+                        Operation::Postpone(OwedPush { attempts: owed.attempts + 1, devices, due_at, ..owed })
+                    }
+                }
+            }
+            115..119 => Operation::Claim(now_ms, now_ms + dice.below(9_000), self.users.clone()),
             _ => Operation::Wait(dice.below(5_000)),
         }
     }
 }
 
 /// The ids are few, so that some sends are duplicates.
-fn any_message(dice: &mut Dice, conversation_id: ConversationId, last: Seq) -> NewMessage {
+fn any_message(dice: &mut Dice, conversation_id: ConversationId, last: Seq, now_ms: u64) -> NewMessage {
     let json = |dice: &mut Dice| {
         dice.one_in(6).then(|| Json::from_text(&format!(r#"{{"n":{}}}"#, dice.below(100))).unwrap())
     };
@@ -151,7 +193,40 @@ fn any_message(dice: &mut Dice, conversation_id: ConversationId, last: Seq) -> N
         // A client cannot have seen what goes in the same batch; beyond the end is for `status`.
         seen_seq: dice.one_in(2).then(|| dice.below(last + 1)),
         undelivered: dice.one_in(3),
-        push_due: None,
+        push_due: dice.one_in(2).then(|| now_ms + dice.below(3_000)),
+    }
+}
+
+/// The tokens are few, so that some are taken from others, those of other seeds among them.
+fn any_device(dice: &mut Dice, user_id: UserId) -> DeviceRow {
+    let token = format!("token-{}", dice.below(6));
+    let target = match dice.one_in(2) {
+        true => PushTarget::Fcm { token },
+        false => PushTarget::Webhook { token },
+    };
+    DeviceRow {
+        user_id,
+        device: DeviceId::new(dice.pick::<&str>(&["phone", "tablet"])).unwrap(),
+        registration: PushRegistration { target, content: PushContent::Preview },
+        registered_at: dice.below(5),
+    }
+}
+
+fn any_owed(
+    dice: &mut Dice,
+    user_id: UserId,
+    conversation_id: ConversationId,
+    last: Seq,
+    now_ms: u64,
+) -> OwedPush {
+    OwedPush {
+        user_id,
+        conversation_id,
+        seq: 1 + dice.below(last + 2),
+        clear: dice.one_in(4),
+        attempts: 0,
+        devices: Vec::new(),
+        due_at: now_ms + dice.below(3_000),
     }
 }
 
@@ -163,6 +238,9 @@ enum Answer {
     Settled(bool),
     Recounted((u64, u64)),
     Erased(u64),
+    Taken(Option<(UserId, DeviceId)>),
+    Claimed(Vec<OwedPush>),
+    Did(bool),
     Done,
 }
 
@@ -195,6 +273,24 @@ impl Operation {
             Operation::Block(user, other, blocked) => {
                 done(store.users.set_block(&user, &other, blocked).await)
             }
+            Operation::Mute(user, mute) => done(store.users.mute(&user, mute).await),
+            Operation::Unmute(user, id) => done(store.users.unmute(&user, &id).await),
+            Operation::Register(row) => Answer::Taken(store.devices.register(row).await.unwrap()),
+            Operation::Unregister(user, device, registered_at) => {
+                Answer::Did(store.devices.unregister(&user, &device, registered_at).await.unwrap())
+            }
+            Operation::RaiseNotified(user, id, seq) => {
+                done(store.status.raise_notified(&user, &id, seq).await)
+            }
+            Operation::Owe(owed) => done(store.push_outbox.owe(owed).await),
+            Operation::Claim(now, until, of) => {
+                let mut claimed = store.push_outbox.claim(now, until, usize::MAX).await.unwrap();
+                claimed.retain(|owed| of.contains(&owed.user_id));
+                claimed.sort_by_key(|owed| (owed.user_id.clone(), owed.conversation_id.clone()));
+                Answer::Claimed(claimed)
+            }
+            Operation::Postpone(owed) => Answer::Did(store.push_outbox.postpone(&owed).await.unwrap()),
+            Operation::Paid(owed) => done(store.push_outbox.paid(&owed).await),
             Operation::EraseUser(user) => done(store.maintenance.erase_user(&user).await),
             Operation::Checkpoint => done(store.maintenance.checkpoint().await),
             Operation::Wait(_) => Answer::Done,
@@ -220,8 +316,15 @@ struct InConversation {
     messages: Vec<Message>,
     newest: Vec<Seq>,
     last_seq: Seq,
-    /// Of either member: the status row, the pending row, the `conversations` row.
-    members: Vec<(Boundaries, Option<Seq>, Option<ConversationRow>)>,
+    members: Vec<OfMember>,
+}
+
+#[derive(Debug, PartialEq)]
+struct OfMember {
+    status: (Boundaries, Seq),
+    pending: Option<Seq>,
+    row: Option<ConversationRow>,
+    mute: Option<Mute>,
 }
 
 async fn in_conversation(store: &Store, id: &ConversationId) -> InConversation {
@@ -230,11 +333,14 @@ async fn in_conversation(store: &Store, id: &ConversationId) -> InConversation {
     let newest = store.messages.read_before(id, Seq::MAX, PageLimit::messages(3)).await.unwrap();
     let mut members = Vec::new();
     for member in Side::BOTH.map(|side| id.member(side)) {
-        members.push((
-            store.status.status(&member, id).await.unwrap().boundaries(),
-            store.pending.pending_row(&member, id).await.unwrap(),
-            store.conversations.conversation(&member, id).await.unwrap(),
-        ));
+        let (status, notified) = store.status.notified(&member, id).await.unwrap();
+        assert_eq!(store.status.status(&member, id).await.unwrap(), status);
+        members.push(OfMember {
+            status: (status.boundaries(), notified),
+            pending: store.pending.pending_row(&member, id).await.unwrap(),
+            row: store.conversations.conversation(&member, id).await.unwrap(),
+            mute: store.users.muted(&member, id).await.unwrap(),
+        });
     }
     InConversation {
         messages: messages.iter().map(without_id).collect(),
@@ -254,6 +360,10 @@ struct OfUser {
     statuses: Vec<StatusRow>,
     profile: Profile,
     blocked: Vec<UserId>,
+    mutes: Vec<Mute>,
+    devices: Vec<DeviceRow>,
+    /// Without the time: a claim need not outlive a restart, and what is claimed is compared by itself.
+    owed: Vec<OwedPush>,
     memberships: Vec<ConversationId>,
 }
 
@@ -267,8 +377,16 @@ async fn of_user(store: &Store, user: &UserId, now_ms: u64) -> OfUser {
         statuses: store.status.statuses_of(user).await.unwrap(),
         profile: store.users.profile(user).await.unwrap(),
         blocked: store.users.blocked_by(user).await.unwrap(),
+        mutes: store.users.mutes_of(user).await.unwrap(),
+        devices: store.devices.devices_of(user).await.unwrap(),
+        owed: owed_at_some_time(store, user).await,
         memberships: store.maintenance.memberships(user).await.unwrap(),
     }
+}
+
+async fn owed_at_some_time(store: &Store, user: &UserId) -> Vec<OwedPush> {
+    let owed = store.push_outbox.owed_to(user).await.unwrap();
+    owed.into_iter().map(|owed| OwedPush { due_at: 0, ..owed }).collect()
 }
 
 async fn inbox_in_pages(store: &Store, user: &UserId) -> Vec<(Vec<ConversationRow>, bool)> {

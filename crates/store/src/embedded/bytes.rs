@@ -1,6 +1,6 @@
 //! Reading and writing the small values that records and rows are made of: varints and length-prefixed text.
 
-use bluetick_protocol::{ConversationId, Json, UserId};
+use bluetick_protocol::{ConversationId, DeviceId, Json, UserId};
 
 /// The bytes are not what was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,9 +20,13 @@ pub(super) fn put_u64(out: &mut Vec<u8>, mut n: u64) {
     out.push(n as u8);
 }
 
+pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_u64(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
 pub(super) fn put_str(out: &mut Vec<u8>, text: &str) {
-    put_u64(out, text.len() as u64);
-    out.extend_from_slice(text.as_bytes());
+    put_bytes(out, text.as_bytes());
 }
 
 /// An optional text: its length plus one, or zero.
@@ -76,9 +80,13 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    pub(super) fn str(&mut self) -> Result<&'a str, Malformed> {
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let len = self.u64()?;
-        std::str::from_utf8(self.take(len)?).map_err(|_| Malformed("text is not UTF-8"))
+        self.take(len)
+    }
+
+    pub(super) fn str(&mut self) -> Result<&'a str, Malformed> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Malformed("text is not UTF-8"))
     }
 
     pub(super) fn opt(&mut self) -> Result<Option<&'a str>, Malformed> {
@@ -102,5 +110,9 @@ impl<'a> Reader<'a> {
 
     pub(super) fn user(&mut self) -> Result<UserId, Malformed> {
         UserId::new(self.str()?).map_err(|_| Malformed("not a user id"))
+    }
+
+    pub(super) fn device(&mut self) -> Result<DeviceId, Malformed> {
+        DeviceId::new(self.str()?).map_err(|_| Malformed("not a device id"))
     }
 }

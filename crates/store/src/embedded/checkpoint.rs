@@ -20,12 +20,14 @@ use super::{
     committer::Op,
     engine::{Change, Meta, Space, message_key, user_key},
     hot::{Dirty, Frozen},
+    rows::{Changed, RowSpace},
     state::FORMAT,
 };
 use crate::{PageLimit, Result, failpoint};
 
 pub(super) struct CheckpointJob {
     pub frozen: Frozen,
+    pub rows: Arc<Changed>,
     pub sent_ids: Vec<(u128, Seq, u64)>,
     /// Every record up to this one is in `frozen` or was written before.
     pub lsn: u64,
@@ -59,6 +61,7 @@ pub(super) fn run(
                 shared.checkpoint_failing.store(false, Ordering::Release);
                 shared.checkpointed_lsn.store(job.lsn, Ordering::Release);
                 shared.hot.drop_frozen();
+                shared.rows.drop_frozen();
                 metrics::histogram!("bluetick_checkpoint_seconds").record(begun.elapsed().as_secs_f64());
                 tracing::debug!(lsn = job.lsn, took = ?begun.elapsed(), "checkpoint");
                 drop(job);
@@ -131,6 +134,10 @@ fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
     users.sort_unstable();
     engine.ingest(Space::Users, users)?;
     failpoint::hit("checkpoint.users_written");
+    for space in RowSpace::ALL {
+        engine.ingest(space.space(), job.rows.run(space))?;
+        failpoint::hit("checkpoint.small_rows_written");
+    }
     let rows = convs.iter().map(|dirty| {
         let mut value = Vec::new();
         dirty.conv.encode(&mut value);

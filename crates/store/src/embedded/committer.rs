@@ -18,16 +18,19 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     Shared,
     checkpoint::CheckpointJob,
-    engine::EngineSnapshot,
+    engine::{EngineSnapshot, user_key},
     hot::Published,
     log::{AppendError, Group, Log},
+    rows::{Changed, RowChange, RowSpace, Step, View, user_prefix},
     state::{Conv, Entry, Mark, Record, UserRow},
 };
-use crate::{Message, NewMessage, Noted, Result, StatusRow, StoreError, failpoint};
+use crate::{Advanced, Message, NewMessage, Noted, OwedPush, Result, StatusRow, StoreError, failpoint};
 
 /// Most records in a group: enough to share an fsync widely, few enough to answer soon.
 const GROUP_MAX_OPS: usize = 2048;
 const GROUP_MAX_BYTES: usize = 4 * 1024 * 1024;
+/// Most small rows in a record. More go into several, which one group makes durable together.
+const RECORD_MAX_ROWS: usize = 1000;
 
 /// A send with everything that had to be read for it, so that the committer reads nothing.
 pub(super) struct PreparedSend {
@@ -55,12 +58,14 @@ pub(super) enum Op {
         side: Side,
         delivered: Mark,
         read: Mark,
-        reply: Reply<(StatusRow, bool)>,
+        reply: Reply<Advanced>,
     },
     Note {
         id: ConversationId,
         side: Side,
         seq: Seq,
+        /// With the row a notification is owed, unless the member was notified of it.
+        push_due: Option<u64>,
         reply: Reply<Noted>,
     },
     Settle {
@@ -97,6 +102,15 @@ pub(super) enum Op {
         user: UserId,
         reply: Reply<()>,
     },
+    /// Raises what a member's devices were notified of.
+    Notified {
+        id: ConversationId,
+        side: Side,
+        seq: Seq,
+        reply: Reply<()>,
+    },
+    /// Something over small rows.
+    Step(Step),
     /// Begin a checkpoint, and answer when it is done, with the engine as it is then.
     Checkpoint(Reply<EngineSnapshot>),
     /// Look whether there is something to do without being asked.
@@ -104,8 +118,8 @@ pub(super) enum Op {
     Close(Reply<()>),
 }
 
-/// Answers that wait for the group's fsync.
-type Waiting = Vec<Box<dyn FnOnce(Result<()>) + Send>>;
+/// An answer that waits for the group's fsync.
+pub(super) type Answer = Box<dyn FnOnce(Result<()>) + Send>;
 
 struct Overlay {
     published: Published,
@@ -122,7 +136,8 @@ pub(super) struct Committer {
     lsn: u64,
     overlay: HashMap<ConversationId, Overlay>,
     users: HashMap<UserId, UserRow>,
-    waiting: Waiting,
+    rows: Changed,
+    waiting: Vec<Answer>,
     /// Idempotency records that the engine may not show yet: of this generation, of the frozen one, and of the one
     /// before, for callers that asked the engine before it was there.
     ids: [HashMap<u128, (Seq, u64)>; 3],
@@ -157,6 +172,7 @@ impl Committer {
             lsn,
             overlay: HashMap::new(),
             users: HashMap::new(),
+            rows: Changed::default(),
             waiting: Vec::new(),
             ids: Default::default(),
             ids_in_group: Vec::new(),
@@ -185,12 +201,21 @@ impl Committer {
                 self.ids[0].insert(hash, (message.seq, message.ts));
                 self.change(&message.conversation_id, &record, true)?;
             }
-            Record::Receipt { id, .. } | Record::Pending { id, .. } | Record::Erase { id, .. } => {
+            Record::Receipt { id, .. }
+            | Record::Pending { id, .. }
+            | Record::Erase { id, .. }
+            | Record::Notified { id, .. } => {
                 self.change(&id.clone(), &record, true)?;
+            }
+            Record::Rows(changes) => {
+                for change in changes {
+                    change.check()?;
+                    self.rows.set(change.clone());
+                }
             }
         }
         self.active_bytes += bytes as u64;
-        if self.overlay.len() > GROUP_MAX_OPS {
+        if self.overlay.len() + self.rows.len() > GROUP_MAX_OPS {
             self.publish();
         }
         Ok(())
@@ -254,8 +279,8 @@ impl Committer {
                 let done = self.advance(&id, side, delivered, read);
                 self.answer(done, reply);
             }
-            Op::Note { id, side, seq, reply } => {
-                let done = self.note(&id, side, seq);
+            Op::Note { id, side, seq, push_due, reply } => {
+                let done = self.note(&id, side, seq, push_due);
                 self.answer(done, reply);
             }
             Op::Settle { id, side, expected, to, reply } => {
@@ -279,8 +304,19 @@ impl Committer {
                 self.answer(done, reply);
             }
             Op::EraseUser { user, reply } => {
-                let done = self.change_user(Record::EraseUser { user: user.clone() }, &user);
+                let done = self.erase_user(&user);
                 self.answer(done, reply);
+            }
+            Op::Notified { id, side, seq, reply } => {
+                let done = self.raise_notified(&id, side, seq);
+                self.answer(done, reply);
+            }
+            Op::Step(step) => {
+                let mut view = View::new(&self.shared, &self.rows);
+                let answer = step(&mut view);
+                let changes = view.into_changes();
+                self.write_rows(changes);
+                self.waiting.push(answer);
             }
             Op::Checkpoint(reply) => {
                 self.checkpoint_waiters[0].push(reply);
@@ -354,6 +390,9 @@ impl Committer {
         self.write(&id, Record::Send { entry, pending, implied_read })?;
         self.ids_in_group.push(hash);
         self.ids[0].insert(hash, (seq, now));
+        if pending.is_some() {
+            self.owe(&id, new.from.other(), seq, new.push_due)?;
+        }
         let implied_read = match implied_read {
             Some(_) => Some(self.conv(&id)?.published.conv.status_row(new.from)),
             None => None,
@@ -376,32 +415,53 @@ impl Committer {
         }
     }
 
-    fn advance(
-        &mut self,
-        id: &ConversationId,
-        side: Side,
-        delivered: Mark,
-        read: Mark,
-    ) -> Result<(StatusRow, bool)> {
+    fn advance(&mut self, id: &ConversationId, side: Side, delivered: Mark, read: Mark) -> Result<Advanced> {
         let conv = &self.conv(id)?.published.conv;
         let member = conv.member(side);
+        let read_before = member.read.seq;
         let new_read = member.read.raised_to(read);
         let new_delivered = member.delivered.raised_to(delivered).raised_to(new_read);
         if new_read == member.read && new_delivered == member.delivered {
-            return Ok((conv.status_row(side), false));
+            return Ok(Advanced { row: conv.status_row(side), read_before, moved: false });
         }
         let record = Record::Receipt { id: id.clone(), side, delivered: new_delivered, read: new_read };
         self.write(id, record)?;
-        Ok((self.conv(id)?.published.conv.status_row(side), true))
+        Ok(Advanced { row: self.conv(id)?.published.conv.status_row(side), read_before, moved: true })
     }
 
-    fn note(&mut self, id: &ConversationId, side: Side, seq: Seq) -> Result<Noted> {
+    fn note(&mut self, id: &ConversationId, side: Side, seq: Seq, push_due: Option<u64>) -> Result<Noted> {
+        self.owe(id, side, seq, push_due)?;
         match self.conv(id)?.published.conv.member(side).pending {
             Some(row) if row <= seq => Ok(Noted { first_undelivered_seq: row, written: false }),
             _ => {
                 self.write(id, Record::Pending { id: id.clone(), side, row: Some(seq) })?;
                 Ok(Noted { first_undelivered_seq: seq, written: true })
             }
+        }
+    }
+
+    /// A notification is owed to a member, unless they had it: in the group of the pending row that asks for it.
+    fn owe(&mut self, id: &ConversationId, side: Side, seq: Seq, push_due: Option<u64>) -> Result<()> {
+        let Some(due_at) = push_due else { return Ok(()) };
+        if self.conv(id)?.published.conv.member(side).notified >= seq {
+            return Ok(());
+        }
+        let owed = OwedPush {
+            user_id: id.member(side),
+            conversation_id: id.clone(),
+            seq,
+            clear: false,
+            attempts: 0,
+            devices: Vec::new(),
+            due_at,
+        };
+        self.step(|view| view.owe(&owed))
+    }
+
+    fn raise_notified(&mut self, id: &ConversationId, side: Side, seq: Seq) -> Result<()> {
+        match self.conv(id)?.published.conv.member(side).notified < seq {
+            true => self.write(id, Record::Notified { id: id.clone(), side, seq }),
+            false => Ok(()),
         }
     }
 
@@ -426,7 +486,44 @@ impl Committer {
 
     fn erase(&mut self, id: &ConversationId, side: Side) -> Result<()> {
         let up_to = self.conv(id)?.published.conv.last_seq;
-        self.write(id, Record::Erase { id: id.clone(), side, up_to })
+        self.write(id, Record::Erase { id: id.clone(), side, up_to })?;
+        let key = user_key(id.member_str(side), id);
+        self.step(|view| {
+            view.forget(RowSpace::Mutes, key.clone())?;
+            view.forget(RowSpace::PushOutbox, key)
+        })
+    }
+
+    fn erase_user(&mut self, user: &UserId) -> Result<()> {
+        self.change_user(Record::EraseUser { user: user.clone() }, user)?;
+        self.step(|view| {
+            view.forget_devices(user)?;
+            let prefix = user_prefix(user.as_str());
+            view.forget_under(RowSpace::Mutes, &prefix)?;
+            view.forget_under(RowSpace::PushOutbox, &prefix)
+        })
+    }
+
+    /// Changes small rows beside something else of the same group.
+    fn step(&mut self, step: impl FnOnce(&mut View<'_>) -> Result<()>) -> Result<()> {
+        let mut view = View::new(&self.shared, &self.rows);
+        step(&mut view)?;
+        let changes = view.into_changes();
+        self.write_rows(changes);
+        Ok(())
+    }
+
+    fn write_rows(&mut self, mut changes: Vec<RowChange>) {
+        while !changes.is_empty() {
+            let rest = changes.split_off(changes.len().min(RECORD_MAX_ROWS));
+            let record = Record::Rows(changes);
+            self.group.push(|out| record.encode(out));
+            self.lsn += 1;
+            if let Record::Rows(changes) = record {
+                changes.into_iter().for_each(|change| self.rows.set(change));
+            }
+            changes = rest;
+        }
     }
 
     fn change_user(&mut self, record: Record, user: &UserId) -> Result<()> {
@@ -554,6 +651,7 @@ impl Committer {
         }
         self.overlay.clear();
         self.users.clear();
+        self.rows.clear();
         self.group = Group::default();
         self.lsn = self.log.next_lsn();
         for answer in self.waiting.drain(..) {
@@ -570,6 +668,12 @@ impl Committer {
         }
         for (user, row) in self.users.drain() {
             self.shared.hot.publish_user(&user, row);
+        }
+        // After the messages: whoever finds something owed finds what it speaks of.
+        let changes: Vec<RowChange> = self.rows.take().collect();
+        if !changes.is_empty() {
+            self.shared.outbox.publish(changes.iter());
+            self.shared.rows.publish(changes.into_iter());
         }
         self.ids_in_group.clear();
         self.shared.unflushed.store(self.messages, Ordering::Relaxed);
@@ -597,6 +701,7 @@ impl Committer {
         self.checkpoint_waiters[1] = std::mem::take(&mut self.checkpoint_waiters[0]);
         let job = CheckpointJob {
             frozen: self.shared.hot.freeze(),
+            rows: self.shared.rows.freeze(),
             sent_ids: self.ids[1].iter().map(|(hash, (seq, ts))| (*hash, *seq, *ts)).collect(),
             lsn: self.log.next_lsn() - 1,
             last_message_id: self.last_id,

@@ -12,6 +12,7 @@ use parking_lot::RwLock;
 
 use super::{
     bytes::{Reader, put_u64},
+    rows::Bytes,
     state::{Conv, Entry, FORMAT, UserRow, check_format},
 };
 use crate::{PageLimit, Result, StoreError, failpoint};
@@ -27,16 +28,24 @@ pub(super) enum Space {
     Members,
     PendingDeliveries,
     Users,
+    Devices,
+    PushTokens,
+    PushOutbox,
+    Mutes,
     Meta,
 }
 
 impl Space {
-    pub(super) const ALL: [Space; 6] = [
+    pub(super) const ALL: [Space; 10] = [
         Space::Messages,
         Space::Conversations,
         Space::Members,
         Space::PendingDeliveries,
         Space::Users,
+        Space::Devices,
+        Space::PushTokens,
+        Space::PushOutbox,
+        Space::Mutes,
         Space::Meta,
     ];
 
@@ -47,6 +56,10 @@ impl Space {
             Space::Members => "members",
             Space::PendingDeliveries => "pending_deliveries",
             Space::Users => "users",
+            Space::Devices => "devices",
+            Space::PushTokens => "push_tokens",
+            Space::PushOutbox => "push_outbox",
+            Space::Mutes => "mutes",
             Space::Meta => "meta",
         }
     }
@@ -64,7 +77,7 @@ pub(super) struct Meta {
 
 pub(super) struct Engine {
     db: Database,
-    spaces: [Keyspace; 6],
+    spaces: [Keyspace; Space::ALL.len()],
     sent_ids: RwLock<BTreeMap<u64, Keyspace>>,
     bucket_ms: u64,
     window_ms: u64,
@@ -212,17 +225,27 @@ impl Engine {
         }
     }
 
-    /// Users in the order of their ids.
-    pub(super) fn users_from(
+    /// The value under a key.
+    pub(super) fn row(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
+        Ok(self.space(space).get(key).map_err(broken)?.map(|value| (*value).into()))
+    }
+
+    /// The rows whose keys begin with a prefix, in order.
+    pub(super) fn rows_under(
         &self,
+        space: Space,
+        prefix: &[u8],
+    ) -> impl Iterator<Item = Result<(Bytes, Bytes)>> + use<> {
+        self.space(space).prefix(prefix).map(whole_row)
+    }
+
+    /// The rows from a key on, in order.
+    pub(super) fn rows_from(
+        &self,
+        space: Space,
         start: Bound<&str>,
-    ) -> impl Iterator<Item = Result<(UserId, UserRow)>> + use<> {
-        self.space(Space::Users).range::<&str, _>((start, Bound::Unbounded)).map(|item| {
-            let (key, value) = item.into_inner().map_err(broken)?;
-            let user = std::str::from_utf8(&key).ok().and_then(|text| UserId::new(text).ok());
-            let user = user.ok_or_else(|| StoreError::Corrupt("a key holds no user id".into()))?;
-            Ok((user, UserRow::decode(&value)?))
-        })
+    ) -> impl Iterator<Item = Result<(Bytes, Bytes)>> + use<> {
+        self.space(space).range::<&str, _>((start, Bound::Unbounded)).map(whole_row)
     }
 
     /// The seq a `client_msg_id` got within the idempotency window.
@@ -379,6 +402,11 @@ fn sent_ids_options() -> KeyspaceCreateOptions {
     // Nearly every lookup is for an id that is not there: the filter answers it.
     let bloom = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(12.0));
     KeyspaceCreateOptions::default().filter_policy(FilterPolicy::all(bloom))
+}
+
+fn whole_row(item: fjall::Guard) -> Result<(Bytes, Bytes)> {
+    let (key, value) = item.into_inner().map_err(broken)?;
+    Ok(((*key).into(), (*value).into()))
 }
 
 fn conversation_id(bytes: &[u8]) -> Result<ConversationId> {

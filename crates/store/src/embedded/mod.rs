@@ -3,7 +3,7 @@
 //! # What is where
 //!
 //! ```text
-//! DIR/VERSION                format of the directory; a newer one is refused
+//! DIR/VERSION                format of the directory; a newer one is refused, an older one marked as this
 //! DIR/LOCK                   held while a process has the store open
 //! DIR/log/{lsn}.log          segments of the log (`log.rs`): everything since the last checkpoint
 //! DIR/engine/                keyspaces of the engine (`engine.rs`), sorted by key:
@@ -14,6 +14,10 @@
 //!   members              user 0x00 conversation      → (nothing) which conversations a user is in
 //!   pending_deliveries   user 0x00 conversation      → first_undelivered_seq, to find a user's rows by
 //!   users                user                        → profile, blocks
+//!   devices              user 0x00 device            → where it is notified
+//!   push_tokens          hash(provider, token)       → user 0x00 device: whose it is
+//!   push_outbox          user 0x00 conversation      → the notification that is owed; all of it is in memory too
+//!   mutes                user 0x00 conversation      → until when
 //!   sent_ids_{n}         hash(conversation, sender, client_msg_id) → seq, ts. One keyspace for each third of the
 //!                                                      idempotency window, dropped whole when it is over (R9)
 //!   meta                 "checkpoint"                → the last record that is in the engine, the last message_id
@@ -27,16 +31,21 @@
 //! decides (seq, duplicate or not, which row to write), appends one record a write to the log, fsyncs once for the
 //! group, makes the new rows visible in memory (`hot.rs`) and answers. A second thread (`checkpoint.rs`) brings
 //! memory to the engine when the log has grown by `checkpoint_bytes`, and the log lets go of its old segments.
+//! Rows that belong to no conversation and to no user's own row, such as devices, go the same way in a file of their
+//! own (`rows.rs`).
 //! `inbox:{user}` is kept in memory for users who look at it, and rebuilt from `conversations`.
 
 mod backup;
 mod bytes;
 mod checkpoint;
 mod committer;
+mod devices;
 mod engine;
 mod hot;
 mod log;
-mod push;
+mod mutes;
+mod outbox;
+mod rows;
 mod scan;
 mod state;
 mod systems;
@@ -65,12 +74,14 @@ use self::{
     engine::Engine,
     hot::Hot,
     log::Log,
+    outbox::Outbox,
+    rows::SmallRows,
     state::Record,
 };
 use crate::{Clock, Result, StoreError, failpoint};
 
 /// What this version writes into `VERSION`, and the newest it reads.
-const DIRECTORY_VERSION: u32 = 1;
+const DIRECTORY_VERSION: u32 = 2;
 /// Writes that wait for the committer; beyond it callers wait to hand theirs over.
 const QUEUE_OPS: usize = 8192;
 
@@ -108,6 +119,8 @@ struct Shared {
     clock: Arc<dyn Clock>,
     engine: Engine,
     hot: Hot,
+    rows: SmallRows,
+    outbox: Outbox,
     seed: u64,
     /// How many checkpoints have ended.
     checkpoints: AtomicU64,
@@ -178,10 +191,13 @@ impl Embedded {
         }
         let rows = (config.cache_bytes / 512) as usize;
         let space = SpaceCheck { at: Instant::now(), free: free_space(&config.dir) };
+        let outbox = Outbox::load(&engine)?;
         let shared = Arc::new(Shared {
             clock,
             engine,
             hot: Hot::new(rows),
+            rows: SmallRows::default(),
+            outbox,
             seed: meta.seed,
             checkpoints: AtomicU64::new(0),
             checkpointed_lsn: AtomicU64::new(meta.lsn),
@@ -303,7 +319,7 @@ fn claim(dir: &Path) -> Result<File> {
         StoreError::Unusable(format!("cannot {what} the data directory {}: {e}", dir.display()))
     };
     fs::create_dir_all(dir).map_err(|e| fail("create", e))?;
-    check_version(dir)?;
+    read_version(dir)?;
     let lock = File::options()
         .create(true)
         .truncate(false)
@@ -320,24 +336,26 @@ fn claim(dir: &Path) -> Result<File> {
         }
         Err(fs::TryLockError::Error(e)) => return Err(fail("lock", e)),
     }
-    if !dir.join("VERSION").exists() {
+    // An older directory is marked before anything is written that an older version would not read.
+    if read_version(dir)? != Some(DIRECTORY_VERSION) {
         write_version(dir).map_err(|e| fail("write to", e))?;
         failpoint::hit("first_start.version_written");
     }
     Ok(lock)
 }
 
-fn check_version(dir: &Path) -> Result<()> {
+/// The format of a directory, if it has one and it can be read.
+fn read_version(dir: &Path) -> Result<Option<u32>> {
     let path = dir.join("VERSION");
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => {
             return Err(StoreError::Unusable(format!("cannot read {}: {e}", path.display())));
         }
     };
     match text.trim().parse::<u32>() {
-        Ok(version) if version <= DIRECTORY_VERSION => Ok(()),
+        Ok(version) if version <= DIRECTORY_VERSION => Ok(Some(version)),
         Ok(version) => Err(StoreError::Unusable(format!(
             "the data directory {} has format {version}, and this version of bluetick reads up to {DIRECTORY_VERSION}; \
              use a newer bluetick",

@@ -2,19 +2,24 @@
 //!
 //! The store is opened as a server would open it, with its lock, so that nobody writes meanwhile; a checkpoint then brings
 //! everything into the engine. The order is that of the engine's keys: conversations by id, each with its messages by
-//! seq and its members' rows after them, then users. It never changes while nobody writes, so that a walk can go on
+//! seq and its members' rows after them, then users, each with all that is kept under their name: a mute, say, need not have a
+//! conversation. It never changes while nobody writes, so that a walk can go on
 //! where one before it ended.
 
 use std::{ops::Bound, sync::Arc};
 
-use bluetick_protocol::{MessageId, Seq, Side, UserId};
+use bluetick_protocol::{MessageId, Profile, Seq, Side, UserId};
 use tokio::sync::mpsc;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     Embedded, EmbeddedConfig, Shared,
     committer::Op,
+    devices,
+    engine::Space,
     hot::mask,
+    mutes,
+    outbox::{self, Debt},
     state::{Conv, Entry, UserRow},
 };
 use crate::{
@@ -144,10 +149,7 @@ impl Walker<'_> {
                 last = Some(self.conversation(&conv, first)?);
             }
         }
-        for user in self.shared.engine.users_from(users) {
-            let (user, row) = user?;
-            last = Some(self.user(user, row)?);
-        }
+        last = self.users(users)?.or(last);
         match last {
             Some(place) => self.flush(place),
             None => Ok(()),
@@ -213,8 +215,8 @@ impl Walker<'_> {
                 first_undelivered_seq,
             })
         }));
-        if member.delivered.seq > 0 {
-            contents.push(Content::Status(conv.status_row(side)));
+        if member.delivered.seq > 0 || member.notified > 0 {
+            contents.push(Content::Status { row: conv.status_row(side), notified: member.notified });
         }
         if conv.last_seq > 0 {
             let peer = self.shared.engine.user(&conv.id.member(side.other()))?.unwrap_or_default();
@@ -262,15 +264,35 @@ impl Walker<'_> {
         Ok(low)
     }
 
-    fn user(&mut self, user_id: UserId, row: UserRow) -> Result<Place> {
-        let place = Place::User(user_id.clone());
-        if row.profile != Default::default() {
-            self.push(Content::Profile { user_id: user_id.clone(), profile: row.profile }, &place)?;
+    /// What is kept by user. Nobody need have a row of each kind, so all kinds are walked side by side.
+    fn users(&mut self, start: Bound<&str>) -> Result<Option<Place>> {
+        let engine = &self.shared.engine;
+        let spaces = [Space::Users, Space::Devices, Space::Mutes, Space::PushOutbox];
+        let mut walks = spaces.map(|space| engine.rows_from(space, start).peekable());
+        let mut last = None;
+        loop {
+            let mut next: Option<UserId> = None;
+            for walk in &mut walks {
+                let user = match walk.peek() {
+                    Some(Ok((key, _))) => user_of(key)?,
+                    Some(Err(error)) => return Err(error.clone()),
+                    None => continue,
+                };
+                next = Some(next.map_or(user.clone(), |least| least.min(user)));
+            }
+            let Some(user) = next else { return Ok(last) };
+            let place = Place::User(user.clone());
+            for (space, walk) in spaces.into_iter().zip(&mut walks) {
+                while let Some(row) = walk.next_if(|row| row.as_ref().is_ok_and(|(key, _)| is_of(key, &user)))
+                {
+                    let (key, value) = row?;
+                    for content in content_of(space, &user, &key, &value)? {
+                        self.push(content, &place)?;
+                    }
+                }
+            }
+            last = Some(place);
         }
-        for blocked in row.blocked {
-            self.push(Content::Block { user_id: user_id.clone(), blocked }, &place)?;
-        }
-        Ok(place)
     }
 
     fn push(&mut self, content: Content, place: &Place) -> Result<()> {
@@ -291,4 +313,38 @@ impl Walker<'_> {
         let gone = |_| StoreError::unavailable("the reader of this store");
         self.sender.blocking_send(Ok(Page { contents, place })).map_err(gone)
     }
+}
+
+/// The user in a key: all of it, or what is before a zero byte.
+fn user_part(key: &[u8]) -> &[u8] {
+    key.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+fn is_of(key: &[u8], user: &UserId) -> bool {
+    user_part(key) == user.as_str().as_bytes()
+}
+
+fn user_of(key: &[u8]) -> Result<UserId> {
+    std::str::from_utf8(user_part(key))
+        .ok()
+        .and_then(|text| UserId::new(text).ok())
+        .ok_or_else(|| StoreError::Corrupt("a key holds no user id".into()))
+}
+
+/// The records that a row kept by user stands for.
+fn content_of(space: Space, user: &UserId, key: &[u8], value: &[u8]) -> Result<Vec<Content>> {
+    let user_id = user.clone();
+    Ok(match space {
+        Space::Devices => vec![Content::Device(devices::decode(key, value)?)],
+        Space::Mutes => vec![Content::Mute { user_id, mute: mutes::decode(key, value)? }],
+        Space::PushOutbox => vec![Content::Owed(outbox::owed_of(key, &Debt::decode(value)?)?)],
+        _ => {
+            let row = UserRow::decode(value)?;
+            let profile = Some(row.profile).filter(|profile| *profile != Profile::default());
+            let profile = profile.map(|profile| Content::Profile { user_id, profile });
+            let blocks = row.blocked.into_iter();
+            let blocks = blocks.map(|blocked| Content::Block { user_id: user.clone(), blocked });
+            profile.into_iter().chain(blocks).collect()
+        }
+    })
 }

@@ -5,11 +5,16 @@ use std::sync::Arc;
 
 use bluetick_protocol::{Boundaries, ClientMsgId, ConversationId, MessageId, Profile, Seq, Side, UserId};
 
-use super::bytes::{Malformed, Reader, put_opt, put_str, put_u64};
+use super::{
+    bytes::{Malformed, Reader, put_opt, put_str, put_u64},
+    rows::{self, RowChange},
+};
 use crate::{ConversationRow, Message, StatusRow, preview_of};
 
 /// Every record and row starts with it. A reader refuses what is newer than it knows.
 pub(super) const FORMAT: u8 = 1;
+/// The rows of a conversation. In format 1 nobody was notified of anything.
+const CONV_FORMAT: u8 = 2;
 
 /// A message as the store keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,10 +87,12 @@ impl Entry {
     }
 }
 
+const NEWER: Malformed = Malformed("written by a newer version of bluetick");
+
 pub(super) fn check_format(r: &mut Reader<'_>) -> Result<(), Malformed> {
     match r.u8()? {
         FORMAT => Ok(()),
-        _ => Err(Malformed("written by a newer version of bluetick")),
+        _ => Err(NEWER),
     }
 }
 
@@ -132,6 +139,14 @@ pub(super) enum Record {
     EraseUser {
         user: UserId,
     },
+    /// Up to where a member's devices were notified, as it is after it.
+    Notified {
+        id: ConversationId,
+        side: Side,
+        seq: Seq,
+    },
+    /// Small rows, as they are after it.
+    Rows(Vec<RowChange>),
 }
 
 /// A boundary, and how many of the other side's messages count up to it.
@@ -193,6 +208,16 @@ impl Record {
                 out.push(7);
                 put_str(out, user.as_str());
             }
+            Record::Notified { id, side, seq } => {
+                out.push(8);
+                put_str(out, id.as_str());
+                out.push(*side as u8);
+                put_u64(out, *seq);
+            }
+            Record::Rows(changes) => {
+                out.push(9);
+                rows::put_changes(out, changes);
+            }
         }
     }
 
@@ -221,6 +246,8 @@ impl Record {
             5 => Record::Profile { user: r.user()?, profile: profile(r)? },
             6 => Record::Block { user: r.user()?, other: r.user()?, blocked: r.u8()? != 0 },
             7 => Record::EraseUser { user: r.user()? },
+            8 => Record::Notified { id: r.conversation()?, side: side(r.u8()?), seq: r.u64()? },
+            9 => Record::Rows(rows::changes(r)?),
             _ => return Err(Malformed("a kind of record this version does not know")),
         };
         r.end()?;
@@ -269,6 +296,8 @@ pub(super) struct Member {
     /// How many messages this member wrote since, and the other had written by then.
     pub written: u64,
     pub peer_written_before: u64,
+    /// This member's devices were notified up to here.
+    pub notified: Seq,
 }
 
 /// All rows of one conversation but its messages.
@@ -337,7 +366,8 @@ impl Conv {
             }
             Record::Pending { side, row, .. } => self.members[side.index()].pending = *row,
             Record::Erase { side, up_to, .. } => self.apply_erase(*side, *up_to),
-            Record::Profile { .. } | Record::Block { .. } | Record::EraseUser { .. } => {}
+            Record::Notified { side, seq, .. } => self.members[side.index()].notified = *seq,
+            Record::Profile { .. } | Record::Block { .. } | Record::EraseUser { .. } | Record::Rows(_) => {}
         }
     }
 
@@ -384,7 +414,7 @@ impl Conv {
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.push(FORMAT);
+        out.push(CONV_FORMAT);
         put_u64(out, self.lsn);
         put_u64(out, self.last_seq);
         put_u64(out, self.counted[0]);
@@ -397,6 +427,7 @@ impl Conv {
             put_u64(out, member.erased_counted);
             put_u64(out, member.written);
             put_u64(out, member.peer_written_before);
+            put_u64(out, member.notified);
             match &member.last {
                 None => out.push(0),
                 Some(last) => {
@@ -412,7 +443,10 @@ impl Conv {
 
     pub(super) fn decode(id: ConversationId, bytes: &[u8]) -> Result<Conv, Malformed> {
         let r = &mut Reader(bytes);
-        check_format(r)?;
+        let format = r.u8()?;
+        if !(FORMAT..=CONV_FORMAT).contains(&format) {
+            return Err(NEWER);
+        }
         let mut conv = Conv::new(id);
         conv.lsn = r.u64()?;
         conv.last_seq = r.u64()?;
@@ -425,6 +459,9 @@ impl Conv {
             member.erased_counted = r.u64()?;
             member.written = r.u64()?;
             member.peer_written_before = r.u64()?;
+            if format >= 2 {
+                member.notified = r.u64()?;
+            }
             let kind = r.u8()?;
             if kind != 0 {
                 member.last = Some(Last {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, sync::atomic::Ordering};
 
 use async_trait::async_trait;
-use bluetick_protocol::{ConversationId, MessageId, Profile, Seq, Side, UserId};
+use bluetick_protocol::{ConversationId, MessageId, Mute, Profile, Seq, Side, UserId};
 
 use super::{
     Embedded, Shared,
@@ -95,7 +95,8 @@ impl Embedded {
         if new.undelivered && !entry.message.withheld {
             let side = new.from.other();
             if self.status(&id.member(side), id).await?.last_delivered_seq < seq {
-                self.ask(|reply| Op::Note { id: id.clone(), side, seq, reply }).await?;
+                let push_due = new.push_due;
+                self.ask(|reply| Op::Note { id: id.clone(), side, seq, push_due, reply }).await?;
             }
         }
         Ok(Committed { message: entry.message, duplicate: true, implied_read: None })
@@ -235,7 +236,7 @@ impl PendingDeliveries for Embedded {
         seq: Seq,
     ) -> Result<Noted> {
         let (id, side) = (conversation.clone(), side_of(conversation, receiver)?);
-        self.ask(|reply| Op::Note { id, side, seq, reply }).await
+        self.ask(|reply| Op::Note { id, side, seq, push_due: None, reply }).await
     }
 
     async fn pending_of(&self, receiver: &UserId) -> Result<Vec<PendingRow>> {
@@ -271,6 +272,15 @@ impl PendingDeliveries for Embedded {
     }
 }
 
+fn no_status(user: &UserId, conversation: &ConversationId) -> StatusRow {
+    StatusRow {
+        user_id: user.clone(),
+        conversation_id: conversation.clone(),
+        last_delivered_seq: 0,
+        last_read_seq: 0,
+    }
+}
+
 #[async_trait]
 impl MessageStatus for Embedded {
     async fn advance(
@@ -294,32 +304,28 @@ impl MessageStatus for Embedded {
         let member = conv.member(side);
         // Boundaries only grow: what is behind them already needs no write.
         if read.seq <= member.read.seq && delivered.seq <= member.delivered.seq {
-            return Ok(Advanced { row: conv.status_row(side), read_before: 0, moved: false });
+            return Ok(Advanced { row: conv.status_row(side), read_before: member.read.seq, moved: false });
         }
         let id = conversation.clone();
-        let (row, moved) = self.ask(|reply| Op::Advance { id, side, delivered, read, reply }).await?;
-        Ok(Advanced { row, read_before: 0, moved })
+        self.ask(|reply| Op::Advance { id, side, delivered, read, reply }).await
     }
 
     async fn status(&self, user: &UserId, conversation: &ConversationId) -> Result<StatusRow> {
         let stored = conversation.side_of(user).zip(self.shared.conv(conversation)?);
-        Ok(stored.map_or_else(
-            || StatusRow {
-                user_id: user.clone(),
-                conversation_id: conversation.clone(),
-                last_delivered_seq: 0,
-                last_read_seq: 0,
-            },
-            |(side, conv)| conv.status_row(side),
-        ))
+        Ok(stored.map_or_else(|| no_status(user, conversation), |(side, conv)| conv.status_row(side)))
     }
 
-    async fn notified(&self, _user: &UserId, _conversation: &ConversationId) -> Result<(StatusRow, Seq)> {
-        unimplemented!()
+    async fn notified(&self, user: &UserId, conversation: &ConversationId) -> Result<(StatusRow, Seq)> {
+        let stored = conversation.side_of(user).zip(self.shared.conv(conversation)?);
+        Ok(match stored {
+            Some((side, conv)) => (conv.status_row(side), conv.member(side).notified),
+            None => (no_status(user, conversation), 0),
+        })
     }
 
-    async fn raise_notified(&self, _user: &UserId, _conversation: &ConversationId, _seq: Seq) -> Result<()> {
-        unimplemented!()
+    async fn raise_notified(&self, user: &UserId, conversation: &ConversationId, seq: Seq) -> Result<()> {
+        let (id, side) = (conversation.clone(), side_of(conversation, user)?);
+        self.ask(|reply| Op::Notified { id, side, seq, reply }).await
     }
 
     async fn statuses_of(&self, user: &UserId) -> Result<Vec<StatusRow>> {
@@ -476,24 +482,20 @@ impl Users for Embedded {
         Ok(self.shared.hot.user(&self.shared.engine, user)?.blocked.iter().cloned().collect())
     }
 
-    async fn mute(&self, _user: &UserId, _mute: bluetick_protocol::Mute) -> Result<()> {
-        unimplemented!()
+    async fn mute(&self, user: &UserId, mute: Mute) -> Result<()> {
+        self.put_mute(user, &mute).await
     }
 
-    async fn unmute(&self, _user: &UserId, _conversation: &ConversationId) -> Result<()> {
-        unimplemented!()
+    async fn unmute(&self, user: &UserId, conversation: &ConversationId) -> Result<()> {
+        self.remove_mute(user, conversation).await
     }
 
-    async fn muted(
-        &self,
-        _user: &UserId,
-        _conversation: &ConversationId,
-    ) -> Result<Option<bluetick_protocol::Mute>> {
-        unimplemented!()
+    async fn muted(&self, user: &UserId, conversation: &ConversationId) -> Result<Option<Mute>> {
+        self.mute_of(user, conversation)
     }
 
-    async fn mutes_of(&self, _user: &UserId) -> Result<Vec<bluetick_protocol::Mute>> {
-        unimplemented!()
+    async fn mutes_of(&self, user: &UserId) -> Result<Vec<Mute>> {
+        self.mutes(user).await
     }
 }
 

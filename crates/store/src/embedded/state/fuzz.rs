@@ -2,9 +2,15 @@
 //! value; a length that is not there is refused before anything is reserved for it.
 
 use bluetick_fuzz::{fuzz, golden};
-use bluetick_protocol::Json;
+use bluetick_protocol::{
+    DeviceId, Json, Mute, PushContent, PushKeys, PushRegistration, PushSubscription, PushTarget,
+};
 
 use super::*;
+use crate::{
+    DeviceRow,
+    embedded::{devices, mutes, outbox::Debt, rows::RowSpace},
+};
 
 fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -49,6 +55,18 @@ fn row() {
             keeps_conv(&conv);
             true
         }),
+        Some((b'd', rest)) => devices::decode(DEVICE_KEY, rest).is_ok_and(|row| {
+            assert_eq!(devices::decode(DEVICE_KEY, &devices::encode(&row).unwrap()), Ok(row));
+            true
+        }),
+        Some((b'o', rest)) => Debt::decode(rest).is_ok_and(|debt| {
+            assert_eq!(Debt::decode(&debt.encode()), Ok(debt));
+            true
+        }),
+        Some((b'q', rest)) => mutes::decode(MUTE_KEY, rest).is_ok_and(|mute| {
+            assert_eq!(mutes::decode(MUTE_KEY, &mutes::encode(&mute)), Ok(mute));
+            true
+        }),
         Some((b'u', rest)) => UserRow::decode(rest).is_ok_and(|user| {
             keeps_user(&user);
             true
@@ -56,6 +74,9 @@ fn row() {
         _ => false,
     });
 }
+
+const DEVICE_KEY: &[u8] = b"alice\0phone";
+const MUTE_KEY: &[u8] = b"alice\0alice~bob";
 
 fn keeps_conv(conv: &Conv) {
     let written = encoded(|out| conv.encode(out));
@@ -94,6 +115,54 @@ fn user(name: &str) -> UserId {
     UserId::new(name).unwrap()
 }
 
+fn device() -> DeviceRow {
+    let keys = PushKeys { p256dh: "p".into(), auth: "a".into() };
+    let subscription = PushSubscription { endpoint: "https://push.example/\"é\"".into(), keys };
+    DeviceRow {
+        user_id: user("alice"),
+        device: DeviceId::new("phone").unwrap(),
+        registration: PushRegistration {
+            target: PushTarget::Webpush { subscription },
+            content: PushContent::None,
+        },
+        registered_at: 1_700_000_000_000,
+    }
+}
+
+fn debt() -> Debt {
+    let devices = ["phone", "tablet"].map(|name| DeviceId::new(name).unwrap());
+    Debt { seq: 300, due_at: 1_700_000_000_000, attempts: 2, clear: true, devices: devices.into() }
+}
+
+fn mute(until: Option<u64>) -> Mute {
+    Mute { conversation_id: id(), until }
+}
+
+fn rows() -> Vec<RowChange> {
+    let row = |space, key: &[u8], value: Option<Vec<u8>>| RowChange {
+        space,
+        key: key.into(),
+        value: value.map(Into::into),
+    };
+    vec![
+        row(RowSpace::Devices, DEVICE_KEY, Some(devices::encode(&device()).unwrap())),
+        row(RowSpace::PushTokens, &[7; 16], None),
+        row(RowSpace::PushOutbox, b"bob\0alice~bob", Some(debt().encode())),
+        row(RowSpace::Mutes, MUTE_KEY, Some(Vec::new())),
+    ]
+}
+
+#[test]
+fn a_conversation_of_format_1_was_notified_of_nothing() {
+    let first = |kept: &[u8]| Conv::decode(id(), &kept[1..]).unwrap();
+    let old = first(include_bytes!("../../../../../fuzz/corpus/row/ok-conversation"));
+    let new = first(include_bytes!("../../../../../fuzz/corpus/row/ok-conversation-2"));
+    assert_eq!(new.member(Side::Low).notified, 298);
+    let mut unnotified = new;
+    unnotified.members[0].notified = 0;
+    assert_eq!(old, unnotified);
+}
+
 /// What is on disk stays readable: these bytes were written once, and are read for as long as the format has its number.
 #[test]
 fn every_kind_is_written_as_it_always_was() {
@@ -124,6 +193,9 @@ fn every_kind_is_written_as_it_always_was() {
         ("block", Record::Block { user: user("alice"), other: user(&"b".repeat(64)), blocked: true }),
         ("unblock", Record::Block { user: user("alice"), other: user("bob"), blocked: false }),
         ("erase-user", Record::EraseUser { user: user("a.b_c-d@e") }),
+        ("notified", Record::Notified { id: id(), side: high, seq: 300 }),
+        ("rows", Record::Rows(rows())),
+        ("rows-none", Record::Rows(Vec::new())),
     ];
     for (name, record) in records {
         golden("record", &format!("ok-{name}"), &encoded(|out| record.encode(out)));
@@ -147,11 +219,17 @@ fn every_kind_is_written_as_it_always_was() {
         erased_counted: 2,
         written: 150,
         peer_written_before: 1,
+        notified: 298,
     };
     let conv = Conv { lsn: 1 << 50, last_seq: 300, counted: [8, 9], ..Conv::new(id()) };
     let both = Conv { members: [member, Member::default()], ..conv.clone() };
-    golden("row", "ok-conversation", &row(b'c', &|out| both.encode(out)));
-    golden("row", "ok-conversation-new", &row(b'c', &|out| conv.encode(out)));
+    // `ok-conversation` and `ok-conversation-new` are of format 1.
+    golden("row", "ok-conversation-2", &row(b'c', &|out| both.encode(out)));
+    golden("row", "ok-conversation-new-2", &row(b'c', &|out| conv.encode(out)));
+    golden("row", "ok-device", &row(b'd', &|out| out.extend(devices::encode(&device()).unwrap())));
+    golden("row", "ok-owed", &row(b'o', &|out| out.extend(debt().encode())));
+    golden("row", "ok-mute", &row(b'q', &|out| out.extend(mutes::encode(&mute(Some(9))))));
+    golden("row", "ok-mute-for-ever", &row(b'q', &|out| out.extend(mutes::encode(&mute(None)))));
     let full = UserRow { profile, blocked: [user("bob"), user("carol@example.com")].into() };
     golden("row", "ok-user", &row(b'u', &|out| full.encode(out)));
     golden("row", "ok-user-empty", &row(b'u', &|out| UserRow::default().encode(out)));

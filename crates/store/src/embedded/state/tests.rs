@@ -5,6 +5,7 @@ use bluetick_protocol::Json;
 use proptest::{collection::btree_set, option, prelude::*, sample::select};
 
 use super::*;
+use crate::embedded::rows::RowSpace;
 
 fn user() -> impl Strategy<Value = UserId> {
     "[A-Za-z0-9._@-]{1,64}".prop_map(|text| UserId::new(&text).unwrap())
@@ -61,6 +62,15 @@ fn profiles() -> impl Strategy<Value = Profile> {
     (option::of(text()), option::of(text())).prop_map(|(name, avatar_url)| Profile { name, avatar_url })
 }
 
+fn row_changes() -> impl Strategy<Value = RowChange> {
+    let bytes = || proptest::collection::vec(any::<u8>(), 0..40);
+    (select(&RowSpace::ALL[..]), bytes(), option::of(bytes())).prop_map(|(space, key, value)| RowChange {
+        space,
+        key: key.into(),
+        value: value.map(Into::into),
+    })
+}
+
 fn records() -> Vec<BoxedStrategy<Record>> {
     strategies_of!(Record {
         Send => (entries(), some_seq(), some_mark())
@@ -75,6 +85,9 @@ fn records() -> Vec<BoxedStrategy<Record>> {
         Block => (user(), user(), any::<bool>())
             .prop_map(|(user, other, blocked)| Record::Block { user, other, blocked }),
         EraseUser => user().prop_map(|user| Record::EraseUser { user }),
+        Notified => (conversation(), sides(), any::<u64>())
+            .prop_map(|(id, side, seq)| Record::Notified { id, side, seq }),
+        Rows => proptest::collection::vec(row_changes(), 0..5).prop_map(Record::Rows),
     })
 }
 
@@ -107,9 +120,15 @@ fn members() -> impl Strategy<Value = Member> {
             preview: preview.into(),
         },
     );
-    let counts = any::<(u64, u64, u64, u64)>();
+    let counts = any::<(u64, u64, u64, u64, u64)>();
     (option::of(last), marks(), marks(), some_seq(), counts).prop_map(
-        |(last, delivered, read, pending, (erased, erased_counted, written, peer_written_before))| Member {
+        |(
+            last,
+            delivered,
+            read,
+            pending,
+            (erased, erased_counted, written, peer_written_before, notified),
+        )| Member {
             last,
             delivered,
             read,
@@ -118,6 +137,7 @@ fn members() -> impl Strategy<Value = Member> {
             erased_counted,
             written,
             peer_written_before,
+            notified,
         },
     )
 }

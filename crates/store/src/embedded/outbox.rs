@@ -1,0 +1,237 @@
+//! `push_outbox`: small rows that are all in memory as well, in order of user and by the time at which they are due. So a
+//! send that owes reads no disk, and a claim looks at nothing but what is due. A row takes less than 200 bytes there, and
+//! there is one for each conversation with something owed, which is few unless a provider is down.
+//!
+//! A claim is kept in memory only: nobody but this process can hold one, so after a restart each row is due when it was
+//! before it was claimed. That saves a write to the log for each, and a server that comes back does not wait for the
+//! claims of the one that died. What a failed attempt leaves (`postpone`) is durable.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use async_trait::async_trait;
+use bluetick_protocol::{ConversationId, DeviceId, Seq, UserId};
+use parking_lot::Mutex;
+
+use super::{
+    Embedded,
+    bytes::{Malformed, Reader, put_str, put_u64},
+    engine::{Engine, Space, user_key},
+    rows::{Bytes, RowChange, RowSpace, View, key_parts, user_prefix},
+    state::{FORMAT, check_format},
+};
+use crate::{OwedPush, PushOutbox, Result};
+
+/// A row without its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Debt {
+    pub seq: Seq,
+    pub due_at: u64,
+    pub attempts: u32,
+    pub clear: bool,
+    pub devices: Box<[DeviceId]>,
+}
+
+impl Debt {
+    fn of(owed: &OwedPush) -> Debt {
+        Debt {
+            seq: owed.seq,
+            due_at: owed.due_at,
+            attempts: owed.attempts,
+            clear: owed.clear,
+            devices: owed.devices.as_slice().into(),
+        }
+    }
+
+    fn to(&self, user_id: UserId, conversation_id: ConversationId) -> OwedPush {
+        OwedPush {
+            user_id,
+            conversation_id,
+            seq: self.seq,
+            clear: self.clear,
+            attempts: self.attempts,
+            devices: self.devices.to_vec(),
+            due_at: self.due_at,
+        }
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = vec![FORMAT];
+        put_u64(&mut out, self.seq);
+        out.push(u8::from(self.clear));
+        put_u64(&mut out, u64::from(self.attempts));
+        put_u64(&mut out, self.due_at);
+        put_u64(&mut out, self.devices.len() as u64);
+        for device in &self.devices {
+            put_str(&mut out, device.as_str());
+        }
+        out
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Debt, Malformed> {
+        let r = &mut Reader(bytes);
+        check_format(r)?;
+        let (seq, clear) = (r.u64()?, r.u8()? != 0);
+        let attempts = u32::try_from(r.u64()?).map_err(|_| Malformed("too many attempts"))?;
+        let due_at = r.u64()?;
+        let mut devices = Vec::new();
+        for _ in 0..r.u64()? {
+            devices.push(r.device()?);
+        }
+        r.end()?;
+        Ok(Debt { seq, due_at, attempts, clear, devices: devices.into() })
+    }
+}
+
+/// The row with the ids that its key holds.
+pub(super) fn owed_of(key: &[u8], debt: &Debt) -> Result<OwedPush, Malformed> {
+    let (user, id) = key_parts(key)?;
+    let user = UserId::new(user).map_err(|_| Malformed("not a user id"))?;
+    Ok(debt.to(user, ConversationId::new(id).map_err(|_| Malformed("not a conversation id"))?))
+}
+
+/// Every row of the outbox, as it is durable, but for when a claim has made it due.
+#[derive(Default)]
+pub(super) struct Outbox(Mutex<Debts>);
+
+#[derive(Default)]
+struct Debts {
+    rows: BTreeMap<Bytes, Debt>,
+    due: BTreeSet<(u64, Bytes)>,
+}
+
+impl Debts {
+    fn set(&mut self, key: Bytes, debt: Option<Debt>) {
+        let due_at = debt.as_ref().map(|debt| debt.due_at);
+        let before = match debt {
+            Some(debt) => self.rows.insert(key.clone(), debt),
+            None => self.rows.remove(&key),
+        };
+        if let Some(before) = before {
+            self.due.remove(&(before.due_at, key.clone()));
+        }
+        self.due.extend(due_at.map(|due_at| (due_at, key)));
+    }
+}
+
+impl Outbox {
+    /// What the engine has of it.
+    pub(super) fn load(engine: &Engine) -> Result<Outbox> {
+        let mut debts = Debts::default();
+        for row in engine.rows_under(Space::PushOutbox, &[]) {
+            let (key, value) = row?;
+            let debt = Debt::decode(&value)?;
+            owed_of(&key, &debt)?;
+            debts.set(key, Some(debt));
+        }
+        Ok(Outbox(Mutex::new(debts)))
+    }
+
+    /// Takes in what is durable now.
+    pub(super) fn publish<'a>(&self, changes: impl Iterator<Item = &'a RowChange>) {
+        let mut debts = None;
+        for change in changes.filter(|change| change.space == RowSpace::PushOutbox) {
+            // What does not decode was refused when it was read.
+            let debt = change.value.as_deref().and_then(|value| Debt::decode(value).ok());
+            debts.get_or_insert_with(|| self.0.lock()).set(change.key.clone(), debt);
+        }
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Debt> {
+        self.0.lock().rows.get(key).cloned()
+    }
+
+    fn claim(&self, now: u64, until: u64, limit: usize) -> Result<Vec<OwedPush>> {
+        let mut debts = self.0.lock();
+        let due = debts.due.iter().take_while(|(due_at, _)| *due_at <= now).take(limit);
+        let due: Vec<Bytes> = due.map(|(_, key)| key.clone()).collect();
+        let mut claimed = Vec::with_capacity(due.len());
+        for key in due {
+            if let Some(debt) = debts.rows.get(&key).cloned() {
+                let debt = Debt { due_at: until, ..debt };
+                claimed.push(owed_of(&key, &debt)?);
+                debts.set(key, Some(debt));
+            }
+        }
+        Ok(claimed)
+    }
+
+    fn under(&self, user: &UserId) -> Result<Vec<OwedPush>> {
+        let prefix: Bytes = user_prefix(user.as_str()).into();
+        let debts = self.0.lock();
+        let under = debts.rows.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(&prefix));
+        under.map(|(key, debt)| Ok(owed_of(key, debt)?)).collect()
+    }
+}
+
+impl RowChange {
+    /// A row that stays in memory must be one that can be read.
+    pub(super) fn check(&self) -> Result<(), Malformed> {
+        if let (RowSpace::PushOutbox, Some(value)) = (self.space, &self.value) {
+            owed_of(&self.key, &Debt::decode(value)?)?;
+        }
+        Ok(())
+    }
+}
+
+impl View<'_> {
+    fn owed(&self, user: &UserId, id: &ConversationId) -> Result<Option<OwedPush>> {
+        let key = user_key(user.as_str(), id);
+        let debt = match self.touched(RowSpace::PushOutbox, &key) {
+            Some(value) => value.as_deref().map(Debt::decode).transpose()?,
+            None => self.shared.outbox.get(&key),
+        };
+        Ok(debt.map(|debt| debt.to(user.clone(), id.clone())))
+    }
+
+    fn set_owed(&mut self, owed: &OwedPush) {
+        let key = user_key(owed.user_id.as_str(), &owed.conversation_id);
+        self.put(RowSpace::PushOutbox, key, Debt::of(owed).encode());
+    }
+
+    pub(super) fn owe(&mut self, owed: &OwedPush) -> Result<()> {
+        if self.owed(&owed.user_id, &owed.conversation_id)?.is_none_or(|there| owed.replaces(&there)) {
+            self.set_owed(owed);
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl PushOutbox for Embedded {
+    async fn owe(&self, owed: OwedPush) -> Result<()> {
+        self.step(move |view| view.owe(&owed)).await
+    }
+
+    async fn claim(&self, now: u64, until: u64, limit: usize) -> Result<Vec<OwedPush>> {
+        self.shared.outbox.claim(now, until, limit)
+    }
+
+    async fn postpone(&self, owed: &OwedPush) -> Result<bool> {
+        let owed = owed.clone();
+        self.step(move |view| {
+            let there = view.owed(&owed.user_id, &owed.conversation_id)?;
+            let same = there.is_some_and(|there| (there.seq, there.clear) == (owed.seq, owed.clear));
+            if same {
+                view.set_owed(&owed);
+            }
+            Ok(same)
+        })
+        .await
+    }
+
+    async fn paid(&self, owed: &OwedPush) -> Result<()> {
+        let owed = owed.clone();
+        self.step(move |view| {
+            let there = view.owed(&owed.user_id, &owed.conversation_id)?;
+            if there.is_some_and(|there| !there.replaces(&owed)) {
+                view.remove(RowSpace::PushOutbox, user_key(owed.user_id.as_str(), &owed.conversation_id));
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn owed_to(&self, user: &UserId) -> Result<Vec<OwedPush>> {
+        self.shared.outbox.under(user)
+    }
+}

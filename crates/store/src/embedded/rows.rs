@@ -1,0 +1,327 @@
+//! Small rows: everything that is kept under a key of its own and is neither a message nor a row of a conversation.
+//!
+//! A step of the committer ([`Step`]) looks at rows and says what they are after it; what it says goes into the log as
+//! one record, whole or not at all. Until a checkpoint the rows are in memory, in two generations as in `hot.rs`. A
+//! system that wants such rows adds a [`RowSpace`] and nothing else.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::RwLock;
+
+use super::{
+    Embedded, Shared,
+    bytes::{Malformed, Reader, put_bytes, put_u64},
+    committer::{Answer, Op},
+    engine::{Change, Engine, Space},
+};
+use crate::Result;
+
+/// A key or a value.
+pub(super) type Bytes = Arc<[u8]>;
+
+/// A keyspace of small rows, by its number in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum RowSpace {
+    Devices = 1,
+    PushTokens = 2,
+    PushOutbox = 3,
+    Mutes = 4,
+}
+
+impl RowSpace {
+    pub(super) const ALL: [RowSpace; 4] =
+        [RowSpace::Devices, RowSpace::PushTokens, RowSpace::PushOutbox, RowSpace::Mutes];
+
+    pub(super) fn space(self) -> Space {
+        match self {
+            RowSpace::Devices => Space::Devices,
+            RowSpace::PushTokens => Space::PushTokens,
+            RowSpace::PushOutbox => Space::PushOutbox,
+            RowSpace::Mutes => Space::Mutes,
+        }
+    }
+}
+
+/// What a row is after a write: a value, or nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RowChange {
+    pub space: RowSpace,
+    pub key: Bytes,
+    pub value: Option<Bytes>,
+}
+
+impl RowChange {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.space as u8);
+        put_bytes(out, &self.key);
+        out.push(u8::from(self.value.is_some()));
+        if let Some(value) = &self.value {
+            put_bytes(out, value);
+        }
+    }
+
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<RowChange, Malformed> {
+        let number = r.u8()?;
+        let space = RowSpace::ALL.into_iter().find(|space| *space as u8 == number);
+        let space = space.ok_or(Malformed("a kind of row this version does not know"))?;
+        let key = r.bytes()?.into();
+        let value = match r.u8()? {
+            0 => None,
+            1 => Some(r.bytes()?.into()),
+            _ => return Err(Malformed("neither a value nor none")),
+        };
+        Ok(RowChange { space, key, value })
+    }
+}
+
+/// Adds the changes of one record.
+pub(super) fn put_changes(out: &mut Vec<u8>, changes: &[RowChange]) {
+    put_u64(out, changes.len() as u64);
+    for change in changes {
+        change.encode(out);
+    }
+}
+
+pub(super) fn changes(r: &mut Reader<'_>) -> Result<Vec<RowChange>, Malformed> {
+    let mut changes = Vec::new();
+    for _ in 0..r.u64()? {
+        changes.push(RowChange::read(r)?);
+    }
+    Ok(changes)
+}
+
+/// Rows that changed, in order, each with the last of its changes.
+#[derive(Debug, Default)]
+pub(super) struct Changed([BTreeMap<Bytes, Option<Bytes>>; RowSpace::ALL.len()]);
+
+impl Changed {
+    fn of(&self, space: RowSpace) -> &BTreeMap<Bytes, Option<Bytes>> {
+        &self.0[space as usize - 1]
+    }
+
+    pub(super) fn set(&mut self, change: RowChange) {
+        self.0[change.space as usize - 1].insert(change.key, change.value);
+    }
+
+    pub(super) fn get(&self, space: RowSpace, key: &[u8]) -> Option<&Option<Bytes>> {
+        self.of(space).get(key)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.iter().map(BTreeMap::len).sum()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.iter_mut().for_each(BTreeMap::clear);
+    }
+
+    pub(super) fn take(&mut self) -> impl Iterator<Item = RowChange> + use<> {
+        let taken = std::mem::take(self).0;
+        RowSpace::ALL.into_iter().zip(taken).flat_map(|(space, rows)| {
+            rows.into_iter().map(move |(key, value)| RowChange { space, key, value })
+        })
+    }
+
+    /// As one sorted run.
+    pub(super) fn run(&self, space: RowSpace) -> Vec<Change> {
+        let rows = self.of(space).iter();
+        rows.map(|(key, value)| (key.to_vec(), value.as_ref().map(|value| value.to_vec()))).collect()
+    }
+
+    /// Puts what changed under a prefix over older rows.
+    fn lay_over(&self, space: RowSpace, prefix: &[u8], rows: &mut BTreeMap<Bytes, Option<Bytes>>) {
+        let under =
+            self.of(space).range::<[u8], _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
+        let under = under.take_while(|(key, _)| key.starts_with(prefix));
+        rows.extend(under.map(|(key, value)| (key.clone(), value.clone())));
+    }
+}
+
+/// The rows that the log holds and the engine does not yet have.
+#[derive(Default)]
+pub(super) struct SmallRows(RwLock<Generations>);
+
+#[derive(Default)]
+struct Generations {
+    active: Changed,
+    frozen: Arc<Changed>,
+    freezes: u64,
+}
+
+impl SmallRows {
+    pub(super) fn get(&self, engine: &Engine, space: RowSpace, key: &[u8]) -> Result<Option<Bytes>> {
+        {
+            let rows = self.0.read();
+            if let Some(value) = rows.active.get(space, key).or_else(|| rows.frozen.get(space, key)) {
+                return Ok(value.clone());
+            }
+        }
+        engine.row(space.space(), key)
+    }
+
+    /// The rows whose keys begin with a prefix, in order.
+    pub(super) fn under(
+        &self,
+        engine: &Engine,
+        space: RowSpace,
+        prefix: &[u8],
+    ) -> Result<Vec<(Bytes, Bytes)>> {
+        let rows = self.merged(engine, space, prefix)?;
+        Ok(present(rows))
+    }
+
+    fn merged(
+        &self,
+        engine: &Engine,
+        space: RowSpace,
+        prefix: &[u8],
+    ) -> Result<BTreeMap<Bytes, Option<Bytes>>> {
+        loop {
+            let mut recent = BTreeMap::new();
+            let freezes = {
+                let rows = self.0.read();
+                rows.frozen.lay_over(space, prefix, &mut recent);
+                rows.active.lay_over(space, prefix, &mut recent);
+                rows.freezes
+            };
+            let mut rows: BTreeMap<Bytes, Option<Bytes>> = BTreeMap::new();
+            for row in engine.rows_under(space.space(), prefix) {
+                let (key, value) = row?;
+                rows.insert(key, Some(value));
+            }
+            rows.append(&mut recent);
+            // What was frozen meanwhile may be in the engine, and then these are rows of two moments.
+            if self.0.read().freezes == freezes {
+                return Ok(rows);
+            }
+        }
+    }
+
+    /// Makes durable changes visible.
+    pub(super) fn publish(&self, changes: impl Iterator<Item = RowChange>) {
+        let mut rows = self.0.write();
+        changes.for_each(|change| rows.active.set(change));
+    }
+
+    pub(super) fn freeze(&self) -> Arc<Changed> {
+        let mut rows = self.0.write();
+        rows.freezes += 1;
+        rows.frozen = Arc::new(std::mem::take(&mut rows.active));
+        rows.frozen.clone()
+    }
+
+    pub(super) fn drop_frozen(&self) {
+        let _freed_after_the_lock = std::mem::take(&mut self.0.write().frozen);
+    }
+}
+
+fn present(rows: BTreeMap<Bytes, Option<Bytes>>) -> Vec<(Bytes, Bytes)> {
+    rows.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+}
+
+/// Decides something over small rows in the committer's thread, and gives the answer that waits for the fsync.
+pub(super) type Step = Box<dyn FnOnce(&mut View<'_>) -> Answer + Send>;
+
+/// The rows as a step finds them: as this group leaves them so far, with the step's own changes.
+pub(super) struct View<'a> {
+    pub shared: &'a Shared,
+    group: &'a Changed,
+    changes: Vec<RowChange>,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(shared: &'a Shared, group: &'a Changed) -> View<'a> {
+        View { shared, group, changes: Vec::new() }
+    }
+
+    /// What this group made of a row, if it touched it.
+    pub(super) fn touched(&self, space: RowSpace, key: &[u8]) -> Option<&Option<Bytes>> {
+        let own = self.changes.iter().rev().find(|change| change.space == space && *change.key == *key);
+        own.map(|change| &change.value).or_else(|| self.group.get(space, key))
+    }
+
+    pub(super) fn get(&self, space: RowSpace, key: &[u8]) -> Result<Option<Bytes>> {
+        match self.touched(space, key) {
+            Some(value) => Ok(value.clone()),
+            None => self.shared.rows.get(&self.shared.engine, space, key),
+        }
+    }
+
+    pub(super) fn under(&self, space: RowSpace, prefix: &[u8]) -> Result<Vec<(Bytes, Bytes)>> {
+        let mut rows = self.shared.rows.merged(&self.shared.engine, space, prefix)?;
+        self.group.lay_over(space, prefix, &mut rows);
+        let own =
+            self.changes.iter().filter(|change| change.space == space && change.key.starts_with(prefix));
+        rows.extend(own.map(|change| (change.key.clone(), change.value.clone())));
+        Ok(present(rows))
+    }
+
+    pub(super) fn put(&mut self, space: RowSpace, key: impl Into<Bytes>, value: Vec<u8>) {
+        self.changes.push(RowChange { space, key: key.into(), value: Some(value.into()) });
+    }
+
+    pub(super) fn remove(&mut self, space: RowSpace, key: impl Into<Bytes>) {
+        self.changes.push(RowChange { space, key: key.into(), value: None });
+    }
+
+    /// Removes a row if there is one.
+    pub(super) fn forget(&mut self, space: RowSpace, key: Vec<u8>) -> Result<()> {
+        if self.get(space, &key)?.is_some() {
+            self.remove(space, key);
+        }
+        Ok(())
+    }
+
+    pub(super) fn forget_under(&mut self, space: RowSpace, prefix: &[u8]) -> Result<()> {
+        for (key, _) in self.under(space, prefix)? {
+            self.remove(space, key);
+        }
+        Ok(())
+    }
+
+    /// What is to be written.
+    pub(super) fn into_changes(self) -> Vec<RowChange> {
+        self.changes
+    }
+}
+
+impl Embedded {
+    /// Has the committer take a step over small rows, and waits until what it changed is durable. A step that fails
+    /// changes nothing.
+    pub(super) async fn step<T: Send + 'static>(
+        &self,
+        step: impl FnOnce(&mut View<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.ask(|reply| {
+            Op::Step(Box::new(move |view| {
+                let done = step(view);
+                if done.is_err() {
+                    view.changes.clear();
+                }
+                Box::new(move |outcome: Result<()>| drop(reply.send(outcome.and(done))))
+            }))
+        })
+        .await
+    }
+}
+
+/// PK user, SK anything: no id holds a zero byte.
+pub(super) fn row_key(user: &str, rest: &str) -> Vec<u8> {
+    let mut key = user_prefix(user);
+    key.extend_from_slice(rest.as_bytes());
+    key
+}
+
+pub(super) fn user_prefix(user: &str) -> Vec<u8> {
+    let mut prefix = Vec::with_capacity(user.len() + 1 + 64);
+    prefix.extend_from_slice(user.as_bytes());
+    prefix.push(0);
+    prefix
+}
+
+/// Both parts of such a key.
+pub(super) fn key_parts(key: &[u8]) -> Result<(&str, &str), Malformed> {
+    let text = std::str::from_utf8(key).map_err(|_| Malformed("a key is not text"))?;
+    text.split_once('\0').ok_or(Malformed("a key has one part"))
+}
