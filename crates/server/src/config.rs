@@ -281,7 +281,7 @@ impl Config {
             hello_deadline: Duration::from_secs(self.limits.hello_deadline_secs),
             window: self.sessions.window_messages,
             ack_timeout: Duration::from_secs(self.sessions.ack_timeout_secs),
-            unacked_after: None,
+            unacked_after: self.push.is_configured().then_some(Duration::from_secs(self.push.unacked_secs)),
             write_timeout: Duration::from_secs(self.sessions.write_timeout_secs),
             max_sessions: self.limits.max_sessions,
             max_body_bytes: self.limits.body_max_bytes,
