@@ -47,8 +47,7 @@ async fn three_messages_are_three_notifications_that_replace_each_other() {
     assert!(got.iter().all(|got| got.note.collapse_id == *collapse_id));
     let ids: Vec<_> = got.iter().map(|got| got.note.id.clone()).collect();
     let id = conversation("alice~bob");
-    let stored =
-        world.store.messages.read_from(&id, 1, bluetick_store::PageLimit::messages(9));
+    let stored = world.store.messages.read_from(&id, 1, bluetick_store::PageLimit::messages(9));
     let messages: Vec<_> = stored.await.unwrap().iter().map(|m| m.message_id.to_string()).collect();
     assert_eq!(ids, messages, "each is named by its message");
     match &got[2].note.kind {
