@@ -265,6 +265,7 @@ impl Config {
             unacked: Duration::from_secs(self.push.unacked_secs),
             max_age: Duration::from_secs(self.push.max_age_secs),
             concurrency: self.push.concurrency,
+            claim_for: Duration::from_secs(self.push.claim_secs),
             // A look costs nothing in the process itself, and units in DynamoDB.
             sweep_every: match self.store.backend {
                 Backend::Embedded => Duration::from_secs(1),
@@ -281,7 +282,8 @@ impl Config {
             hello_deadline: Duration::from_secs(self.limits.hello_deadline_secs),
             window: self.sessions.window_messages,
             ack_timeout: Duration::from_secs(self.sessions.ack_timeout_secs),
-            unacked_after: self.push.is_configured().then_some(Duration::from_secs(self.push.unacked_secs)),
+            // Without notifications a session that does not ack costs nobody anything until it ends.
+            unacked_after: self.push.is_configured().then(|| Duration::from_secs(self.push.unacked_secs)),
             write_timeout: Duration::from_secs(self.sessions.write_timeout_secs),
             max_sessions: self.limits.max_sessions,
             max_body_bytes: self.limits.body_max_bytes,
@@ -449,6 +451,12 @@ mod tests {
         assert_eq!(webpush.key_file, Path::new("/vapid.pem"));
         assert_eq!(webpush.hosts, ["push.example", "*.example.org"]);
         assert!(push.is_configured() && !format!("{push:?}").contains("0123456789"));
+        let config = load(file, &env).unwrap();
+        assert_eq!(config.session().unacked_after, Some(Duration::from_secs(20)));
+        let notifications = config.notifications();
+        assert_eq!((notifications.delay, notifications.concurrency), (Duration::from_millis(50), 2));
+        assert_eq!(notifications.sweep_every, Duration::from_secs(1));
+        assert_eq!(load("", &[]).unwrap().session().unacked_after, None);
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod load;
 mod migrate;
 mod near;
 mod operations;
+mod push;
 #[cfg(debug_assertions)]
 mod rows;
 mod sessions;
