@@ -325,3 +325,6 @@ pub(super) fn key_parts(key: &[u8]) -> Result<(&str, &str), Malformed> {
     let text = std::str::from_utf8(key).map_err(|_| Malformed("a key is not text"))?;
     text.split_once('\0').ok_or(Malformed("a key has one part"))
 }
+
+#[cfg(test)]
+mod tests;
