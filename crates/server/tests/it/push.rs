@@ -39,7 +39,13 @@ impl Scene {
         answer
     }
 
-    async fn call(&self, method: reqwest::Method, user: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+    async fn call(
+        &self,
+        method: reqwest::Method,
+        user: &str,
+        path: &str,
+        body: Option<Value>,
+    ) -> (u16, Value) {
         let mut request = crate::http::client()
             .request(method, self.server.http(path))
             .bearer_auth(self.server.token(user))
@@ -107,7 +113,10 @@ async fn three_messages_to_somebody_offline_and_a_fourth_to_somebody_who_is_not(
     );
     for (n, (request, sent)) in got.iter().zip(&sent).enumerate() {
         assert!(request.http2, "APNs speaks nothing else");
-        assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", &*format!("/3/device/{TOKEN}")));
+        assert_eq!(
+            (request.method.as_str(), request.path.as_str()),
+            ("POST", &*format!("/3/device/{TOKEN}"))
+        );
         assert_eq!(request.header("apns-topic"), Some("org.example.chat"));
         assert_eq!(request.header("apns-push-type"), Some("alert"));
         assert_eq!(request.header("apns-collapse-id"), got[0].header("apns-collapse-id"));
@@ -288,7 +297,8 @@ async fn devices_are_registered_listed_and_taken_over() {
         (json!({"provider": "fcm", "token": "x"}), "fcm"),
         (json!({"token": "x"}), "provider"),
     ] {
-        let (status, answer) = scene.call(Method::PUT, "bob", "/v1/devices/phone/push", Some(bad.clone())).await;
+        let (status, answer) =
+            scene.call(Method::PUT, "bob", "/v1/devices/phone/push", Some(bad.clone())).await;
         assert_eq!(status, 400, "{bad}: {answer}");
         assert!(answer["error"]["message"].as_str().unwrap().contains(why), "{bad}: {answer}");
     }
