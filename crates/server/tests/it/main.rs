@@ -25,6 +25,7 @@ mod migrate;
 mod near;
 mod operations;
 mod push;
+mod push_outage;
 #[cfg(debug_assertions)]
 mod rows;
 mod sessions;

@@ -1,7 +1,7 @@
 //! Notifications, from a message that nobody took to what a provider got over HTTP/2 and TLS.
 
 #[path = "../../src/push/tests/recorder.rs"]
-mod recorder;
+pub mod recorder;
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::{deployment::VOIDS, harness::*};
 const TOKEN: &str = "00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff";
 
 /// A server whose APNs and webhook are the test's own, and what they got.
-struct Scene {
-    server: Server,
-    provider: Recorder,
+pub struct Scene {
+    pub server: Server,
+    pub provider: Recorder,
 }
 
 impl Scene {
-    async fn start(settings: &[(&'static str, &str)]) -> Scene {
+    pub async fn start(settings: &[(&'static str, &str)]) -> Scene {
         let provider = Recorder::start().await;
         let mut server = Server::prepared(&[]);
         set_up(&mut server, &provider);

@@ -2,8 +2,9 @@
 //! send that owes reads no disk, and a claim looks at nothing but what is due. A row takes less than 200 bytes there, and
 //! there is one for each conversation with something owed, which is few unless a provider is down.
 //!
-//! A claim is kept in memory only: nobody but this process can hold one, so after a restart every row is due. That saves a write to the log for each, and a server that comes back does not wait for the
-//! claims of the one that died. What a failed attempt leaves (`postpone`) is durable.
+//! A claim is kept in memory only: nobody but this process can hold one, so after a restart every row is due. That saves a
+//! write to the log for each, and a server that comes back does not wait for the claims of the one that died. What a
+//! failed attempt leaves (`postpone`) is durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
