@@ -294,7 +294,8 @@ impl Dynamo {
         .await
     }
 
-    /// One page of a whole table, and where the next begins: for an operator's command, never for a user.
+    /// One page of a whole table, and where the next begins: for an operator's command or in the background, never for a
+    /// user.
     pub(super) async fn scan(&self, scan: &Scan) -> Result<(Vec<Item>, Option<Key>)> {
         let (partition, sort) = scan.table.key_names();
         let keys = sort.map_or_else(|| format!("#{partition}"), |sort| format!("#{partition}, #{sort}"));
@@ -309,7 +310,7 @@ impl Dynamo {
                 .set_projection_expression(only.clone())
                 .set_expression_attribute_names(names.clone())
                 .set_exclusive_start_key(scan.start.clone())
-                .consistent_read(true)
+                .consistent_read(scan.consistent)
                 .return_consumed_capacity(ReturnConsumedCapacity::Total);
             let answer = request.send().await.map_err(failure)?;
             self.charge(Units::Read, answer.consumed_capacity());
@@ -346,11 +347,13 @@ pub(super) struct Scan {
     pub segment: Option<(i32, i32)>,
     pub keys_only: bool,
     pub start: Option<Key>,
+    /// As the table is after every write that was answered, for twice the price.
+    pub consistent: bool,
 }
 
 impl Scan {
     pub fn of(table: Table) -> Scan {
-        Scan { table, limit: None, segment: None, keys_only: false, start: None }
+        Scan { table, limit: None, segment: None, keys_only: false, start: None, consistent: true }
     }
 }
 

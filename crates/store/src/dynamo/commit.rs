@@ -4,8 +4,8 @@
 //!    message under it only if nothing is there (R8).
 //! 2. One transaction: message and idempotency record (R9). From here on the message is durable. Beside it the sender's
 //!    row is read, to know whether this reply implies a read (R10).
-//! 3. Side by side: both members' `conversations` rows and inbox places, the implied read with the sender's, and the
-//!    pending row if the first lookup missed (R3). What fails here fails the send; its retry does these steps again.
+//! 3. Side by side: both members' `conversations` rows and inbox places, the implied read with the sender's, and if the
+//!    first lookup missed the pending row (R3) and the notification that is owed with it (R14). What fails here fails the send; its retry does these steps again.
 //!
 //! Sends of one conversation that come together are one transaction, in order.
 
@@ -15,7 +15,7 @@ use std::{
 };
 
 use bluetick_protocol::{ConversationId, Profile, Seq, Side};
-use futures_util::future::{join_all, try_join3};
+use futures_util::future::{join_all, try_join, try_join3};
 
 use super::{
     DynamoStore,
@@ -27,8 +27,8 @@ use super::{
     write::{Transacted, Write},
 };
 use crate::{
-    Committed, Message, MessageStatus as _, Messages as _, NewMessage, PendingDeliveries as _, Result,
-    StatusRow, StoreError,
+    Committed, Message, MessageStatus as _, Messages as _, NewMessage, OwedPush, PendingDeliveries as _,
+    PushOutbox as _, Result, StatusRow, StoreError,
 };
 
 /// Sends in one transaction: two rows each, of the hundred that one takes.
@@ -374,16 +374,11 @@ impl DynamoStore {
     ) -> Result<Vec<Committed>> {
         let Some(first) = stored.first().map(|stored| stored.message.clone()) else { return Ok(Vec::new()) };
         let (id, from) = (&first.conversation_id, first.from);
-        let undelivered = news.iter().zip(stored).find(|(new, _)| new.undelivered && !new.withheld);
-        let note = async {
-            match undelivered {
-                Some((_, stored)) => {
-                    let receiver = id.member(from.other());
-                    self.note_undelivered(&receiver, id, stored.message.seq).await.map(|_| ())
-                }
-                None => Ok(()),
-            }
-        };
+        // The row keeps the first, and the outbox the last.
+        let mut undelivered = news.iter().zip(stored).filter(|(new, _)| new.undelivered && !new.withheld);
+        let owed = undelivered.clone().rev().find_map(|(new, stored)| Some((&stored.message, new.push_due?)));
+        let first_undelivered = undelivered.next().map(|(_, stored)| &stored.message);
+        let note = self.note_and_owe(first_undelivered, owed);
         let profiles = extra.profiles.as_ref();
         let sender = async {
             let read = self.show_to_sender(news, stored, &extra).await?;
@@ -394,7 +389,7 @@ impl DynamoStore {
             let row = self.show_sent(from.other(), stored, profiles).await?;
             self.touch(id, from.other(), row.and_then(|row| row.shown.map(|shown| shown.ts))).await
         };
-        let (implied_read, (), ()) = try_join3(Box::pin(sender), Box::pin(receiver), note).await?;
+        let (implied_read, (), ()) = try_join3(Box::pin(sender), Box::pin(receiver), Box::pin(note)).await?;
         if let Some(profiles) = profiles {
             self.copy_again_if_changed(id, profiles).await?;
         }
@@ -406,6 +401,30 @@ impl DynamoStore {
             last.implied_read = implied_read;
         }
         Ok(done)
+    }
+
+    /// The pending row of a message that could not be handed over, and beside it the notification of it.
+    async fn note_and_owe(
+        &self,
+        undelivered: Option<&Arc<Message>>,
+        owed: Option<(&Arc<Message>, u64)>,
+    ) -> Result<()> {
+        let note = async {
+            match undelivered {
+                Some(message) => {
+                    let receiver = message.receiver();
+                    self.note_undelivered(&receiver, &message.conversation_id, message.seq).await.map(|_| ())
+                }
+                None => Ok(()),
+            }
+        };
+        let owe = async {
+            match owed {
+                Some((message, due_at)) => self.owe(OwedPush::of_message(message, due_at)).await,
+                None => Ok(()),
+            }
+        };
+        try_join(note, owe).await.map(|_| ())
     }
 
     /// The sender's own row, and the read that a reply implies: up to what their client had seen, or else up to what was
@@ -493,9 +512,10 @@ impl DynamoStore {
             false => None,
         };
         if new.undelivered && !original.withheld && !original.void {
-            let acked = self.status(&receiver, id).await?.last_delivered_seq;
-            if acked < original.seq {
-                self.note_undelivered(&receiver, id, original.seq).await?;
+            let (status, notified) = self.notified(&receiver, id).await?;
+            if status.last_delivered_seq < original.seq {
+                let due = new.push_due.filter(|_| notified < original.seq);
+                self.note_and_owe(Some(&original), due.map(|due_at| (&original, due_at))).await?;
             }
         }
         Ok(Committed { message: original, duplicate: true, implied_read })

@@ -248,7 +248,7 @@ fn kind_of(table: Table, item: &Item) -> Kind {
         Table::PendingDeliveries => Kind::PendingDeliveries,
         Table::MessageStatus => Kind::MessageStatus,
         Table::Conversations => Kind::Conversations,
-        Table::Users | Table::NodeLeases => match item.text("item") {
+        Table::Users | Table::Devices | Table::PushOutbox | Table::NodeLeases => match item.text("item") {
             Some(text) if text.starts_with(BLOCK) => Kind::Blocks,
             _ => Kind::Profiles,
         },
@@ -274,7 +274,7 @@ fn content_of(table: Table, item: &Item) -> Result<Content> {
             Content::Status { row, notified: 0 }
         }
         Table::Conversations => Content::Conversation(Row::of_user(item, &item.user("user_id")?)?.into()),
-        Table::Users | Table::NodeLeases => {
+        Table::Users | Table::Devices | Table::PushOutbox | Table::NodeLeases => {
             let user_id = item.user("user_id")?;
             match item.need_text("item")? {
                 PROFILE => Content::Profile { user_id, profile: read_profile(Some(item)) },

@@ -11,13 +11,14 @@ use super::{
     item::{Attributes as _, flag, key, n, s},
     messages::message_key,
     row::{Row, row_key},
+    status::is_receipt,
     tables::Table,
-    users::user_key,
+    users::{mute_key, user_key},
     write::Write,
 };
 use crate::{
-    BackupSink, Health, Maintenance, MessageStatus as _, Messages as _, PageLimit, Result, StoreError,
-    Users as _,
+    BackupSink, Devices as _, Health, Maintenance, MessageStatus as _, Messages as _, PageLimit, Result,
+    StoreError, Users as _,
 };
 
 const PAGE: usize = 500;
@@ -100,7 +101,7 @@ impl DynamoStore {
         Err(StoreError::unavailable("a conversation that is written to very much"))
     }
 
-    async fn delete_items(&self, table: Table, items: Vec<super::item::Key>) -> Result<()> {
+    pub(super) async fn delete_items(&self, table: Table, items: Vec<super::item::Key>) -> Result<()> {
         stream::iter(items)
             .map(|key| async move { self.dynamo.write(&Write::delete(table, key)).await.map(|_| ()) })
             .buffer_unordered(VOIDS_AT_ONCE)
@@ -142,6 +143,8 @@ impl Maintenance for DynamoStore {
     async fn erase_member(&self, user: &UserId, conversation: &ConversationId) -> Result<u64> {
         self.writable()?;
         let Some(side) = conversation.side_of(user) else { return Ok(0) };
+        self.dynamo.write(&Write::delete(Table::PushOutbox, row_key(user, conversation))).await?;
+        self.dynamo.write(&Write::delete(Table::Users, mute_key(user, conversation))).await?;
         let last = self.last_seq(conversation).await?;
         if last == 0 {
             return Ok(0);
@@ -165,7 +168,14 @@ impl Maintenance for DynamoStore {
         for other in blocked {
             self.set_block(user, &other, false).await?;
         }
-        self.delete_items(Table::Users, vec![user_key(user, "profile"), user_key(user, "inbox")]).await?;
+        for device in self.devices_of(user).await? {
+            self.unregister(user, &device.device, None).await?;
+        }
+        self.forget_owed_to(user).await?;
+        let mutes = self.mutes_of(user).await?;
+        let mut items: Vec<_> = mutes.iter().map(|mute| mute_key(user, &mute.conversation_id)).collect();
+        items.extend([user_key(user, "profile"), user_key(user, "inbox")]);
+        self.delete_items(Table::Users, items).await?;
         self.copy_until_same(user, Profile::default()).await?;
         let _ = self.redis.inbox_forget(user).await;
         Ok(())
@@ -180,7 +190,8 @@ impl Maintenance for DynamoStore {
             }
         }
         for table in [Table::MessageStatus, Table::PendingDeliveries] {
-            for item in self.dynamo.query_all(table, s(user)).await? {
+            let items = self.dynamo.query_all(table, s(user)).await?;
+            for item in items.iter().filter(|item| table != Table::MessageStatus || is_receipt(item)) {
                 all.insert(item.conversation()?);
             }
         }

@@ -3,7 +3,7 @@
 //! - `client.rs`: the one way to DynamoDB: deadlines, retries, reads, what it cost; `write.rs`: conditional writes and transactions
 //! - `tables.rs`: the tables, made and checked; `item.rs`: attributes in and out
 //! - `commit.rs`: a send: seq, transaction, rows; `lease.rs`: who may mint ids
-//! - `messages.rs`, `pending.rs`, `status.rs`, `users.rs`: a system each
+//! - `messages.rs`, `pending.rs`, `status.rs`, `users.rs`, `devices.rs`, `push_outbox.rs`: a system each
 //! - `row.rs`: what one `conversations` row counts and shows; `rows.rs`: how it is brought up to date
 //! - `inbox.rs`: the reads of `conversations`, by the order that Redis keeps
 //! - `maintenance.rs`: health and erasure
@@ -15,6 +15,7 @@
 mod client;
 mod commit;
 mod compare;
+mod devices;
 mod inbox;
 mod item;
 mod lease;
@@ -22,7 +23,7 @@ mod load;
 mod maintenance;
 mod messages;
 mod pending;
-mod push;
+mod push_outbox;
 mod row;
 mod rows;
 mod status;
@@ -44,6 +45,7 @@ pub use tables::{Billing, CreateOptions, Finding, Table, check_tables, create_ta
 
 use crate::{Clock, Result, StoreError, redis::Redis};
 use lease::Lease;
+use push_outbox::Round;
 
 pub(crate) struct DynamoStore {
     dynamo: Dynamo,
@@ -52,6 +54,7 @@ pub(crate) struct DynamoStore {
     lease: Lease,
     idempotency_window_ms: u64,
     closed: AtomicBool,
+    outbox_round: tokio::sync::Mutex<Round>,
 }
 
 impl DynamoStore {
@@ -62,7 +65,15 @@ impl DynamoStore {
         idempotency_window_ms: u64,
     ) -> DynamoStore {
         let lease = Lease::new(dynamo.clone(), clock.clone());
-        DynamoStore { dynamo, redis, clock, lease, idempotency_window_ms, closed: AtomicBool::new(false) }
+        DynamoStore {
+            dynamo,
+            redis,
+            clock,
+            lease,
+            idempotency_window_ms,
+            closed: AtomicBool::new(false),
+            outbox_round: Default::default(),
+        }
     }
 
     /// A closed store refuses to write.

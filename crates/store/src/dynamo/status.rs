@@ -1,4 +1,5 @@
-//! `message_status`: PK user_id, SK conversation_id. Boundaries that only grow, and the unread count that a read leaves.
+//! `message_status`: PK user_id, SK conversation_id. Boundaries that only grow, and the unread count that a read leaves. A
+//! row that says only how far the devices were notified is no receipt.
 
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, Seq, UserId};
@@ -21,6 +22,11 @@ pub(super) fn status_row(user: &UserId, conversation: &ConversationId, item: Opt
         last_delivered_seq: item.map_or(0, |item| item.seq("last_delivered_seq")),
         last_read_seq: item.map_or(0, |item| item.seq("last_read_seq")),
     }
+}
+
+/// Whether a row has a receipt in it.
+pub(super) fn is_receipt(item: &Item) -> bool {
+    item.has("last_delivered_seq")
 }
 
 /// What a read changes in both of its rows, together.
@@ -101,7 +107,8 @@ impl DynamoStore {
         delivered: Seq,
     ) -> Result<Advanced> {
         if delivered == 0 {
-            return Ok(Advanced { row: self.status(user, id).await?, read_before: 0, moved: false });
+            let row = self.status(user, id).await?;
+            return Ok(Advanced { read_before: row.last_read_seq, row, moved: false });
         }
         let write = Write::update(
             Table::MessageStatus,
@@ -111,14 +118,12 @@ impl DynamoStore {
         .only_if("attribute_not_exists(#last_delivered_seq) OR #last_delivered_seq < :delivered")
         .value(":delivered", n(delivered))
         .value(":zero", n(0));
-        Ok(match self.dynamo.write(&write).await? {
-            Written::Done(item) => {
-                Advanced { row: status_row(user, id, Some(&item)), read_before: 0, moved: true }
-            }
-            Written::Refused(item) => {
-                Advanced { row: status_row(user, id, item.as_ref()), read_before: 0, moved: false }
-            }
-        })
+        let (item, moved) = match self.dynamo.write(&write).await? {
+            Written::Done(item) => (Some(item), true),
+            Written::Refused(item) => (item, false),
+        };
+        let row = status_row(user, id, item.as_ref());
+        Ok(Advanced { read_before: row.last_read_seq, row, moved })
     }
 }
 
@@ -150,7 +155,12 @@ impl MessageStatus for DynamoStore {
             }
             let next = self.after_read(&row, read).await?;
             match self.read_at_once(Read { row: &next, version: row.version, delivered }).await? {
-                ReadOutcome::Moved(row) => return Ok(Advanced { row, read_before: 0, moved: true }),
+                ReadOutcome::Moved(status) => {
+                    // Both rows are written together, so the one says of the other where it was. What an erasure left
+                    // was read by nobody.
+                    let read_before = if row.read_seq > row.erased_up_to { row.read_seq } else { 0 };
+                    return Ok(Advanced { row: status, read_before, moved: true });
+                }
                 ReadOutcome::RowChanged(other) => row = other,
                 ReadOutcome::Behind(status) if status.last_read_seq >= read => {
                     // Read already, by a call that went to both rows; this one came with an older row.
@@ -186,16 +196,24 @@ impl MessageStatus for DynamoStore {
         Ok(rows.iter().map(|(user, id)| of(user, id)).collect())
     }
 
-    async fn notified(&self, _user: &UserId, _conversation: &ConversationId) -> Result<(StatusRow, Seq)> {
-        unimplemented!()
+    async fn notified(&self, user: &UserId, conversation: &ConversationId) -> Result<(StatusRow, Seq)> {
+        let item = self.dynamo.get(Table::MessageStatus, row_key(user, conversation)).await?;
+        let notified = item.as_ref().map_or(0, |item| item.seq("last_notified_seq"));
+        Ok((status_row(user, conversation, item.as_ref()), notified))
     }
 
-    async fn raise_notified(&self, _user: &UserId, _conversation: &ConversationId, _seq: Seq) -> Result<()> {
-        unimplemented!()
+    async fn raise_notified(&self, user: &UserId, conversation: &ConversationId, seq: Seq) -> Result<()> {
+        self.writable()?;
+        let key = row_key(user, conversation);
+        let write = Write::update(Table::MessageStatus, key, "SET #last_notified_seq = :seq")
+            .only_if("attribute_not_exists(#last_notified_seq) OR #last_notified_seq < :seq")
+            .value(":seq", n(seq));
+        self.dynamo.write(&write).await.map(|_| ())
     }
 
     async fn statuses_of(&self, user: &UserId) -> Result<Vec<StatusRow>> {
         let items = self.dynamo.query_all(Table::MessageStatus, s(user)).await?;
-        items.iter().map(|item| Ok(status_row(user, &item.conversation()?, Some(item)))).collect()
+        let receipts = items.iter().filter(|item| is_receipt(item));
+        receipts.map(|item| Ok(status_row(user, &item.conversation()?, Some(item)))).collect()
     }
 }

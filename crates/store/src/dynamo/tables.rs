@@ -22,8 +22,12 @@ pub enum Table {
     Conversations,
     /// Which `client_msg_id` became which message (R9).
     SentIds,
-    /// Profiles, blocks, and whether an inbox order may lack something.
+    /// Profiles, blocks, mutes, and whether an inbox order may lack something.
     Users,
+    /// Where devices are notified, and whose a token is.
+    Devices,
+    /// The notifications that are still owed.
+    PushOutbox,
     /// Who mints ids under which node number.
     NodeLeases,
 }
@@ -31,13 +35,15 @@ pub enum Table {
 use ScalarAttributeType::{N, S};
 
 impl Table {
-    pub const ALL: [Table; 7] = [
+    pub const ALL: [Table; 9] = [
         Table::Messages,
         Table::PendingDeliveries,
         Table::MessageStatus,
         Table::Conversations,
         Table::SentIds,
         Table::Users,
+        Table::Devices,
+        Table::PushOutbox,
         Table::NodeLeases,
     ];
 
@@ -49,6 +55,8 @@ impl Table {
             Table::Conversations => "conversations",
             Table::SentIds => "sent_ids",
             Table::Users => "users",
+            Table::Devices => "devices",
+            Table::PushOutbox => "push_outbox",
             Table::NodeLeases => "node_leases",
         }
     }
@@ -58,9 +66,12 @@ impl Table {
         match self {
             Table::Messages => ("conversation_id", Some("seq")),
             Table::PendingDeliveries => ("receiver_id", Some("conversation_id")),
-            Table::MessageStatus | Table::Conversations => ("user_id", Some("conversation_id")),
+            Table::MessageStatus | Table::Conversations | Table::PushOutbox => {
+                ("user_id", Some("conversation_id"))
+            }
             Table::SentIds => ("sent_id", None),
             Table::Users => ("user_id", Some("item")),
+            Table::Devices => ("user_id", Some("device")),
             Table::NodeLeases => ("node", None),
         }
     }
@@ -78,9 +89,9 @@ impl Table {
         (self == Table::SentIds).then_some("expires_at")
     }
 
-    /// Whether losing the table would lose what people wrote.
+    /// Whether losing the table would lose what nobody can make anew.
     fn is_precious(self) -> bool {
-        !matches!(self, Table::SentIds | Table::NodeLeases)
+        !matches!(self, Table::SentIds | Table::PushOutbox | Table::NodeLeases)
     }
 }
 

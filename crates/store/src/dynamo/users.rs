@@ -1,15 +1,15 @@
-//! Profiles and blocks. Block flags are asked before every send, so Redis keeps copies of them; a flag that changes is
+//! Profiles, blocks and mutes. Block flags are asked before every send, so Redis keeps copies of them; a flag that changes is
 //! marked there first, and who meets the mark reads the table.
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
-use bluetick_protocol::{ConversationId, Profile, Side, UserId};
+use bluetick_protocol::{ConversationId, Mute, Profile, Side, UserId};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{
     DynamoStore,
     client::Query,
-    item::{Attributes as _, Item, Key, flag, key, n, s},
+    item::{Attributes as _, Item, Key, damaged, flag, key, n, s},
     row::row_key,
     tables::Table,
     write::Write,
@@ -18,6 +18,7 @@ use crate::{Result, Users};
 
 pub(super) const PROFILE: &str = "profile";
 pub(super) const BLOCK: &str = "block#";
+pub(super) const MUTE: &str = "mute#";
 const ROWS_AT_ONCE: usize = 16;
 
 pub(super) fn user_key(user: &UserId, item: &str) -> Key {
@@ -26,6 +27,24 @@ pub(super) fn user_key(user: &UserId, item: &str) -> Key {
 
 pub(super) fn block_key(user: &UserId, other: &UserId) -> Key {
     user_key(user, &format!("{BLOCK}{other}"))
+}
+
+pub(super) fn mute_key(user: &UserId, conversation: &ConversationId) -> Key {
+    user_key(user, &format!("{MUTE}{conversation}"))
+}
+
+pub(super) fn mute_item(user: &UserId, mute: &Mute) -> Item {
+    let mut item = mute_key(user, &mute.conversation_id);
+    item.extend(mute.until.map(|until| ("until".to_owned(), n(until))));
+    item
+}
+
+/// A mute, if the item is one.
+pub(super) fn read_mute(item: &Item) -> Result<Option<Mute>> {
+    let Some(id) = item.need_text("item")?.strip_prefix(MUTE) else { return Ok(None) };
+    let conversation_id = ConversationId::new(id).map_err(|error| damaged("item", error))?;
+    let until = item.has("until").then(|| item.need_number("until")).transpose()?;
+    Ok(Some(Mute { conversation_id, until }))
 }
 
 pub(super) fn read_profile(item: Option<&Item>) -> Profile {
@@ -53,6 +72,25 @@ impl DynamoStore {
         let items = self.dynamo.get_many(Table::Users, keys).await?;
         let of = |user: &UserId| items.iter().find(|item| item.text("user_id") == Some(user.as_str()));
         Ok([read_profile(of(&low)), read_profile(of(&high))])
+    }
+
+    /// A user's items of one kind, in order.
+    async fn items_of(&self, user: &UserId, kind: &str) -> Result<Vec<Item>> {
+        let mut query = Query { range: Some((">=", s(kind))), ..Query::of(Table::Users, s(user)) };
+        let mut found = Vec::new();
+        loop {
+            let (items, next) = self.dynamo.query(&query).await?;
+            for item in items {
+                if !item.need_text("item")?.starts_with(kind) {
+                    return Ok(found);
+                }
+                found.push(item);
+            }
+            match next {
+                Some(next) => query.start = Some(next),
+                None => return Ok(found),
+            }
+        }
     }
 
     /// Writes a profile into the row that a peer has of a conversation, if there is one.
@@ -167,38 +205,28 @@ impl Users for DynamoStore {
     }
 
     async fn blocked_by(&self, user: &UserId) -> Result<Vec<UserId>> {
-        let mut query =
-            Query { range: Some((">=", s(BLOCK))), only: Some("#item"), ..Query::of(Table::Users, s(user)) };
-        let mut blocked = Vec::new();
-        loop {
-            let (items, next) = self.dynamo.query(&query).await?;
-            for item in &items {
-                let Some(other) = item.need_text("item")?.strip_prefix(BLOCK) else { return Ok(blocked) };
-                blocked.push(UserId::new(other).map_err(|error| super::item::damaged("item", error))?);
-            }
-            match next {
-                Some(next) => query.start = Some(next),
-                None => return Ok(blocked),
-            }
-        }
-    }
-    async fn mute(&self, _user: &UserId, _mute: bluetick_protocol::Mute) -> Result<()> {
-        unimplemented!()
+        let items = self.items_of(user, BLOCK).await?;
+        let others = items.iter().filter_map(|item| item.text("item")?.strip_prefix(BLOCK));
+        others.map(|other| UserId::new(other).map_err(|error| damaged("item", error))).collect()
     }
 
-    async fn unmute(&self, _user: &UserId, _conversation: &ConversationId) -> Result<()> {
-        unimplemented!()
+    async fn mute(&self, user: &UserId, mute: Mute) -> Result<()> {
+        self.writable()?;
+        self.dynamo.write(&Write::put(Table::Users, mute_item(user, &mute))).await.map(|_| ())
     }
 
-    async fn muted(
-        &self,
-        _user: &UserId,
-        _conversation: &ConversationId,
-    ) -> Result<Option<bluetick_protocol::Mute>> {
-        unimplemented!()
+    async fn unmute(&self, user: &UserId, conversation: &ConversationId) -> Result<()> {
+        self.writable()?;
+        self.dynamo.write(&Write::delete(Table::Users, mute_key(user, conversation))).await.map(|_| ())
     }
 
-    async fn mutes_of(&self, _user: &UserId) -> Result<Vec<bluetick_protocol::Mute>> {
-        unimplemented!()
+    async fn muted(&self, user: &UserId, conversation: &ConversationId) -> Result<Option<Mute>> {
+        let item = self.dynamo.get(Table::Users, mute_key(user, conversation)).await?;
+        Ok(item.as_ref().map(read_mute).transpose()?.flatten())
+    }
+
+    async fn mutes_of(&self, user: &UserId) -> Result<Vec<Mute>> {
+        let items = self.items_of(user, MUTE).await?;
+        items.iter().filter_map(|item| read_mute(item).transpose()).collect()
     }
 }

@@ -1,0 +1,197 @@
+//! `devices`: PK user_id, SK device. A row under a key that no user has says for each token whose it is; it is written
+//! with the device's row by one transaction, so that a token has one device and a device's token is found.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bluetick_protocol::{DeviceId, PushTarget, UserId};
+use rand::RngExt as _;
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    DynamoStore,
+    item::{Attributes as _, Item, Key, damaged, key, n, s},
+    tables::Table,
+    write::{Transacted, Write},
+};
+use crate::{DeviceRow, Devices, Result, StoreError};
+
+/// No user id has this character.
+const TOKEN: &str = "#token#";
+const OWNER: &str = "#owner";
+/// How often rows that others change are read again.
+const TRIES: usize = 60;
+
+type Place = (UserId, DeviceId);
+
+fn device_key((user, device): &Place) -> Key {
+    key([("user_id", s(user)), ("device", s(device))])
+}
+
+fn token_key(token: &str) -> Key {
+    key([("user_id", s(format!("{TOKEN}{token}"))), ("device", s(OWNER))])
+}
+
+/// What an address is called in keys, which it may be too long for. Nobody can make up another with the same name.
+pub(super) fn token_of(target: &PushTarget) -> String {
+    let named = Sha256::new().chain_update(target.provider().as_str()).chain_update(" ");
+    format!("{:x}", named.chain_update(target.address()).finalize())
+}
+
+fn place_of(row: &DeviceRow) -> Place {
+    (row.user_id.clone(), row.device.clone())
+}
+
+fn device_id(item: &Item, name: &str) -> Result<DeviceId> {
+    DeviceId::new(item.need_text(name)?).map_err(|e| damaged(name, e))
+}
+
+pub(super) fn device_item(row: &DeviceRow) -> Result<Item> {
+    let registration = serde_json::to_string(&row.registration).map_err(|e| damaged("registration", e))?;
+    let mut item = device_key(&place_of(row));
+    item.extend(key([
+        ("registration", s(registration)),
+        ("token", s(token_of(&row.registration.target))),
+        ("registered_at", n(row.registered_at)),
+    ]));
+    Ok(item)
+}
+
+/// That a row's token is its device's.
+pub(super) fn token_item(row: &DeviceRow) -> Item {
+    let mut item = token_key(&token_of(&row.registration.target));
+    item.extend(key([("owner", s(&row.user_id)), ("owner_device", s(&row.device))]));
+    item
+}
+
+pub(super) fn read_device(item: &Item) -> Result<DeviceRow> {
+    let registration = serde_json::from_str(item.need_text("registration")?);
+    Ok(DeviceRow {
+        user_id: item.user("user_id")?,
+        device: device_id(item, "device")?,
+        registration: registration.map_err(|e| damaged("registration", e))?,
+        registered_at: item.need_number("registered_at")?,
+    })
+}
+
+pub(super) fn read_owner(item: &Item) -> Result<Place> {
+    Ok((item.user("owner")?, device_id(item, "owner_device")?))
+}
+
+/// Writes a token's row only if it is as it was read.
+fn if_owner(write: Write, owner: Option<&Place>) -> Write {
+    match owner {
+        Some((user, device)) => write
+            .only_if("#owner = :user AND #owner_device = :device")
+            .value(":user", s(user))
+            .value(":device", s(device)),
+        None => write.only_if("attribute_not_exists(#owner)"),
+    }
+}
+
+/// The same of a device's row.
+fn if_token(write: Write, token: Option<&str>) -> Write {
+    match token {
+        Some(token) => write.only_if("#token = :token").value(":token", s(token)),
+        None => write.only_if("attribute_not_exists(#token)"),
+    }
+}
+
+async fn pause(round: usize) {
+    let pause = rand::rng().random_range(0..5 * (round as u64 + 1));
+    tokio::time::sleep(Duration::from_millis(pause)).await;
+}
+
+fn busy() -> StoreError {
+    StoreError::unavailable("a device that is registered again and again")
+}
+
+impl DynamoStore {
+    async fn device(&self, place: &Place) -> Result<Option<DeviceRow>> {
+        self.dynamo.get(Table::Devices, device_key(place)).await?.as_ref().map(read_device).transpose()
+    }
+
+    async fn owner_of(&self, token: &str) -> Result<Option<Place>> {
+        self.dynamo.get(Table::Devices, token_key(token)).await?.as_ref().map(read_owner).transpose()
+    }
+
+    /// The token of a device, as its row says.
+    async fn token_at(&self, place: &Place) -> Result<Option<String>> {
+        Ok(self.device(place).await?.map(|row| token_of(&row.registration.target)))
+    }
+}
+
+#[async_trait]
+impl Devices for DynamoStore {
+    async fn register(&self, row: DeviceRow) -> Result<Option<Place>> {
+        self.writable()?;
+        let (place, token) = (place_of(&row), token_of(&row.registration.target));
+        let (device, owner) = (device_item(&row)?, token_item(&row));
+        let mut taken = None;
+        for round in 0..TRIES {
+            let (before, owned_by) = tokio::try_join!(self.device(&place), self.owner_of(&token))?;
+            if before.as_ref() == Some(&row) && owned_by.as_ref() == Some(&place) {
+                // It is there: the answer to the write got lost, not the write.
+                return Ok(taken);
+            }
+            let old_token = before.map(|before| token_of(&before.registration.target));
+            let mut writes = vec![
+                if_token(Write::put(Table::Devices, device.clone()), old_token.as_deref()),
+                if_owner(Write::put(Table::Devices, owner.clone()), owned_by.as_ref()),
+            ];
+            taken = owned_by.filter(|other| *other != place);
+            if let Some(other) = &taken {
+                match self.token_at(other).await?.as_ref() == Some(&token) {
+                    true => {
+                        writes.push(if_token(Write::delete(Table::Devices, device_key(other)), Some(&token)))
+                    }
+                    // Somebody has changed the rows by hand.
+                    false => taken = None,
+                }
+            }
+            if let Some(old) = old_token.filter(|old| *old != token)
+                && self.owner_of(&old).await?.as_ref() == Some(&place)
+            {
+                writes.push(if_owner(Write::delete(Table::Devices, token_key(&old)), Some(&place)));
+            }
+            match self.dynamo.transact(&writes).await? {
+                Transacted::Done => return Ok(taken),
+                Transacted::Refused(_) => pause(round).await,
+            }
+        }
+        Err(busy())
+    }
+
+    async fn unregister(&self, user: &UserId, device: &DeviceId, registered_at: Option<u64>) -> Result<bool> {
+        self.writable()?;
+        let place = (user.clone(), device.clone());
+        let mut tried = false;
+        for round in 0..TRIES {
+            // What a try before this found and is gone now went by it, and its answer got lost.
+            let Some(row) = self.device(&place).await? else { return Ok(tried) };
+            if registered_at.is_some_and(|registered_at| registered_at != row.registered_at) {
+                return Ok(false);
+            }
+            let token = token_of(&row.registration.target);
+            let mut writes = vec![
+                Write::delete(Table::Devices, device_key(&place))
+                    .only_if("#token = :token AND #registered_at = :registered_at")
+                    .value(":token", s(&token))
+                    .value(":registered_at", n(row.registered_at)),
+            ];
+            if self.owner_of(&token).await?.as_ref() == Some(&place) {
+                writes.push(if_owner(Write::delete(Table::Devices, token_key(&token)), Some(&place)));
+            }
+            match self.dynamo.transact(&writes).await? {
+                Transacted::Done => return Ok(true),
+                Transacted::Refused(_) => pause(round).await,
+            }
+            tried = true;
+        }
+        Err(busy())
+    }
+
+    async fn devices_of(&self, user: &UserId) -> Result<Vec<DeviceRow>> {
+        self.dynamo.query_all(Table::Devices, s(user)).await?.iter().map(read_device).collect()
+    }
+}
