@@ -5,7 +5,8 @@ locals {
   table_arns = [for table in aws_dynamodb_table.table : table.arn]
 }
 
-# What an app server calls in the course of its work. No Scan, no change of a table.
+# What an app server calls in the course of its work. No change of a table, and no Scan but of the outbox of notifications, which is
+# short by nature: what is due there is found by looking.
 data "aws_iam_policy_document" "app" {
   statement {
     sid = "Rows"
@@ -19,6 +20,11 @@ data "aws_iam_policy_document" "app" {
       "dynamodb:ConditionCheckItem",
     ]
     resources = local.table_arns
+  }
+  statement {
+    sid       = "Outbox"
+    actions   = ["dynamodb:Scan"]
+    resources = [aws_dynamodb_table.table["push_outbox"].arn]
   }
   # For readiness, `bluetick doctor` and `bluetick tables check`.
   statement {

@@ -31,6 +31,8 @@ locals {
     message_status     = { keys = [["user_id", "S"], ["conversation_id", "S"]], ttl = null, backup = true }
     conversations      = { keys = [["user_id", "S"], ["conversation_id", "S"]], ttl = null, backup = true }
     users              = { keys = [["user_id", "S"], ["item", "S"]], ttl = null, backup = true }
+    devices            = { keys = [["user_id", "S"], ["device", "S"]], ttl = null, backup = true }
+    push_outbox        = { keys = [["user_id", "S"], ["conversation_id", "S"]], ttl = null, backup = false }
     sent_ids           = { keys = [["sent_id", "S"]], ttl = "expires_at", backup = false }
     node_leases        = { keys = [["node", "N"]], ttl = null, backup = false }
   }

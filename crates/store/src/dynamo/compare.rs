@@ -7,20 +7,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bluetick_protocol::{ClientMsgId, ConversationId, Side, UserId};
+use bluetick_protocol::{ClientMsgId, ConversationId, DeviceId, Side, UserId};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     client::Scan,
+    devices::{read_device, read_owner, token_in, token_of},
     item::{Attributes as _, Item, damaged},
     load::{Loader, MOVED, is_marker},
     messages::read_message,
+    push_outbox::read_owed,
     row::Row,
-    status::status_row,
+    status::{is_receipt, status_row},
     tables::Table,
-    users::{BLOCK, PROFILE, read_profile},
+    users::{BLOCK, MUTE, PROFILE, read_mute, read_profile},
 };
 use crate::{Content, EmbeddedSource, Kind, MemberRow, PendingRow, Result, SentId, ShownMessage, StoreError};
 
@@ -79,6 +81,8 @@ struct Seen {
     kind: Kind,
     key: String,
     digest: u64,
+    /// It belongs to the record of this key, which is counted once.
+    beside: bool,
 }
 
 impl Seen {
@@ -97,7 +101,7 @@ impl Tally {
 
     fn add(&mut self, seen: &Seen) {
         let sum = &mut self.0[seen.kind as usize][seen.bucket()];
-        sum.rows += 1;
+        sum.rows += u64::from(!seen.beside);
         sum.checksum = sum.checksum.wrapping_add(seen.digest);
     }
 
@@ -158,7 +162,9 @@ impl Loader {
         let (ours, theirs) = (Mutex::new(Digests::new()), Mutex::new(Digests::new()));
         let keep = |digests: &Mutex<Digests>, seen: Seen| {
             if buckets.contains(&(seen.kind, seen.bucket())) {
-                digests.lock().insert((seen.kind, seen.key), seen.digest);
+                let mut digests = digests.lock();
+                let sum = digests.entry((seen.kind, seen.key)).or_default();
+                *sum = sum.wrapping_add(seen.digest);
             }
         };
         tokio::try_join!(
@@ -209,14 +215,30 @@ impl Loader {
 async fn in_source(source: &EmbeddedSource, ending: u64, see: impl Fn(Seen)) -> Result<()> {
     let mut walk = source.walk(None);
     while let Some(page) = walk.next().await {
-        page?.contents.iter().filter_map(|content| seen(content, ending)).for_each(&see);
+        for content in &page?.contents {
+            seen(content, ending).into_iter().for_each(&see);
+            if let Content::Device(row) = content {
+                see(seen_token(&row.user_id, &row.device, &token_of(&row.registration.target)));
+            }
+        }
     }
     Ok(())
 }
 
 fn seen(content: &Content, ending: u64) -> Option<Seen> {
     let ends = matches!(content, Content::SentId(id) if id.expires_at <= ending);
-    (!ends).then(|| Seen { kind: content.kind(), key: content.key(), digest: content.digest() })
+    (!ends).then(|| Seen {
+        kind: content.kind(),
+        key: content.key(),
+        digest: content.digest(),
+        beside: false,
+    })
+}
+
+/// That a token is a device's: as much a part of its registration as the row itself.
+fn seen_token(user: &UserId, device: &DeviceId, token: &str) -> Seen {
+    let digest = xxh3_64(token.as_bytes());
+    Seen { kind: Kind::Devices, key: format!("{user} {device}"), digest, beside: true }
 }
 
 /// A row of a table, if it is one that is moved. One that cannot be read is like no record there is.
@@ -224,8 +246,12 @@ fn seen_in(table: Table, item: &Item, ending: u64) -> Option<Seen> {
     if table == Table::Users && (is_marker(item) || item.text("item") == Some("inbox")) {
         return None;
     }
-    match content_of(table, item) {
-        Ok(content) => seen(&content, ending),
+    let found = match token_in(item).filter(|_| table == Table::Devices) {
+        Some(token) => read_owner(item).map(|(user, device)| Some(seen_token(&user, &device, token))),
+        None => content_of(table, item).map(|content| seen(&content, ending)),
+    };
+    match found {
+        Ok(seen) => seen,
         Err(error) => {
             let (partition, sort) = table.key_names();
             let part = |name: &str| match item.number(name) {
@@ -236,7 +262,8 @@ fn seen_in(table: Table, item: &Item, ending: u64) -> Option<Seen> {
             if let Some(sort) = sort {
                 key = format!("{key} {}", part(sort));
             }
-            Some(Seen { kind: kind_of(table, item), key, digest: xxh3_64(error.to_string().as_bytes()) })
+            let digest = xxh3_64(error.to_string().as_bytes());
+            Some(Seen { kind: kind_of(table, item), key, digest, beside: false })
         }
     }
 }
@@ -248,8 +275,11 @@ fn kind_of(table: Table, item: &Item) -> Kind {
         Table::PendingDeliveries => Kind::PendingDeliveries,
         Table::MessageStatus => Kind::MessageStatus,
         Table::Conversations => Kind::Conversations,
-        Table::Users | Table::Devices | Table::PushOutbox | Table::NodeLeases => match item.text("item") {
+        Table::Devices => Kind::Devices,
+        Table::PushOutbox => Kind::PushOutbox,
+        Table::Users | Table::NodeLeases => match item.text("item") {
             Some(text) if text.starts_with(BLOCK) => Kind::Blocks,
+            Some(text) if text.starts_with(MUTE) => Kind::Mutes,
             _ => Kind::Profiles,
         },
     }
@@ -268,22 +298,31 @@ fn content_of(table: Table, item: &Item) -> Result<Content> {
             first_undelivered_seq: item.need_number("first_undelivered_seq")?,
         }),
         Table::MessageStatus => {
-            item.need_number("last_delivered_seq")?;
-            item.need_number("last_read_seq")?;
+            let notified = match item.has("last_notified_seq") {
+                true => item.need_number("last_notified_seq")?,
+                false => 0,
+            };
+            if is_receipt(item) || notified == 0 {
+                item.need_number("last_delivered_seq")?;
+                item.need_number("last_read_seq")?;
+            }
             let row = status_row(&item.user("user_id")?, &item.conversation()?, Some(item));
-            Content::Status { row, notified: 0 }
+            Content::Status { row, notified }
         }
         Table::Conversations => Content::Conversation(Row::of_user(item, &item.user("user_id")?)?.into()),
-        Table::Users | Table::Devices | Table::PushOutbox | Table::NodeLeases => {
+        Table::Devices => Content::Device(read_device(item)?),
+        Table::PushOutbox => Content::Owed(read_owed(item)?),
+        Table::Users | Table::NodeLeases => {
             let user_id = item.user("user_id")?;
             match item.need_text("item")? {
                 PROFILE => Content::Profile { user_id, profile: read_profile(Some(item)) },
-                other => match other.strip_prefix(BLOCK) {
-                    Some(blocked) => {
+                other => match (other.strip_prefix(BLOCK), read_mute(item)?) {
+                    (Some(blocked), _) => {
                         let blocked = UserId::new(blocked).map_err(|e| damaged("item", e))?;
                         Content::Block { user_id, blocked }
                     }
-                    None => return Err(damaged("item", "it is nothing that a move writes")),
+                    (None, Some(mute)) => Content::Mute { user_id, mute },
+                    (None, None) => return Err(damaged("item", "it is nothing that a move writes")),
                 },
             }
         }

@@ -64,6 +64,11 @@ pub(super) fn token_item(row: &DeviceRow) -> Item {
     item
 }
 
+/// The token that a row is about, if it is no device's.
+pub(super) fn token_in(item: &Item) -> Option<&str> {
+    item.text("user_id")?.strip_prefix(TOKEN)
+}
+
 pub(super) fn read_device(item: &Item) -> Result<DeviceRow> {
     let registration = serde_json::from_str(item.need_text("registration")?);
     Ok(DeviceRow {

@@ -22,13 +22,15 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use super::{
     client::{Dynamo, Scan},
     commit::sent_id,
+    devices::{device_item, token_item},
     item::{Attributes as _, Item, Key, flag, key, n, s},
     lease,
     messages::message_item,
     pending::pending_key,
+    push_outbox::owed_item,
     row::{Row, Shown, row_key},
     tables::Table,
-    users::{block_key, profile_item},
+    users::{block_key, mute_item, profile_item},
     write::{Write, Written},
 };
 use crate::{
@@ -48,13 +50,15 @@ const BATCH_MAX: usize = 25;
 const ROW_MAX_BYTES: usize = 390_000;
 
 /// The tables whose rows are moved: all but the leases.
-pub(super) const MOVED: [Table; 6] = [
+pub(super) const MOVED: [Table; 8] = [
     Table::Messages,
     Table::PendingDeliveries,
     Table::MessageStatus,
     Table::Conversations,
     Table::SentIds,
     Table::Users,
+    Table::Devices,
+    Table::PushOutbox,
 ];
 
 /// No user id has this character.
@@ -234,8 +238,16 @@ impl Loader {
                 )));
             }
         }
-        let puts = page.contents.into_iter().map(item_of).collect::<Result<_>>()?;
-        self.dynamo.put_batch(puts).await?;
+        let mut puts = Vec::with_capacity(page.contents.len());
+        for content in page.contents {
+            if let Content::Device(row) = &content {
+                puts.push((Table::Devices, token_item(row)));
+            }
+            puts.push(item_of(content)?);
+        }
+        for batch in puts.chunks(BATCH_MAX) {
+            self.dynamo.put_batch(batch.to_vec()).await?;
+        }
         Ok((page.place, messages))
     }
 
@@ -418,10 +430,15 @@ fn item_of(content: Content) -> Result<(Table, Item)> {
             item.insert("first_undelivered_seq".into(), n(row.first_undelivered_seq));
             (Table::PendingDeliveries, item)
         }
-        Content::Status { row, notified: 0 } => {
+        Content::Status { row, notified } => {
             let mut item = row_key(&row.user_id, &row.conversation_id);
-            item.insert("last_delivered_seq".into(), n(row.last_delivered_seq));
-            item.insert("last_read_seq".into(), n(row.last_read_seq));
+            if row.last_delivered_seq > 0 {
+                item.insert("last_delivered_seq".into(), n(row.last_delivered_seq));
+                item.insert("last_read_seq".into(), n(row.last_read_seq));
+            }
+            if notified > 0 {
+                item.insert("last_notified_seq".into(), n(notified));
+            }
             (Table::MessageStatus, item)
         }
         Content::Conversation(row) => (Table::Conversations, Row::from(row).to_item()),
@@ -431,9 +448,9 @@ fn item_of(content: Content) -> Result<(Table, Item)> {
             item.insert("blocked".into(), flag());
             (Table::Users, item)
         }
-        Content::Status { .. } | Content::Device(_) | Content::Mute { .. } | Content::Owed(_) => {
-            return Err(StoreError::Unsupported("what belongs to notifications is not moved".into()));
-        }
+        Content::Device(row) => (Table::Devices, device_item(&row)?),
+        Content::Mute { user_id, mute } => (Table::Users, mute_item(&user_id, &mute)),
+        Content::Owed(owed) => (Table::PushOutbox, owed_item(&owed)),
     })
 }
 

@@ -1,5 +1,5 @@
-//! What happens between the steps of a commit, against real servers: crashes, writers that overtake each other, holes,
-//! leases that end.
+//! What happens between two steps, against real servers: crashes, writers that overtake each other, holes, leases that end,
+//! claims that come too late.
 
 use std::{
     sync::{
@@ -9,13 +9,17 @@ use std::{
     time::Duration,
 };
 
-use bluetick_protocol::{ClientMsgId, ConversationId, MessageId, Seq, Side, UserId};
+use bluetick_protocol::{
+    ClientMsgId, ConversationId, DeviceId, MessageId, PushContent, PushRegistration, PushTarget, Seq, Side,
+    UserId,
+};
 use tokio::time::Instant;
 
-use super::{messages::Stored, write::Transacted, *};
+use super::{messages::Stored, push_outbox::owed_item, write::Transacted, *};
 use crate::{
-    Conversations as _, ManualClock, Message, MessageStatus as _, Messages as _, NewMessage, PageLimit,
-    RedisConfig, RedisMode, Store, conformance::START_MS,
+    Conversations as _, DeviceRow, Devices as _, ManualClock, Message, MessageStatus as _, Messages as _,
+    NewMessage, OwedPush, PageLimit, PendingDeliveries as _, PushOutbox as _, RedisConfig, RedisMode, Store,
+    conformance::START_MS,
 };
 
 fn service(variable: &str) -> String {
@@ -135,6 +139,126 @@ async fn a_crash_before_the_rows_is_made_good_by_the_retry() {
     assert_eq!(active.len(), 1);
     assert_eq!(t.send("b").await, (2, true));
     assert_eq!(t.bobs().await, Some((2, 2)), "and it is counted once");
+}
+
+#[tokio::test]
+async fn what_a_crash_left_unowed_is_owed_by_the_retry() {
+    let t = world().await;
+    let bob = UserId::new("bob").unwrap();
+    t.send("a").await;
+    t.store_only("b").await;
+    assert_eq!(t.rows.owed_to(&bob).await.unwrap(), []);
+    let offline = NewMessage { undelivered: true, push_due: Some(START_MS), ..t.new_message("b") };
+    let again = t.rows.commit_sends(vec![offline.clone()]).await.remove(0).unwrap();
+    assert!(again.duplicate);
+    let owed = t.rows.owed_to(&bob).await.unwrap();
+    assert_eq!(owed, [OwedPush::of_message(&again.message, START_MS)]);
+    assert_eq!(t.rows.pending_row(&bob, &t.id).await.unwrap(), Some(2));
+
+    // Once it was notified, or acked, a retry that comes late owes nothing more.
+    t.rows.paid(&owed[0]).await.unwrap();
+    t.rows.raise_notified(&bob, &t.id, 2).await.unwrap();
+    assert!(t.rows.commit_sends(vec![offline.clone()]).await.remove(0).unwrap().duplicate);
+    assert_eq!(t.rows.owed_to(&bob).await.unwrap(), []);
+    t.store_only("c").await;
+    t.rows.advance(&bob, &t.id, 3, 0).await.unwrap();
+    let acked = NewMessage { client_msg_id: ClientMsgId::new("c").unwrap(), ..offline };
+    assert!(t.rows.commit_sends(vec![acked]).await.remove(0).unwrap().duplicate);
+    assert_eq!(t.rows.owed_to(&bob).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn sends_that_come_together_owe_the_last_of_them() {
+    let t = world().await;
+    let bob = UserId::new("bob").unwrap();
+    let offline = |name: &str, push_due| NewMessage { undelivered: true, push_due, ..t.new_message(name) };
+    let batch = vec![offline("m1", Some(5)), offline("m2", Some(6)), offline("m3", None)];
+    let sent = t.rows.commit_sends(batch).await.remove(1).unwrap();
+    assert_eq!(sent.message.seq, 2);
+    assert_eq!(t.rows.owed_to(&bob).await.unwrap(), [OwedPush::of_message(&sent.message, 6)]);
+    assert_eq!(t.rows.pending_row(&bob, &t.id).await.unwrap(), Some(1), "and the row has the first");
+}
+
+fn owed(peer: usize, due_at: u64) -> OwedPush {
+    OwedPush {
+        user_id: UserId::new("bob").unwrap(),
+        conversation_id: ConversationId::new(&format!("bob~c{peer:05}")).unwrap(),
+        seq: 1,
+        clear: false,
+        attempts: 0,
+        devices: Vec::new(),
+        due_at,
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_comes_too_late_gets_nothing() {
+    let t = world().await;
+    // Two have read the row while it was due.
+    let seen = owed(1, 100);
+    t.rows.owe(seen.clone()).await.unwrap();
+    let first = t.rows.claim_one(seen.clone(), 500).await.unwrap();
+    assert_eq!(first, Some(OwedPush { due_at: 500, ..seen.clone() }));
+    assert_eq!(t.rows.claim_one(seen.clone(), 500).await.unwrap(), None, "though it says the same now");
+    // Another message, or nothing more, in the meantime.
+    let next = OwedPush { seq: 2, ..seen.clone() };
+    t.rows.owe(next.clone()).await.unwrap();
+    assert_eq!(t.rows.claim_one(seen.clone(), 500).await.unwrap(), None, "what is due is not what was read");
+    t.rows.paid(&next).await.unwrap();
+    assert_eq!(t.rows.claim_one(next, 500).await.unwrap(), None);
+    assert_eq!(t.rows.owed_to(&seen.user_id).await.unwrap(), [], "a claim makes no row");
+}
+
+#[tokio::test]
+async fn what_is_due_behind_more_than_one_look_is_found_by_another() {
+    let t = world().await;
+    let later: Vec<_> = (0..4_500).map(|n| (Table::PushOutbox, owed_item(&owed(n, 900)))).collect();
+    for batch in later.chunks(25) {
+        t.rows.dynamo.put_batch(batch.to_vec()).await.unwrap();
+    }
+    let due: Vec<_> = (5_000..5_010).map(|n| owed(n, 100)).collect();
+    for owed in &due {
+        t.rows.owe(owed.clone()).await.unwrap();
+    }
+    let (mut claimed, mut looks) = (Vec::new(), 0);
+    while claimed.len() < due.len() {
+        claimed.extend(t.rows.claim(100, 500, 3).await.unwrap());
+        looks += 1;
+        assert!(looks < 20, "{} were found", claimed.len());
+    }
+    claimed.sort_by_key(|owed| owed.conversation_id.clone());
+    let expected: Vec<_> = due.into_iter().map(|owed| OwedPush { due_at: 500, ..owed }).collect();
+    assert_eq!(claimed, expected);
+}
+
+#[tokio::test]
+async fn two_nodes_share_what_is_due() {
+    let t = world().await;
+    let other = Arc::new(DynamoStore::new(
+        t.rows.dynamo.clone(),
+        t.rows.redis.clone(),
+        t.clock.clone(),
+        30 * 24 * 3_600_000,
+    ));
+    for n in 0..60 {
+        t.rows.owe(owed(n, 100)).await.unwrap();
+    }
+    let all_of = async |rows: &DynamoStore| {
+        let mut mine = Vec::new();
+        loop {
+            let found = rows.claim(100, 500, 7).await.unwrap();
+            if found.is_empty() {
+                return mine;
+            }
+            mine.extend(found.into_iter().map(|owed| owed.conversation_id));
+        }
+    };
+    let (one, two) = tokio::join!(all_of(&t.rows), all_of(&other));
+    let mut all = [one, two].concat();
+    assert_eq!(all.len(), 60);
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 60, "each row went to one of them");
 }
 
 #[tokio::test]
@@ -447,6 +571,38 @@ async fn an_answer_that_got_lost_leaves_one_message_that_is_no_duplicate() {
     assert_eq!(seqs, [(2, false), (3, false), (4, false)]);
     assert_eq!(t.stored().await.len(), 4);
     assert_eq!(t.bobs().await, Some((4, 4)));
+}
+
+#[tokio::test]
+async fn a_registration_whose_answer_got_lost_says_whom_it_took_the_token_from() {
+    let t = world().await;
+    let spoiler = spoiler().await;
+    let store = through(&spoiler, &t, Duration::from_secs(10)).await;
+    let phone = DeviceId::new("phone").unwrap();
+    let row = |user: &str, token: &str| DeviceRow {
+        user_id: UserId::new(user).unwrap(),
+        device: phone.clone(),
+        registration: PushRegistration {
+            target: PushTarget::Fcm { token: token.into() },
+            content: PushContent::Sender,
+        },
+        registered_at: START_MS,
+    };
+    let (alice, bob) = (row("alice", "shared"), row("bob", "shared"));
+    t.rows.register(alice.clone()).await.unwrap();
+    t.rows.register(row("bob", "old")).await.unwrap();
+    spoiler.lose.store(1, Ordering::SeqCst);
+    let taken = store.register(bob.clone()).await.unwrap();
+    assert_eq!(spoiler.lose.load(Ordering::SeqCst), 0);
+    assert_eq!(taken, Some((alice.user_id.clone(), phone.clone())));
+    assert_eq!(t.rows.devices_of(&alice.user_id).await.unwrap(), []);
+    assert_eq!(t.rows.devices_of(&bob.user_id).await.unwrap(), [bob.clone()]);
+    assert_eq!(t.rows.register(row("carol", "old")).await.unwrap(), None, "the old token is free");
+
+    spoiler.lose.store(1, Ordering::SeqCst);
+    assert!(store.unregister(&bob.user_id, &phone, Some(START_MS)).await.unwrap(), "and so a removal");
+    assert_eq!(t.rows.devices_of(&bob.user_id).await.unwrap(), []);
+    assert_eq!(t.rows.register(alice).await.unwrap(), None);
 }
 
 #[tokio::test]
