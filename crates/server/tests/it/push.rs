@@ -299,15 +299,15 @@ async fn devices_are_registered_listed_and_taken_over() {
     assert_eq!(listed["devices"], json!([]), "it is Carol's phone now");
     let (status, _) = scene.call(Method::DELETE, "carol", "/v1/devices/phone/push", None).await;
     assert_eq!(status, 204);
-    for (bad, why) in [
-        (json!({"provider": "pigeon", "token": "x"}), "pigeon"),
-        (json!({"provider": "apns", "token": "not hex"}), "token"),
-        (json!({"provider": "fcm", "token": "x"}), "fcm"),
-        (json!({"token": "x"}), "provider"),
+    for (bad, code, why) in [
+        (json!({"provider": "pigeon", "token": "x"}), 400, "pigeon"),
+        (json!({"provider": "apns", "token": "not hex"}), 400, "token"),
+        (json!({"provider": "fcm", "token": "x"}), 501, "fcm"),
+        (json!({"token": "x"}), 400, "provider"),
     ] {
         let (status, answer) =
             scene.call(Method::PUT, "bob", "/v1/devices/phone/push", Some(bad.clone())).await;
-        assert_eq!(status, 400, "{bad}: {answer}");
+        assert_eq!(status, code, "{bad}: {answer}");
         assert!(answer["error"]["message"].as_str().unwrap().contains(why), "{bad}: {answer}");
     }
     let (_, listed) = scene.call(Method::GET, "bob", "/v1/devices", None).await;
