@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, MessageId, Seq, Side, UserId};
 use bluetick_store::{
     ActiveConversation, Advanced, Clock, Committed, ConversationRow, Conversations, InboxPosition, Memory,
-    Message, MessageStatus, Messages, NewMessage, Noted, PageLimit, PendingDeliveries, PendingRow, Put,
-    Result, SessionStore, StatusRow, Store, StoreError,
+    Message, MessageStatus, Messages, NewMessage, Noted, OwedPush, PageLimit, PendingDeliveries, PendingRow,
+    PushOutbox as _, Put, Result, SessionStore, StatusRow, Store, StoreError,
 };
 use futures_util::{FutureExt, future::join_all};
 use parking_lot::Mutex;
@@ -130,6 +130,13 @@ impl AppStore {
             && !(duplicate && self.status(&receiver, &id).await?.last_delivered_seq >= message.seq)
         {
             self.note_undelivered(&receiver, &id, message.seq).await?;
+            if let Some(due_at) = new.push_due
+                && self.notified(&receiver, &id).await?.1 < message.seq
+            {
+                let owed = OwedPush::of_message(&message, due_at);
+                self.step(|| format!("{receiver} is owed a notification of {id}"), |m| now(m.owe(owed)))
+                    .await?;
+            }
         }
         Ok(Committed { message, duplicate, implied_read })
     }

@@ -1,6 +1,7 @@
 //! Receipts: delivered and read. Both only grow, and are told as state, never as events (R10, R11).
 
 use bluetick_protocol::{Seq, WireError};
+use bluetick_store::Advanced;
 
 use crate::{Answer, Node, ReceiptRequest, Step, wire};
 
@@ -39,12 +40,17 @@ impl Node {
         if advanced.moved || (again && advanced.row.last_delivered_seq > 0) {
             self.tell_ticks(&advanced.row).await;
         }
-        let read = advanced.row.last_read_seq;
-        if let Some(push) = &self.push
-            && read > advanced.read_before
-        {
-            push.owe_clear(&user, &id, advanced.read_before, read).await;
-        }
+        self.clear_read(&advanced).await;
         Ok(())
+    }
+
+    /// What was notified of and is read now is taken off the other devices' screens.
+    pub(crate) async fn clear_read(&self, advanced: &Advanced) {
+        let Advanced { row, read_before, .. } = advanced;
+        if let Some(push) = &self.push
+            && row.last_read_seq > *read_before
+        {
+            push.owe_clear(&row.user_id, &row.conversation_id, *read_before, row.last_read_seq).await;
+        }
     }
 }

@@ -159,7 +159,10 @@ impl Node {
             self.echo_to_sender(sender, origin, message).await;
         }
         match &committed.implied_read {
-            Some(row) => self.tell_ticks(row).await,
+            Some(read) => {
+                self.tell_ticks(&read.row).await;
+                self.clear_read(read).await;
+            }
             // The first run may have moved the boundary and died before it told anybody.
             None if committed.duplicate => {
                 let row = self.store.status.status(sender, &message.conversation_id).await.map_err(wire)?;

@@ -265,6 +265,7 @@ impl Config {
             unacked: Duration::from_secs(self.push.unacked_secs),
             max_age: Duration::from_secs(self.push.max_age_secs),
             concurrency: self.push.concurrency,
+            claim_for: Duration::from_secs(self.push.claim_secs),
             // A look costs nothing in the process itself, and units in DynamoDB.
             sweep_every: match self.store.backend {
                 Backend::Embedded => Duration::from_secs(1),

@@ -8,7 +8,7 @@ use bluetick_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Result, StatusRow};
+use crate::{Advanced, Result};
 
 /// A stored message. It never changes, but for an erasure, which makes it void.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,7 +109,7 @@ pub struct Committed {
     pub message: Arc<Message>,
     pub duplicate: bool,
     /// The sender's boundaries, if the read that this reply implies moved them.
-    pub implied_read: Option<StatusRow>,
+    pub implied_read: Option<Advanced>,
 }
 
 /// How much one read may return: at least one message, if there is one.

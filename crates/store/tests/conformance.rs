@@ -37,6 +37,8 @@ fn every_check_is_listed() {
         ("unread", include_str!("../src/conformance/unread.rs")),
         ("conversations", include_str!("../src/conformance/conversations.rs")),
         ("users", include_str!("../src/conformance/users.rs")),
+        ("devices", include_str!("../src/conformance/devices.rs")),
+        ("push_outbox", include_str!("../src/conformance/push_outbox.rs")),
         ("maintenance", include_str!("../src/conformance/maintenance.rs")),
         ("sessions", include_str!("../src/conformance/sessions.rs")),
         ("model", include_str!("../src/conformance/model.rs")),

@@ -4,10 +4,14 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use bluetick_protocol::{ClientMsgId, ConversationId, Side};
+use bluetick_protocol::{
+    ClientMsgId, ConversationId, DeviceId, Mute, PushContent, PushRegistration, PushTarget, Side, UserId,
+};
 use bluetick_store::{
-    EmbeddedConfig, ManualClock, NewMessage, PageLimit, Store, StoreError,
+    Content, DeviceRow, EmbeddedConfig, EmbeddedSource, Kind, ManualClock, NewMessage, OwedPush, PageLimit,
+    Place, Store, StoreError,
     conformance::model::{same_as_model, still_same_as_model},
+    restore,
 };
 
 const START_MS: u64 = 1_760_000_000_000;
@@ -138,4 +142,124 @@ async fn a_full_disk_refuses_sends_and_nothing_else() {
     assert!(store.maintenance.health().await.refusing.is_some());
     let id = ConversationId::new("alice~bob").unwrap();
     assert_eq!(store.messages.last_seq(&id).await.unwrap(), 0, "nothing of it is visible");
+}
+
+#[tokio::test]
+async fn a_directory_of_the_format_before_is_opened_and_marked() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let version = dir.path().join("VERSION");
+    let store = open(dir.path(), 1 << 30, &clock);
+    store.messages.commit_sends(vec![message(1)]).await.remove(0).unwrap();
+    assert_eq!(std::fs::read_to_string(&version).unwrap(), "2\n");
+    store.maintenance.close().await.unwrap();
+    drop(store);
+    std::fs::write(&version, "1\n").unwrap();
+    let store = open(dir.path(), 1 << 30, &clock);
+    assert_eq!(std::fs::read_to_string(&version).unwrap(), "2\n", "older versions refuse it from now on");
+    let id = ConversationId::new("alice~bob").unwrap();
+    assert_eq!(store.messages.last_seq(&id).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_backup_holds_every_row() {
+    let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let (store, model) = (open(dir.path(), 1 << 30, &clock), Store::memory(clock.clone()));
+    same_as_model(&store, &model, &clock, 7).await;
+    let mut backup = Vec::new();
+    let mut sink = |bytes: Vec<u8>| {
+        backup.extend(bytes);
+        Ok(())
+    };
+    store.maintenance.backup(&mut sink).await.unwrap();
+    restore(&mut backup.as_slice(), copy.path()).unwrap();
+    let restored = open(copy.path(), 1 << 30, &clock);
+    still_same_as_model(&restored, &model, &clock, 7).await;
+    // The tokens too are known by the names they had.
+    same_as_model(&restored, &model, &clock, 8).await;
+}
+
+fn user(name: &str) -> UserId {
+    UserId::new(name).unwrap()
+}
+
+fn device_of(name: &str, token: &str) -> DeviceRow {
+    let target = PushTarget::Fcm { token: token.into() };
+    DeviceRow {
+        user_id: user(name),
+        device: DeviceId::new("phone").unwrap(),
+        registration: PushRegistration { target, content: PushContent::Preview },
+        registered_at: 5,
+    }
+}
+
+#[tokio::test]
+async fn a_claim_ends_with_the_process_and_an_attempt_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let store = open(dir.path(), 1 << 30, &clock);
+    let (now, day) = (START_MS, 24 * 3600 * 1000);
+    let due = NewMessage { push_due: Some(now), ..message(1) };
+    let other = ConversationId::new("bob~carol").unwrap();
+    let later = NewMessage { conversation_id: other, from: Side::High, ..due.clone() };
+    store.messages.commit_sends(vec![due, later]).await.into_iter().for_each(|sent| drop(sent.unwrap()));
+    let claimed = store.push_outbox.claim(now, now + day, 10).await.unwrap();
+    assert_eq!(claimed.len(), 2);
+    let failed = OwedPush { attempts: 1, due_at: now + 1_000, ..claimed[1].clone() };
+    assert!(store.push_outbox.postpone(&failed).await.unwrap());
+    drop(store);
+    let store = open(dir.path(), 1 << 30, &clock);
+    let again = store.push_outbox.claim(now, now + day, 10).await.unwrap();
+    assert_eq!(again, claimed[..1], "nobody holds the claim any more");
+    let rest = store.push_outbox.claim(now + 1_000, now + day, 10).await.unwrap();
+    assert_eq!(rest, [OwedPush { due_at: now + day, ..failed }], "but that it failed once is kept");
+}
+
+#[tokio::test]
+async fn a_walk_finds_everything_that_is_kept_by_user() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let store = open(dir.path(), 1 << 30, &clock);
+    let id = ConversationId::new("alice~bob").unwrap();
+    store
+        .messages
+        .commit_sends(vec![NewMessage { push_due: Some(9), ..message(1) }])
+        .await
+        .remove(0)
+        .unwrap();
+    store.status.raise_notified(&user("bob"), &id, 1).await.unwrap();
+    // A user with nothing else, names that begin alike, a conversation that nobody wrote in.
+    for (name, token) in [("bob", "one"), ("bob-2", "two"), ("alice", "three")] {
+        store.devices.register(device_of(name, token)).await.unwrap();
+    }
+    store.users.set_block(&user("bob"), &user("mallory"), true).await.unwrap();
+    let mute = Mute { conversation_id: ConversationId::new("bob~zoe").unwrap(), until: Some(3) };
+    store.users.mute(&user("zoe"), mute.clone()).await.unwrap();
+    let owed = store.push_outbox.owed_to(&user("bob")).await.unwrap();
+    store.maintenance.close().await.unwrap();
+    drop(store);
+
+    let source = EmbeddedSource::open(EmbeddedConfig::new(dir.path()), clock).await.unwrap();
+    let all = walked(&source, None).await;
+    let of =
+        |kind: Kind| all.iter().filter(move |content| content.kind() == kind).cloned().collect::<Vec<_>>();
+    let devices = [("alice", "three"), ("bob", "one"), ("bob-2", "two")];
+    assert_eq!(of(Kind::Devices), devices.map(|(name, token)| Content::Device(device_of(name, token))));
+    assert_eq!(of(Kind::Mutes), [Content::Mute { user_id: user("zoe"), mute }]);
+    assert_eq!(of(Kind::PushOutbox), [Content::Owed(owed[0].clone())]);
+    assert!(
+        matches!(&of(Kind::MessageStatus)[..], [Content::Status { row, notified: 1 }] if row.user_id == user("bob"))
+    );
+    let rest = walked(&source, Some(Place::User(user("bob-2")))).await;
+    assert_eq!(rest, all[all.len() - 2..], "a walk goes on at a user");
+    source.close().await.unwrap();
+}
+
+async fn walked(source: &EmbeddedSource, from: Option<Place>) -> Vec<Content> {
+    let (mut walk, mut all) = (source.walk(from), Vec::new());
+    while let Some(page) = walk.next().await {
+        all.extend(page.unwrap().contents);
+    }
+    all
 }

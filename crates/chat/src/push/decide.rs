@@ -131,8 +131,14 @@ impl Push {
             }
         }
         if alert.is_some() && (any || left.is_empty()) {
-            let notified = self.store.status.raise_notified(&owed.user_id, &owed.conversation_id, owed.seq);
-            notified.await.map_err(wire)?;
+            let (user, id) = (&owed.user_id, &owed.conversation_id);
+            self.store.status.raise_notified(user, id, owed.seq).await.map_err(wire)?;
+            // Who read it while it was on its way found nothing to clear. Either they see the boundary, or this sees
+            // theirs.
+            let read = self.store.status.status(user, id).await.map_err(wire)?.last_read_seq;
+            if any && read >= owed.seq {
+                self.owe_row(self.row(user, id, read, true)).await?;
+            }
         }
         if left.is_empty() {
             return Ok(Decided::Paid(if any { "sent" } else { "undeliverable" }));

@@ -145,7 +145,7 @@ impl World {
         let node = Node::new(store.clone(), gateways.clone(), clock.clone(), setup.chat, Arc::new(Unlimited))
             .with_rules(setup.rules.clone());
         let mut world = World {
-            phones: Arc::new(Phones::new(clock.clone())),
+            phones: Arc::default(),
             service: None,
             clock,
             memory,

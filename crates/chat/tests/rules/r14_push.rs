@@ -277,6 +277,18 @@ async fn what_is_read_elsewhere_is_cleared() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_read_while_its_notification_is_on_its_way_is_cleared_too() {
+    let world = with_bobs_phone().await;
+    world.phones.set_slow(5 * SECOND);
+    world.send("alice", "bob", "one").await;
+    world.pass(2 * SECOND).await;
+    read(&world, "bob", "alice~bob", 1).await;
+    world.pass(60 * SECOND).await;
+    assert_eq!(world.phones.shown(), ["alice: one", "(clear)"]);
+    assert_eq!(world.owed("bob").await, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reply_clears_what_it_reads() {
     let world = with_bobs_phone().await;
     world.send("alice", "bob", "one").await;

@@ -30,6 +30,7 @@ pub struct PushConfig {
     pub unacked_secs: u64,
     pub max_age_secs: u64,
     pub concurrency: usize,
+    pub claim_secs: u64,
     pub ca_file: Option<PathBuf>,
     pub apns: Option<ApnsConfig>,
     pub fcm: Option<FcmConfig>,
@@ -103,6 +104,7 @@ impl PushConfig {
             ("push.delay_ms", self.delay_ms, 0, 60_000),
             ("push.unacked_secs", self.unacked_secs, 1, 3_600),
             ("push.max_age_secs", self.max_age_secs, 1, AGE_MAX_SECS),
+            ("push.claim_secs", self.claim_secs, 1, 3_600),
             ("push.concurrency", self.concurrency as u64, 1, 1_000),
         ] {
             if !(least..=most).contains(&value) {

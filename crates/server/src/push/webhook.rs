@@ -88,7 +88,9 @@ fn body(device: &DeviceRow, token: &str, notification: &Notification) -> String 
     }
     if let Some(shown) = shown(notification) {
         all["title"] = shown.title.into();
-        all["body"] = shown.body.into();
+        if let Some(body) = shown.body {
+            all["body"] = body.into();
+        }
     }
     all.to_string()
 }

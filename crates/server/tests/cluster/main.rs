@@ -32,6 +32,8 @@ mod inbox;
 mod load;
 #[path = "../it/operations.rs"]
 mod operations;
+#[path = "../it/push.rs"]
+mod push;
 #[path = "../it/rows.rs"]
 mod rows;
 #[path = "../it/sessions.rs"]

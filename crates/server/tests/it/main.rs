@@ -24,6 +24,8 @@ mod load;
 mod migrate;
 mod near;
 mod operations;
+mod push;
+mod push_outage;
 #[cfg(debug_assertions)]
 mod rows;
 mod sessions;

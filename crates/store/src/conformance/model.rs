@@ -232,7 +232,7 @@ fn any_owed(
 
 #[derive(Debug, PartialEq)]
 enum Answer {
-    Sent(Vec<(Message, bool, Option<StatusRow>)>),
+    Sent(Vec<(Message, bool, Option<Advanced>)>),
     Advanced(Advanced),
     Noted(Noted),
     Settled(bool),
@@ -303,7 +303,7 @@ fn done(result: crate::Result<()>) -> Answer {
     Answer::Done
 }
 
-fn sent(committed: Committed) -> (Message, bool, Option<StatusRow>) {
+fn sent(committed: Committed) -> (Message, bool, Option<Advanced>) {
     (without_id(&committed.message), committed.duplicate, committed.implied_read)
 }
 

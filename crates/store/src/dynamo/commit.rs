@@ -27,8 +27,8 @@ use super::{
     write::{Transacted, Write},
 };
 use crate::{
-    Committed, Message, MessageStatus as _, Messages as _, NewMessage, OwedPush, PendingDeliveries as _,
-    PushOutbox as _, Result, StatusRow, StoreError,
+    Advanced, Committed, Message, MessageStatus as _, Messages as _, NewMessage, OwedPush,
+    PendingDeliveries as _, PushOutbox as _, Result, StatusRow, StoreError,
 };
 
 /// Sends in one transaction: two rows each, of the hundred that one takes.
@@ -434,7 +434,7 @@ impl DynamoStore {
         news: &[NewMessage],
         stored: &[Stored],
         extra: &Extra,
-    ) -> Result<(Option<StatusRow>, Option<u64>)> {
+    ) -> Result<(Option<Advanced>, Option<u64>)> {
         let Some(first) = stored.first().map(|stored| &stored.message) else { return Ok((None, None)) };
         let (id, from) = (&first.conversation_id, first.from);
         let seen = |delivered: Seq, last: Seq| {
@@ -450,7 +450,8 @@ impl DynamoStore {
                 let delivered = status.last_delivered_seq.max(read);
                 let outcome = self.read_at_once(Read { row: &next, version: row.version, delivered }).await?;
                 if let ReadOutcome::Moved(status) = outcome {
-                    return Ok((Some(status), next.shown.map(|shown| shown.ts)));
+                    let advanced = Advanced { row: status, read_before: row.read_seq, moved: true };
+                    return Ok((Some(advanced), next.shown.map(|shown| shown.ts)));
                 }
             } else if read <= row.read_seq {
                 let row = self.show_sent(from, stored, extra.profiles.as_ref()).await?;
@@ -470,7 +471,7 @@ impl DynamoStore {
             return Ok((None, ts));
         }
         let advanced = self.advance(&sender, id, 0, read).await?;
-        Ok((advanced.moved.then_some(advanced.row), ts))
+        Ok((Some(advanced).filter(|advanced| advanced.moved), ts))
     }
 
     /// A profile that changed while its first row was made is copied again: whoever changed it may have come too early
@@ -508,7 +509,7 @@ impl DynamoStore {
         let status = self.status(&sender, id).await?;
         let read = new.seen_seq.unwrap_or(0).min(original.seq.saturating_sub(1));
         let implied_read = match read > status.last_read_seq && !original.void {
-            true => Some(self.advance(&sender, id, 0, read).await?).filter(|a| a.moved).map(|a| a.row),
+            true => Some(self.advance(&sender, id, 0, read).await?).filter(|a| a.moved),
             false => None,
         };
         if new.undelivered && !original.withheld && !original.void {

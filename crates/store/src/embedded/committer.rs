@@ -24,7 +24,7 @@ use super::{
     rows::{Changed, RowChange, RowSpace, Step, View, user_prefix},
     state::{Conv, Entry, Mark, Record, UserRow},
 };
-use crate::{Advanced, Message, NewMessage, Noted, OwedPush, Result, StatusRow, StoreError, failpoint};
+use crate::{Advanced, Message, NewMessage, Noted, OwedPush, Result, StoreError, failpoint};
 
 /// Most records in a group: enough to share an fsync widely, few enough to answer soon.
 const GROUP_MAX_OPS: usize = 2048;
@@ -45,7 +45,7 @@ pub(super) struct PreparedSend {
 
 #[derive(Debug, Clone)]
 pub(super) enum SendOutcome {
-    Stored { message: Arc<Message>, implied_read: Option<StatusRow> },
+    Stored { message: Arc<Message>, implied_read: Option<Advanced> },
     Duplicate(Seq),
 }
 
@@ -356,7 +356,7 @@ impl Committer {
             return Ok(SendOutcome::Duplicate(seq));
         }
         let id = new.conversation_id.clone();
-        let (seq, mut counted, implied_read) = {
+        let (seq, mut counted, implied_read, read_before) = {
             let conv = &self.conv(&id)?.published.conv;
             let sender = conv.member(new.from);
             // A reply implies read up to what the client had seen, or up to what was delivered to it (R10).
@@ -365,7 +365,8 @@ impl Committer {
                 Some((_, mark)) => mark,
                 None => sender.delivered,
             };
-            (conv.last_seq + 1, conv.counted, Some(seen).filter(|mark| mark.seq > sender.read.seq))
+            let implied_read = Some(seen).filter(|mark| mark.seq > sender.read.seq);
+            (conv.last_seq + 1, conv.counted, implied_read, sender.read.seq)
         };
         if !new.withheld {
             counted[new.from.index()] += 1;
@@ -394,7 +395,10 @@ impl Committer {
             self.owe(&id, new.from.other(), seq, new.push_due)?;
         }
         let implied_read = match implied_read {
-            Some(_) => Some(self.conv(&id)?.published.conv.status_row(new.from)),
+            Some(_) => {
+                let row = self.conv(&id)?.published.conv.status_row(new.from);
+                Some(Advanced { row, read_before, moved: true })
+            }
             None => None,
         };
         Ok(SendOutcome::Stored { message, implied_read })

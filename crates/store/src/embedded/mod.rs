@@ -211,6 +211,7 @@ impl Embedded {
         let (jobs, jobs_in) = std::sync::mpsc::channel();
         let (done, done_in) = std::sync::mpsc::channel();
         let committer = recover(&shared, meta, jobs, done_in)?;
+        shared.outbox.make_due(shared.clock.now_ms());
         let (ops, ops_in) = mpsc::channel(QUEUE_OPS);
         let weak = ops.downgrade();
         let checkpoint_shared = shared.clone();

@@ -2,9 +2,9 @@
 //! send that owes reads no disk, and a claim looks at nothing but what is due. A row takes less than 200 bytes there, and
 //! there is one for each conversation with something owed, which is few unless a provider is down.
 //!
-//! A claim is kept in memory only: nobody but this process can hold one, so after a restart each row is due when it was
-//! before it was claimed. That saves a write to the log for each, and a server that comes back does not wait for the
-//! claims of the one that died. What a failed attempt leaves (`postpone`) is durable.
+//! A claim is kept in memory only: nobody but this process can hold one, so after a restart every row is due. That saves a
+//! write to the log for each, and a server that comes back does not wait for the claims of the one that died. What a
+//! failed attempt leaves (`postpone`) is durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -124,6 +124,16 @@ impl Outbox {
             debts.set(key, Some(debt));
         }
         Ok(Outbox(Mutex::new(debts)))
+    }
+
+    /// Everything is due: whoever had taken it on was the process before this one.
+    pub(super) fn make_due(&self, now: u64) {
+        let mut debts = self.0.lock();
+        let waiting: Vec<_> = debts.rows.iter().filter(|(_, debt)| debt.due_at > now).collect();
+        let waiting: Vec<_> = waiting.into_iter().map(|(key, debt)| (key.clone(), debt.clone())).collect();
+        for (key, debt) in waiting {
+            debts.set(key, Some(Debt { due_at: now, ..debt }));
+        }
     }
 
     /// Takes in what is durable now.

@@ -1,7 +1,7 @@
 //! Small rows: everything that is kept under a key of its own and is neither a message nor a row of a conversation.
 //!
-//! A step of the committer ([`Step`]) looks at rows and says what they are after it; what it says goes into the log as
-//! one record, whole or not at all. Until a checkpoint the rows are in memory, in two generations as in `hot.rs`. A
+//! A step of the committer ([`Step`]) looks at rows and says what they are after it; what it says goes into one group of
+//! the log, whole or not at all. Until a checkpoint the rows are in memory, in two generations as in `hot.rs`. A
 //! system that wants such rows adds a [`RowSpace`] and nothing else.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -325,3 +325,6 @@ pub(super) fn key_parts(key: &[u8]) -> Result<(&str, &str), Malformed> {
     let text = std::str::from_utf8(key).map_err(|_| Malformed("a key is not text"))?;
     text.split_once('\0').ok_or(Malformed("a key has one part"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,8 +8,9 @@ use bluetick_protocol::{ClientMsgId, ConversationId, MessageId, Seq, Side};
 use super::{
     Memory, State,
     conversation::{SentRecord, page},
+    rows::status_row,
 };
-use crate::{Committed, Message, Messages, NewMessage, OwedPush, PageLimit, Result, StatusRow, StoreError};
+use crate::{Advanced, Committed, Message, Messages, NewMessage, OwedPush, PageLimit, Result, StoreError};
 
 /// What stands in a closed hole for the id that no client gave.
 const HOLE_CLIENT_MSG_ID: &str = "void";
@@ -100,22 +101,21 @@ impl State {
     }
 
     /// A reply implies read up to what the sender's client had seen, or else what was delivered to them (R10).
-    fn imply_read(&mut self, new: &NewMessage) -> Option<StatusRow> {
+    fn imply_read(&mut self, new: &NewMessage) -> Option<Advanced> {
         let next = self.last_seq(&new.conversation_id) + 1;
         self.imply_read_before(new, next)
     }
 
     /// The same of a reply that may be there already: it never covers itself.
-    pub(super) fn imply_read_before(&mut self, new: &NewMessage, reply: Seq) -> Option<StatusRow> {
+    pub(super) fn imply_read_before(&mut self, new: &NewMessage, reply: Seq) -> Option<Advanced> {
         let sender = new.conversation_id.member(new.from);
-        let delivered = self.boundaries(&sender, &new.conversation_id).last_delivered_seq;
-        let seen = new.seen_seq.unwrap_or(delivered).min(reply.saturating_sub(1));
+        let before = self.boundaries(&sender, &new.conversation_id);
+        let seen = new.seen_seq.unwrap_or(before.last_delivered_seq).min(reply.saturating_sub(1));
         let (after, moved) = self.raise(&sender, &new.conversation_id, 0, seen);
-        moved.then(|| StatusRow {
-            user_id: sender,
-            conversation_id: new.conversation_id.clone(),
-            last_delivered_seq: after.last_delivered_seq,
-            last_read_seq: after.last_read_seq,
+        moved.then(|| Advanced {
+            row: status_row(&sender, &new.conversation_id, &after),
+            read_before: before.last_read_seq,
+            moved,
         })
     }
 

@@ -101,7 +101,7 @@ impl MessageStatus for Memory {
     }
 }
 
-fn status_row(user: &UserId, conversation: &ConversationId, boundaries: &Boundaries) -> StatusRow {
+pub(super) fn status_row(user: &UserId, conversation: &ConversationId, boundaries: &Boundaries) -> StatusRow {
     StatusRow {
         user_id: user.clone(),
         conversation_id: conversation.clone(),

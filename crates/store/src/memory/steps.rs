@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bluetick_protocol::{ConversationId, MessageId, Seq};
 
 use super::{Memory, conversation::SentRecord};
-use crate::{Message, NewMessage, Result, StatusRow};
+use crate::{Advanced, Message, NewMessage, Result};
 
 /// What became of a message that was put under a seq.
 #[derive(Debug, Clone)]
@@ -58,7 +58,7 @@ impl Memory {
     }
 
     /// The read that a reply implies (R10), if it moves a boundary. It never covers the reply itself.
-    pub fn imply_read_before(&self, new: &NewMessage, reply: Seq) -> Option<StatusRow> {
+    pub fn imply_read_before(&self, new: &NewMessage, reply: Seq) -> Option<Advanced> {
         self.state.lock().imply_read_before(new, reply)
     }
 }

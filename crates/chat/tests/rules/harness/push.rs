@@ -11,7 +11,7 @@ use bluetick_chat::{
     App, Node, Notification, NotificationKind, Notifier, Push, PushConfig, Pushed, Unlimited,
 };
 use bluetick_protocol::{DeviceId, PushContent, PushRegistration, PushTarget};
-use bluetick_store::{Clock, DeviceRow};
+use bluetick_store::DeviceRow;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
@@ -21,7 +21,6 @@ use super::{World, spawn, user};
 #[derive(Debug, Clone)]
 pub struct Got {
     pub token: String,
-    pub at: u64,
     pub note: Notification,
     pub answer: Pushed,
 }
@@ -38,8 +37,8 @@ impl Got {
     }
 }
 
+#[derive(Default)]
 pub struct Phones {
-    clock: Arc<dyn Clock>,
     got: Mutex<Vec<Got>>,
     answers: Mutex<BTreeMap<String, VecDeque<Pushed>>>,
     down: Mutex<BTreeSet<&'static str>>,
@@ -48,17 +47,6 @@ pub struct Phones {
 }
 
 impl Phones {
-    pub fn new(clock: Arc<dyn Clock>) -> Phones {
-        Phones {
-            clock,
-            got: Mutex::default(),
-            answers: Mutex::default(),
-            down: Mutex::default(),
-            slow: Mutex::default(),
-            busy: Mutex::default(),
-        }
-    }
-
     /// What was tried, whatever came of it.
     pub fn tried(&self) -> Vec<Got> {
         self.got.lock().clone()
@@ -131,7 +119,7 @@ impl Notifier for Phones {
             None if down => later(None),
             None => Pushed::Accepted,
         };
-        let got = Got { token, at: self.clock.now_ms(), note: note.clone(), answer: answer.clone() };
+        let got = Got { token, note: note.clone(), answer: answer.clone() };
         self.got.lock().push(got);
         answer
     }

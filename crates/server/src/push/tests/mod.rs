@@ -41,6 +41,7 @@ impl Scene {
             unacked_secs: 20,
             max_age_secs: 86_400,
             concurrency: 64,
+            claim_secs: 60,
             ca_file: Some(ca_file),
             apns: None,
             fcm: None,
