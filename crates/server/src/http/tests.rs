@@ -286,7 +286,7 @@ fn subscription(host: &str) -> Value {
         "subscription": {
             "endpoint": format!("https://{host}/send/1"),
             "expirationTime": null,
-            "keys": {"p256dh": point, "auth": "a".repeat(22)},
+            "keys": {"p256dh": point, "auth": "A".repeat(22)},
         },
     })
 }
