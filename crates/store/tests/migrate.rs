@@ -16,10 +16,13 @@ use aws_sdk_dynamodb::{
     config::{BehaviorVersion, Credentials, Region},
     types::AttributeValue,
 };
-use bluetick_protocol::{ClientMsgId, ConversationId, Profile, Side, UserId};
+use bluetick_protocol::{
+    ClientMsgId, ConversationId, DeviceId, Mute, Profile, PushContent, PushKeys, PushRegistration,
+    PushSubscription, PushTarget, Seq, Side, UserId,
+};
 use bluetick_store::{
-    DistributedConfig, EmbeddedConfig, EmbeddedSource, Kind, ManualClock, NewMessage, PageLimit, RedisConfig,
-    RedisMode, Registry, Store, StoreError,
+    DeviceRow, DistributedConfig, EmbeddedConfig, EmbeddedSource, Kind, ManualClock, NewMessage, OwedPush,
+    PageLimit, RedisConfig, RedisMode, Registry, Store, StoreError,
     conformance::{
         START_MS,
         model::{same_as_model, still_same_as_model},
@@ -174,6 +177,85 @@ async fn fill(store: &Store, conversations: usize, messages: usize) {
     }
 }
 
+fn device(user: &str, on: usize, target: PushTarget) -> DeviceRow {
+    DeviceRow {
+        user_id: UserId::new(user).unwrap(),
+        device: DeviceId::new(&format!("device{on:02}")).unwrap(),
+        registration: PushRegistration { target, content: PushContent::Sender },
+        registered_at: START_MS + on as u64,
+    }
+}
+
+/// All that belongs to notifications: more devices than one batch takes, and each kind of row with and without what it
+/// need not have.
+async fn fill_for_push(store: &Store) {
+    let keys = PushKeys { p256dh: "p".repeat(87), auth: "a".repeat(22) };
+    let subscription = PushSubscription { endpoint: "https://push.example/1".into(), keys };
+    let mut devices = vec![
+        device(
+            "a1",
+            98,
+            PushTarget::Apns { token: "00ff".into(), topic: Some("org.x".into()), sandbox: true },
+        ),
+        device("b1", 99, PushTarget::Webpush { subscription }),
+    ];
+    devices.extend((0..40).map(|n| device("a1", n, PushTarget::Fcm { token: format!("token{n}") })));
+    for row in devices {
+        store.devices.register(row).await.unwrap();
+    }
+    let (bob, ids) =
+        (UserId::new("b1").unwrap(), ["a1~b1", "b1~c1", "b1~zoe"].map(|id| ConversationId::new(id).unwrap()));
+    for (id, until) in ids.iter().zip([None, Some(START_MS)]) {
+        store.users.mute(&bob, Mute { conversation_id: id.clone(), until }).await.unwrap();
+    }
+    for (n, id) in ids.iter().enumerate() {
+        let owed = OwedPush {
+            user_id: bob.clone(),
+            conversation_id: id.clone(),
+            // Beyond whatever was owed before.
+            seq: 1_000 + n as Seq,
+            clear: n == 1,
+            attempts: 0,
+            devices: Vec::new(),
+            due_at: START_MS + n as u64,
+        };
+        store.push_outbox.owe(owed.clone()).await.unwrap();
+        if n == 1 {
+            let devices = ["z", "phone"].map(|name| DeviceId::new(name).unwrap()).to_vec();
+            assert!(store.push_outbox.postpone(&OwedPush { attempts: 3, devices, ..owed }).await.unwrap());
+        }
+        // The last has nothing else: a row with no receipt in it.
+        store.status.raise_notified(&bob, id, 7).await.unwrap();
+    }
+}
+
+async fn same_for_push(moved: &Store, model: &Store) {
+    for user in ["a1", "b1", "c1"].map(|user| UserId::new(user).unwrap()) {
+        let (ours, theirs) = (moved.devices.devices_of(&user), model.devices.devices_of(&user));
+        assert_eq!(ours.await.unwrap(), theirs.await.unwrap());
+        assert_eq!(moved.users.mutes_of(&user).await.unwrap(), model.users.mutes_of(&user).await.unwrap());
+        // Whoever closes a store gives up what it had claimed, so when it is due may differ.
+        let owed = async |store: &Store| {
+            let owed = store.push_outbox.owed_to(&user).await.unwrap().into_iter();
+            owed.map(|owed| OwedPush { due_at: 0, ..owed }).collect::<Vec<_>>()
+        };
+        assert_eq!(owed(moved).await, owed(model).await);
+        let (ours, theirs) = (moved.status.statuses_of(&user), model.status.statuses_of(&user));
+        assert_eq!(ours.await.unwrap(), theirs.await.unwrap());
+        for id in ["a1~b1", "b1~c1", "b1~zoe"].map(|id| ConversationId::new(id).unwrap()) {
+            let (ours, theirs) = (moved.status.notified(&user, &id), model.status.notified(&user, &id));
+            assert_eq!(ours.await.unwrap(), theirs.await.unwrap());
+        }
+    }
+    // Tokens are known to be somebody's.
+    let (alice, taker) =
+        (UserId::new("a1").unwrap(), device("zoe", 1, PushTarget::Fcm { token: "token33".into() }));
+    let taken = moved.devices.register(taker).await.unwrap();
+    assert_eq!(taken, Some((alice.clone(), DeviceId::new("device33").unwrap())));
+    let left = moved.devices.devices_of(&alice).await.unwrap().len();
+    assert_eq!(left + 1, model.devices.devices_of(&alice).await.unwrap().len());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_was_done_to_the_source_the_target_has_every_row() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::new(START_MS)));
@@ -182,6 +264,12 @@ async fn whatever_was_done_to_the_source_the_target_has_every_row() {
     let store = embedded(dir.path(), &clock);
     for seed in seeds.clone() {
         same_as_model(&store, &model, &clock, seed).await;
+    }
+    for store in [&store, &model] {
+        fill_for_push(store).await;
+        // Whatever the last seed forgot, this is remembered.
+        let last = message(&ConversationId::new("a1~b1").unwrap(), 1_000);
+        store.messages.commit_sends(vec![last]).await.remove(0).unwrap();
     }
     store.maintenance.close().await.unwrap();
     drop(store);
@@ -201,6 +289,7 @@ async fn whatever_was_done_to_the_source_the_target_has_every_row() {
     for seed in seeds.clone() {
         still_same_as_model(&moved, &model, &clock, seed).await;
     }
+    same_for_push(&moved, &model).await;
     // The same messages again: known ones are duplicates of their originals, forgotten ones get the next seq.
     let (mut duplicates, mut fresh) = (0, 0);
     for seed in seeds {
@@ -341,6 +430,10 @@ async fn what_was_damaged_in_the_target_is_named() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::new(START_MS)));
     let store = embedded(dir.path(), &clock);
     fill(&store, 3, 40).await;
+    for n in 1..=3 {
+        let target = PushTarget::Fcm { token: format!("token{n}") };
+        store.devices.register(device("alice", n, target)).await.unwrap();
+    }
     store.maintenance.close().await.unwrap();
     drop(store);
     let (source, target) = (source(dir.path(), &clock).await, Target::new(&clock).await);
@@ -369,6 +462,14 @@ async fn what_was_damaged_in_the_target_is_named() {
     let row = row.item("receiver_id", text("zoe")).item("conversation_id", text("alice~zoe"));
     row.item("first_undelivered_seq", number(3)).send().await.unwrap();
 
+    // And a token that nobody would be found by.
+    let devices = raw.scan().table_name(target.table("devices")).send().await.unwrap();
+    let is_second = |value: Option<&AttributeValue>| value == Some(&text("device02"));
+    let index = devices.items().iter().find(|item| is_second(item.get("owner_device"))).unwrap();
+    let delete = raw.delete_item().table_name(target.table("devices"));
+    let delete = delete.key("user_id", index["user_id"].clone()).key("device", index["device"].clone());
+    delete.send().await.unwrap();
+
     let compared = target.loader.compare(&source, |_| ()).await.unwrap();
     let of = |kind| compared.iter().find(|one| one.kind == kind).unwrap();
     let named = |kind| {
@@ -384,8 +485,10 @@ async fn what_was_damaged_in_the_target_is_named() {
     );
     assert_eq!(of(Kind::Messages).target.rows, 119);
     assert_eq!(named(Kind::PendingDeliveries), [("zoe alice~zoe", Difference::Unknown)]);
+    assert_eq!(named(Kind::Devices), [("alice device02", changed)]);
+    assert_eq!(of(Kind::Devices).target.rows, 3, "a token is no record of its own");
     for kind in Kind::ALL {
-        let damaged = matches!(kind, Kind::Messages | Kind::PendingDeliveries);
+        let damaged = matches!(kind, Kind::Messages | Kind::PendingDeliveries | Kind::Devices);
         assert_eq!(of(kind).is_same(), !damaged, "{kind:?}");
     }
 }
