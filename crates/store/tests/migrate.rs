@@ -234,8 +234,12 @@ async fn same_for_push(moved: &Store, model: &Store) {
         let (ours, theirs) = (moved.devices.devices_of(&user), model.devices.devices_of(&user));
         assert_eq!(ours.await.unwrap(), theirs.await.unwrap());
         assert_eq!(moved.users.mutes_of(&user).await.unwrap(), model.users.mutes_of(&user).await.unwrap());
-        let (ours, theirs) = (moved.push_outbox.owed_to(&user), model.push_outbox.owed_to(&user));
-        assert_eq!(ours.await.unwrap(), theirs.await.unwrap());
+        // Whoever closes a store gives up what it had claimed, so when it is due may differ.
+        let owed = async |store: &Store| {
+            let owed = store.push_outbox.owed_to(&user).await.unwrap().into_iter();
+            owed.map(|owed| OwedPush { due_at: 0, ..owed }).collect::<Vec<_>>()
+        };
+        assert_eq!(owed(moved).await, owed(model).await);
         let (ours, theirs) = (moved.status.statuses_of(&user), model.status.statuses_of(&user));
         assert_eq!(ours.await.unwrap(), theirs.await.unwrap());
         for id in ["a1~b1", "b1~c1", "b1~zoe"].map(|id| ConversationId::new(id).unwrap()) {
