@@ -18,7 +18,7 @@ use crate::{Answer, Step, wire};
 /// Of what is owed, this many messages back one is looked for that the peer wrote.
 const LOOK_BACK: usize = 32;
 const RETRY_MIN: Duration = Duration::from_secs(2);
-const RETRY_MAX: Duration = Duration::from_secs(300);
+const RETRY_MAX: Duration = Duration::from_secs(600);
 
 /// What became of something that was owed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,6 +185,7 @@ impl Push {
                 Reached::Done(true)
             }
             Pushed::Gone { .. } | Pushed::Refused { .. } => Reached::Done(false),
+            Pushed::NotThisDevice { after, .. } => Reached::Later(after.unwrap_or_default()),
             Pushed::Later { .. } | Pushed::Misconfigured { .. } => {
                 Reached::Later(self.routes.closed_for(&route).unwrap_or_default())
             }
@@ -207,6 +208,10 @@ impl Push {
                 "gone"
             }
             Pushed::Later { .. } => "later",
+            Pushed::NotThisDevice { why, .. } => {
+                tracing::warn!(provider, why, "a provider does not take notifications for a device");
+                "not_this_device"
+            }
             Pushed::Misconfigured { why } => {
                 tracing::error!(
                     provider,
@@ -281,8 +286,11 @@ impl Push {
     /// How long a live session still has to ack a message before it no longer counts.
     async fn may_yet_be_acked(&self, user: &UserId, ts: u64) -> Option<Duration> {
         let live = self.store.sessions.lookup(user).await.unwrap_or_default();
-        let since = live.iter().map(|session| session.connected_at.max(ts)).max()?;
-        let end = since + self.config.unacked.as_millis() as u64;
+        let connected = live.iter().map(|session| session.connected_at).max()?;
+        let unacked = self.config.unacked.as_millis() as u64;
+        // A device that comes back again and again and never acks does not put it off for ever.
+        let end = connected.max(ts).min(ts + unacked) + unacked;
+        let end = end.max(connected + 2 * self.config.delay.as_millis() as u64);
         let left = end.saturating_sub(self.clock.now_ms());
         (left > 0).then(|| Duration::from_millis(left))
     }
@@ -345,6 +353,7 @@ impl Push {
                 Pushed::Accepted => "accepted".to_owned(),
                 Pushed::Gone { why, .. } => format!("the token is gone and was removed: {why}"),
                 Pushed::Later { why, .. } => format!("not now: {why}"),
+                Pushed::NotThisDevice { why, .. } => format!("not for this device: {why}"),
                 Pushed::Misconfigured { why } => format!("misconfigured: {why}"),
                 Pushed::Refused { why } => format!("refused: {why}"),
             };

@@ -64,6 +64,12 @@ pub enum Pushed {
     Misconfigured {
         why: String,
     },
+    /// Not now for this device, and that says nothing of others on the same way: it gets too many, or its token is of
+    /// another app or key than the server's.
+    NotThisDevice {
+        after: Option<Duration>,
+        why: String,
+    },
     /// This one will never be taken.
     Refused {
         why: String,

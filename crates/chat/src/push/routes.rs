@@ -17,6 +17,8 @@ use super::Pushed;
 const FAILURES_MAX: u32 = 3;
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// How long what finds a way full goes back to the outbox.
+const BUSY: Duration = Duration::from_secs(2);
 /// Ways that are remembered: there is one for each provider, and for Web Push one for each push service.
 const ROUTES_MAX: usize = 256;
 
@@ -34,7 +36,11 @@ pub struct RouteHealth {
 
 struct Route {
     limit: Arc<Semaphore>,
+    /// How many wait for room.
+    waiting: usize,
     failures: u32,
+    /// After a pause one goes first, to see whether it is over.
+    probing: bool,
     /// When the pause began, and when it ends.
     pause: Option<(Instant, Instant)>,
     misconfigured: Option<String>,
@@ -63,7 +69,9 @@ impl Routes {
         }
         let fresh = || Route {
             limit: Arc::new(Semaphore::new(self.concurrency)),
+            waiting: 0,
             failures: 0,
+            probing: false,
             pause: None,
             misconfigured: None,
             failing: None,
@@ -71,15 +79,40 @@ impl Routes {
         work(routes.entry(name.to_owned()).or_insert_with(fresh))
     }
 
-    /// Leave to send one, when there is room; or for how much longer the way is closed.
+    /// Leave to send one, when there is room; or after how long to come again. As many may wait as may go at once: what
+    /// is slow must not take up everything there is.
     pub(super) async fn enter(&self, name: &str) -> Result<OwnedSemaphorePermit, Duration> {
-        let limit = self.with(name, |route| route.limit.clone());
-        // Never closed, so it never fails.
-        let permit = limit.acquire_owned().await.map_err(|_| PAUSE_MIN)?;
-        match self.closed_for(name) {
-            Some(left) => Err(left),
-            None => Ok(permit),
+        if let Some(closed) = self.closed_for(name) {
+            return Err(closed);
         }
+        let limit = self.with(name, |route| {
+            let after_a_pause = route.failures >= FAILURES_MAX;
+            if route.waiting >= self.concurrency || (after_a_pause && route.probing) {
+                return Err(BUSY);
+            }
+            route.probing = after_a_pause;
+            route.waiting += 1;
+            Ok(route.limit.clone())
+        })?;
+        // Never closed, so it never fails.
+        let permit = limit.acquire_owned().await.map_err(|_| BUSY);
+        self.with(name, |route| route.waiting = route.waiting.saturating_sub(1));
+        match self.closed_for(name) {
+            Some(closed) => {
+                self.with(name, |route| route.probing = false);
+                Err(closed)
+            }
+            None => permit,
+        }
+    }
+
+    /// For how much longer every way that was ever used is closed.
+    pub(super) fn all_closed_for(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let routes = self.routes.lock();
+        let left =
+            |route: &Route| route.pause.map_or(Duration::ZERO, |(_, end)| end.saturating_duration_since(now));
+        routes.values().map(left).min().filter(|left| !left.is_zero())
     }
 
     /// For how much longer a way is closed, if it is.
@@ -92,9 +125,14 @@ impl Routes {
     /// Takes note of what came of a notification that set out at `began`.
     pub(super) fn heard(&self, name: &str, began: Instant, answer: &Pushed, rng: &mut impl rand::Rng) {
         self.with(name, |route| {
+            route.probing = false;
             let (why, asked) = match answer {
                 Pushed::Later { after, why } => (why, *after),
                 Pushed::Misconfigured { why } => (why, None),
+                Pushed::NotThisDevice { why, .. } => {
+                    route.failing = Some(why.clone());
+                    return;
+                }
                 _ => {
                     if answer == &Pushed::Accepted {
                         route.misconfigured = None;
@@ -106,10 +144,6 @@ impl Routes {
             route.failing = Some(why.clone());
             if let Pushed::Misconfigured { why } = answer {
                 route.misconfigured = Some(why.clone());
-                // Of Web Push it may be one subscription that was made for another key: the others go on.
-                if name.starts_with("webpush") {
-                    return;
-                }
             }
             // What set out before the pause says nothing new.
             if route.pause.is_some_and(|(since, _)| began < since) {
@@ -125,6 +159,9 @@ impl Routes {
                 tracing::warn!(route = name, why, "notifications wait: the provider does not take them");
             }
         });
+        if matches!(answer, Pushed::NotThisDevice { .. }) {
+            return;
+        }
         let open = !matches!(answer, Pushed::Later { .. } | Pushed::Misconfigured { .. });
         metrics::gauge!("bluetick_push_route_ok", "route" => name.to_owned()).set(f64::from(u8::from(open)));
     }

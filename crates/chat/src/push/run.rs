@@ -17,7 +17,7 @@ use super::{Push, decide::Decided, queue::key};
 use crate::Answer;
 
 /// Decisions under way at once, for each request that a route may have under way.
-const DECISIONS_PER_REQUEST: usize = 4;
+const DECISIONS_PER_REQUEST: usize = 8;
 /// Of one conversation so many wait for their turn; beyond that a later one replaces an earlier.
 const LANE_MAX: usize = 16;
 
@@ -131,6 +131,10 @@ impl<'a> Work<'a> {
     /// Claims what is due and nobody sees to. Returns after how long to look again.
     async fn sweep(&mut self) -> Duration {
         let (push, config) = (self.push, &self.push.config);
+        if let Some(closed) = push.routes.all_closed_for() {
+            // Nothing would get through; and each try would cost a write.
+            return closed;
+        }
         let now = push.clock.now_ms();
         let room = self.max - self.deciding.len();
         let claimed =

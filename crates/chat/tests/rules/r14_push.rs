@@ -106,6 +106,18 @@ async fn who_comes_back_and_does_not_ack_is_notified_in_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_comes_back_again_and_again_and_never_acks_is_notified_all_the_same() {
+    let world = with_bobs_phone().await;
+    world.send("alice", "bob", "one").await;
+    for _ in 0..6 {
+        let flapping = world.connected(tablet("bob").without_acks()).await;
+        world.pass(10 * SECOND).await;
+        flapping.vanish().await;
+    }
+    assert_eq!(world.phones.shown(), ["alice: one"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_session_that_is_half_open_counts_for_nothing_after_20_seconds() {
     let world = with_bobs_phone().await;
     let half_open = world.connected(phone("bob").without_acks()).await;

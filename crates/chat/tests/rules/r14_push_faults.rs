@@ -63,6 +63,27 @@ async fn one_providers_outage_is_not_anothers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_slow_provider_does_not_hold_up_another() {
+    let config = PushConfig { concurrency: 2, ..PushConfig::default() };
+    let world = World::with(Setup { push: Some(config), ..Setup::default() });
+    for n in 0..50 {
+        world.registers(&format!("user{n}"), "phone", &format!("token{n}")).await;
+    }
+    let target = PushTarget::Webhook { token: "bobs-hook".into() };
+    world.registers_as("bob", "hook", target, PushContent::Preview).await;
+    world.phones.set_slow_on("fcm", 30 * SECOND);
+    for n in 0..50 {
+        world.send("alice", &format!("user{n}"), "hi").await;
+    }
+    world.pass(3 * SECOND).await;
+    world.send("alice", "bob", "one").await;
+    world.pass(3 * SECOND).await;
+    assert_eq!(world.phones.shown_on("bobs-hook"), ["alice: one"]);
+    world.pass(1_200 * SECOND).await;
+    assert_eq!(world.phones.got().len(), 51);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_provider_that_asks_for_a_pause_gets_it() {
     let world = with_bobs_phone().await;
     world.phones.answer("bobs-phone", [later(Some(120))]);
@@ -141,6 +162,26 @@ async fn a_token_that_moves_is_notified_for_its_new_user_only() {
     world.send("alice", "carol", "for-carol").await;
     world.pass(2 * SECOND).await;
     assert_eq!(world.phones.shown(), ["alice: for-carol"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_whose_token_does_not_fit_holds_up_nobody() {
+    let world = with_bobs_phone().await;
+    let unfit = || Pushed::NotThisDevice { after: None, why: "SENDER_ID_MISMATCH".into() };
+    for name in ["mallory", "mallet", "trudy"] {
+        world.registers(name, "phone", name).await;
+        world.phones.answer(name, std::iter::repeat_with(unfit).take(1_000));
+        world.send("alice", name, "hi").await;
+    }
+    world.pass(10 * SECOND).await;
+    world.send("alice", "bob", "one").await;
+    world.pass(2 * SECOND).await;
+    assert_eq!(world.phones.shown(), ["alice: one"]);
+    assert_eq!(world.owed("mallory").await, 1, "the operator may yet put it right");
+    world.pass(86_400 * SECOND).await;
+    assert_eq!(world.owed("mallory").await, 0);
+    let tries = world.phones.tried().len();
+    assert!(tries < 1_000, "{tries} tries in a day");
 }
 
 #[tokio::test(start_paused = true)]

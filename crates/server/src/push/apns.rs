@@ -100,7 +100,10 @@ impl Apns {
             Pushed::Accepted | Pushed::Gone { .. } => {
                 Ok(format!("APNs takes the key {}", self.signer.key_id))
             }
-            Pushed::Later { why, .. } | Pushed::Misconfigured { why } | Pushed::Refused { why } => Err(why),
+            Pushed::Later { why, .. }
+            | Pushed::NotThisDevice { why, .. }
+            | Pushed::Misconfigured { why }
+            | Pushed::Refused { why } => Err(why),
         }
     }
 
@@ -183,7 +186,10 @@ fn judge(answer: &Answer, own_topic: bool) -> Pushed {
         (400, "DeviceTokenNotForTopic" | "TopicDisallowed" | "BadTopic" | "MissingTopic") => {
             match own_topic {
                 true => Pushed::Gone { since: None, why },
-                false => Pushed::Misconfigured { why: format!("{why}: look at push.apns.topic and the key") },
+                false => Pushed::NotThisDevice {
+                    after: None,
+                    why: format!("{why}: look at push.apns.topic and the key, or at the device's token"),
+                },
             }
         }
         (403, "ExpiredProviderToken") => {
@@ -191,6 +197,8 @@ fn judge(answer: &Answer, own_topic: bool) -> Pushed {
         }
         (403, _) => Pushed::Misconfigured { why: format!("{why}: look at push.apns") },
         (300..=399 | 404 | 405, _) => Pushed::Misconfigured { why: format!("{why}: look at push.apns.url") },
+        // By this Apple speaks of one device that gets too many.
+        (429, "TooManyRequests") => Pushed::NotThisDevice { after: answer.retry_after, why },
         (429 | 500..=599, _) => Pushed::Later { after: answer.retry_after, why },
         _ => Pushed::Refused { why },
     }

@@ -130,9 +130,10 @@ impl Fcm {
             Err(pushed) => pushed,
         };
         match pushed {
-            Pushed::Accepted | Pushed::Gone { .. } | Pushed::Refused { .. } => {
-                Ok(format!("FCM takes the key of {}", self.account.client_email))
-            }
+            Pushed::Accepted
+            | Pushed::Gone { .. }
+            | Pushed::NotThisDevice { .. }
+            | Pushed::Refused { .. } => Ok(format!("FCM takes the key of {}", self.account.client_email)),
             Pushed::Later { why, .. } | Pushed::Misconfigured { why } => Err(why),
         }
     }
@@ -325,6 +326,10 @@ fn judge(answer: &Answer) -> Pushed {
         (200, _) => Pushed::Accepted,
         (_, "UNREGISTERED") | (404, "NOT_FOUND") => Pushed::Gone { since: None, why },
         (400, "INVALID_ARGUMENT") if names_the_token(&failure) => Pushed::Gone { since: None, why },
+        (_, "SENDER_ID_MISMATCH") => Pushed::NotThisDevice {
+            after: None,
+            why: format!("{why}: the device's app is of another project than push.fcm.service_account_file"),
+        },
         (401 | 403, _) => Pushed::Misconfigured {
             why: format!(
                 "{why}: look at push.fcm.service_account_file, and whether the app is of its project"

@@ -99,7 +99,7 @@ impl WebPush {
     pub(super) async fn push(&self, subscription: &PushSubscription, notification: &Notification) -> Pushed {
         let Some((url, host)) = self.endpoint(subscription) else {
             let why = "push.webpush.hosts does not allow the host of this subscription".into();
-            return Pushed::Misconfigured { why };
+            return Pushed::NotThisDevice { after: None, why };
         };
         let Some((key, auth)) = recipient(subscription) else {
             return Pushed::Gone { since: None, why: "its keys are not those of a subscription".into() };
@@ -186,7 +186,8 @@ fn judge(host: &str, answer: &Answer) -> Pushed {
         (200..=299, _) => Pushed::Accepted,
         (404 | 410, _) => Pushed::Gone { since: None, why },
         // Apple's word for a subscription of another key comes with 400.
-        (401 | 403, _) | (400, "VapidPkHashMismatch") => Pushed::Misconfigured {
+        (401 | 403, _) | (400, "VapidPkHashMismatch") => Pushed::NotThisDevice {
+            after: None,
             why: format!(
                 "{why}: look at push.webpush.key_file (is the subscription of another key?) and subject"
             ),

@@ -42,7 +42,7 @@ pub struct Phones {
     got: Mutex<Vec<Got>>,
     answers: Mutex<BTreeMap<String, VecDeque<Pushed>>>,
     down: Mutex<BTreeSet<&'static str>>,
-    slow: Mutex<Duration>,
+    slow: Mutex<BTreeMap<&'static str, Duration>>,
     busy: Mutex<BTreeSet<(String, String)>>,
 }
 
@@ -85,7 +85,11 @@ impl Phones {
 
     /// How long each answer takes.
     pub fn set_slow(&self, by: Duration) {
-        *self.slow.lock() = by;
+        self.set_slow_on("fcm", by);
+    }
+
+    pub fn set_slow_on(&self, route: &'static str, by: Duration) {
+        self.slow.lock().insert(route, by);
     }
 }
 
@@ -107,12 +111,13 @@ impl Notifier for Phones {
         let token = device.registration.target.address().to_owned();
         let busy = (token.clone(), note.collapse_id.clone());
         assert!(self.busy.lock().insert(busy.clone()), "one of a conversation at a time");
-        let slow = *self.slow.lock();
+        let provider = device.registration.target.provider().as_str();
+        let slow = self.slow.lock().get(provider).copied().unwrap_or_default();
         if !slow.is_zero() {
             tokio::time::sleep(slow).await;
         }
         self.busy.lock().remove(&busy);
-        let down = self.down.lock().contains(device.registration.target.provider().as_str());
+        let down = self.down.lock().contains(provider);
         let scripted = self.answers.lock().get_mut(&token).and_then(VecDeque::pop_front);
         let answer = match scripted {
             Some(answer) => answer,

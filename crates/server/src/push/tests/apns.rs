@@ -166,10 +166,6 @@ async fn every_answer_is_obeyed() {
         (403, "MissingProviderToken"),
         (403, "BadCertificate"),
         (403, "BadEnvironmentKeyInToken"),
-        (400, "DeviceTokenNotForTopic"),
-        (400, "TopicDisallowed"),
-        (400, "BadTopic"),
-        (400, "MissingTopic"),
         (404, "BadPath"),
     ] {
         match answered(refusal(status, reason)).await {
@@ -177,13 +173,23 @@ async fn every_answer_is_obeyed() {
             other => panic!("{reason}: {other:?}"),
         }
     }
+    // Of one device these tell, which must not hold up the others.
+    for (status, reason) in [
+        (400, "DeviceTokenNotForTopic"),
+        (400, "TopicDisallowed"),
+        (400, "BadTopic"),
+        (400, "MissingTopic"),
+        (429, "TooManyRequests"),
+    ] {
+        assert_pushed!(answered(refusal(status, reason)).await, Pushed::NotThisDevice { after: None, .. });
+    }
     for (status, reason) in
-        [(429, "TooManyRequests"), (500, "InternalServerError"), (503, "ServiceUnavailable")]
+        [(429, "TooManyProviderTokenUpdates"), (500, "InternalServerError"), (503, "ServiceUnavailable")]
     {
         assert_pushed!(answered(refusal(status, reason)).await, Pushed::Later { after: None, .. });
     }
     let after = answered(refusal(429, "TooManyRequests").header("retry-after", 17)).await;
-    assert_pushed!(after, Pushed::Later { after: Some(wait), .. } if *wait == Duration::from_secs(17));
+    assert_pushed!(after, Pushed::NotThisDevice { after: Some(wait), .. } if *wait == Duration::from_secs(17));
     for (status, reason) in [(400, "BadCollapseId"), (400, "PayloadEmpty"), (413, "PayloadTooLarge")] {
         assert_pushed!(answered(refusal(status, reason)).await, Pushed::Refused { .. });
     }

@@ -248,7 +248,7 @@ async fn every_answer_is_obeyed() {
     assert_pushed!(answered(Reply::status(400).body(ours)).await, Pushed::Refused { .. });
 
     let mismatch = refusal(403, "PERMISSION_DENIED", Some("SENDER_ID_MISMATCH"));
-    assert_pushed!(answered(mismatch).await, Pushed::Misconfigured { .. });
+    assert_pushed!(answered(mismatch).await, Pushed::NotThisDevice { .. });
     assert_pushed!(answered(refusal(403, "PERMISSION_DENIED", None)).await, Pushed::Misconfigured { .. });
     let nowhere = Reply::status(404).body("<html>not here</html>");
     assert_pushed!(answered(nowhere).await, Pushed::Misconfigured { .. });

@@ -195,7 +195,7 @@ async fn only_push_services_are_called() {
         assert_eq!(providers.route(&other.registration), None, "{endpoint}");
         let why = providers.allows(&other.registration.target).unwrap_err();
         assert!(why.contains("endpoint"), "{why}");
-        assert_pushed!(providers.push(&other, &alert()).await, Pushed::Misconfigured { .. });
+        assert_pushed!(providers.push(&other, &alert()).await, Pushed::NotThisDevice { .. });
     }
     assert!(scene.server.requests("/").is_empty());
     let allowed = Browser::at("https://A.Push.Example:443/x").device;
@@ -245,10 +245,10 @@ async fn every_answer_is_obeyed() {
     assert_pushed!(after, Pushed::Later { after: Some(wait), .. } if *wait == Duration::from_secs(30));
     for status in [401, 403] {
         let reply = Reply::status(status).body(json!({"reason": "BadJwtToken"}));
-        assert_pushed!(answered(reply).await, Pushed::Misconfigured { why } if why.contains("BadJwtToken"));
+        assert_pushed!(answered(reply).await, Pushed::NotThisDevice { why, .. } if why.contains("BadJwtToken"));
     }
     let other_key = Reply::status(400).body(json!({"reason": "VapidPkHashMismatch"}));
-    assert_pushed!(answered(other_key).await, Pushed::Misconfigured { .. });
+    assert_pushed!(answered(other_key).await, Pushed::NotThisDevice { .. });
     for status in [400, 413] {
         assert_pushed!(answered(Reply::status(status)).await, Pushed::Refused { .. });
     }
