@@ -1,7 +1,7 @@
 //! `devices`: PK user_id, SK device; where each is notified. A provider's token belongs to one device of one user.
 
 use async_trait::async_trait;
-use bluetick_protocol::{DeviceId, PushRegistration, UserId};
+use bluetick_protocol::{DeviceId, PushRegistration, PushTarget, UserId};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
@@ -13,6 +13,20 @@ pub struct DeviceRow {
     pub registration: PushRegistration,
     /// In ms since 1970. A registration that is renewed has a later one.
     pub registered_at: u64,
+}
+
+impl DeviceRow {
+    /// Names its token among all of them. What a provider gives is one device's; what an operator's own endpoint knows a
+    /// device by may be guessed, so nobody takes it from another user.
+    pub fn token_name(&self) -> String {
+        let target = &self.registration.target;
+        let provider = target.provider().as_str();
+        match target {
+            PushTarget::Apns { token, .. } => format!("{provider} {}", token.to_ascii_lowercase()),
+            PushTarget::Webhook { token } => format!("{provider} {} {token}", self.user_id),
+            PushTarget::Fcm { .. } | PushTarget::Webpush { .. } => format!("{provider} {}", target.address()),
+        }
+    }
 }
 
 #[async_trait]

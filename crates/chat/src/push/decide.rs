@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use bluetick_protocol::{
-    ConversationId, DeviceId, ErrorCode, MessageId, PushContent, Seq, Side, UserId, WireError,
+    ConversationId, DeviceId, ErrorCode, MessageId, PushContent, PushProvider, Seq, Side, UserId, WireError,
 };
 use bluetick_store::{DeviceRow, Message, OwedPush, PageLimit, preview_of};
 use futures_util::future::{join, join_all};
@@ -197,12 +197,16 @@ impl Push {
         let provider = device.registration.target.provider().as_str();
         let reason = match answer {
             Pushed::Accepted => return,
-            Pushed::Gone { since, .. } => {
+            Pushed::Gone { since, why } => {
                 // Said of a registration that is newer than what the provider speaks of, it is not meant.
                 if since.is_none_or(|since| since >= device.registered_at) {
                     let (user, at) = (&device.user_id, device.registered_at);
-                    if let Err(e) = self.store.devices.unregister(user, &device.device, Some(at)).await {
-                        tracing::warn!(error = %e, "a token that is gone could not be removed");
+                    match self.store.devices.unregister(user, &device.device, Some(at)).await {
+                        Ok(true) => {
+                            tracing::info!(%user, device = %device.device, provider, why, "a device is notified no more");
+                        }
+                        Ok(false) => {}
+                        Err(e) => tracing::warn!(error = %e, "a token that is gone could not be removed"),
                     }
                 }
                 "gone"
@@ -237,8 +241,12 @@ impl Push {
         let user = &owed.user_id;
         let live = self.store.sessions.lookup(user).await.unwrap_or_default();
         let mut devices = self.devices_of(owed).await?;
-        // Those that are connected see it by the ticks.
-        devices.retain(|device| live.iter().all(|session| session.device != device.device));
+        // Those that are connected see it by the ticks. Browsers want everything that is pushed to be shown, and take the
+        // permission away from who does otherwise.
+        devices.retain(|device| {
+            device.registration.target.provider() != PushProvider::Webpush
+                && live.iter().all(|session| session.device != device.device)
+        });
         if devices.is_empty() {
             return Ok(Decided::Paid("no_device"));
         }
@@ -246,11 +254,14 @@ impl Push {
         let id = &owed.conversation_id;
         let note = |device: &DeviceRow| {
             let shown = self.config.content.min(device.registration.content);
-            let about = About { conversation_id: id.clone(), seq: owed.seq, sender: None };
+            let about = About { conversation_id: id.clone(), sender: None };
             Notification {
                 id: format!("{}-{}-read", collapse_id(id), owed.seq),
                 collapse_id: collapse_id(id),
-                kind: NotificationKind::Clear { about: Some(about).filter(|_| shown > PushContent::None) },
+                kind: NotificationKind::Clear {
+                    seq: owed.seq,
+                    about: Some(about).filter(|_| shown > PushContent::None),
+                },
                 badge,
                 expires_at: self.clock.now_ms() + self.config.max_age.as_millis() as u64,
             }
@@ -306,7 +317,7 @@ impl Push {
             PushContent::Sender => (name.to_owned(), Some(self.config.text.clone())),
             PushContent::None => (self.config.text.clone(), None),
         };
-        let about = About { conversation_id: id.clone(), seq: message.seq, sender: Some(message.sender()) };
+        let about = About { conversation_id: id.clone(), sender: Some(message.sender()) };
         Notification {
             id: message.message_id.to_string(),
             collapse_id: collapse_id(id),
@@ -314,6 +325,7 @@ impl Push {
                 title,
                 body,
                 message_id: message.message_id,
+                seq: message.seq,
                 about: Some(about).filter(|_| shown > PushContent::None),
             },
             badge,
@@ -340,8 +352,7 @@ impl Push {
             badge,
             expires_at: now + 3_600_000,
         };
-        let mut tested = Vec::with_capacity(devices.len());
-        for device in devices {
+        let each = devices.into_iter().map(|device| async {
             let answer = match self.notifier.route(&device.registration) {
                 Some(_) => self.notifier.push(&device, &note).await,
                 None => Pushed::Misconfigured { why: "this provider is not set up here".into() },
@@ -351,20 +362,20 @@ impl Push {
             }
             let said = match &answer {
                 Pushed::Accepted => "accepted".to_owned(),
-                Pushed::Gone { why, .. } => format!("the token is gone and was removed: {why}"),
+                Pushed::Gone { why, .. } => format!("the token is gone: {why}"),
                 Pushed::Later { why, .. } => format!("not now: {why}"),
                 Pushed::NotThisDevice { why, .. } => format!("not for this device: {why}"),
                 Pushed::Misconfigured { why } => format!("misconfigured: {why}"),
                 Pushed::Refused { why } => format!("refused: {why}"),
             };
-            tested.push(PushTested {
+            PushTested {
                 device: device.device,
                 provider: device.registration.target.provider(),
                 accepted: answer == Pushed::Accepted,
                 answer: said,
-            });
-        }
-        Ok(tested)
+            }
+        });
+        Ok(join_all(each).await)
     }
 }
 

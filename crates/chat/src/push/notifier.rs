@@ -28,11 +28,12 @@ pub enum NotificationKind {
         title: String,
         body: Option<String>,
         message_id: MessageId,
+        seq: Seq,
         /// Where the message is and who wrote it; nothing where not even that may be known to a provider.
         about: Option<About>,
     },
-    /// Shown to nobody: what was notified of a conversation has been read on another device.
-    Clear { about: Option<About> },
+    /// Shown to nobody: what was notified of a conversation has been read on another device, up to `seq`.
+    Clear { seq: Seq, about: Option<About> },
     /// Asked for by an operator, to see that the way is open.
     Test { title: String, body: String },
 }
@@ -40,8 +41,6 @@ pub enum NotificationKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
     pub conversation_id: ConversationId,
-    /// The message, or up to where it was read.
-    pub seq: Seq,
     /// Who wrote it; nobody where something was read.
     pub sender: Option<UserId>,
 }

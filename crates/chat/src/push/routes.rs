@@ -134,10 +134,13 @@ impl Routes {
                     return;
                 }
                 _ => {
-                    if answer == &Pushed::Accepted {
-                        route.misconfigured = None;
+                    // What set out before a pause was asked for does not end it.
+                    if route.pause.is_none_or(|(since, _)| began >= since) {
+                        (route.failures, route.pause, route.failing) = (0, None, None);
+                        if answer == &Pushed::Accepted {
+                            route.misconfigured = None;
+                        }
                     }
-                    (route.failures, route.pause, route.failing) = (0, None, None);
                     return;
                 }
             };

@@ -51,9 +51,9 @@ async fn three_messages_are_three_notifications_that_replace_each_other() {
     let messages: Vec<_> = stored.await.unwrap().iter().map(|m| m.message_id.to_string()).collect();
     assert_eq!(ids, messages, "each is named by its message");
     match &got[2].note.kind {
-        NotificationKind::Alert { about: Some(about), .. } => {
+        NotificationKind::Alert { seq: 3, about: Some(about), .. } => {
             assert_eq!(about.conversation_id, conversation("alice~bob"));
-            assert_eq!((about.seq, about.sender.clone()), (3, Some(user("alice"))));
+            assert_eq!(about.sender, Some(user("alice")));
         }
         other => panic!("{other:?}"),
     }
@@ -274,8 +274,8 @@ async fn what_is_read_elsewhere_is_cleared() {
     assert_eq!((cleared[0].token.as_str(), cleared[0].shown().as_str()), ("bobs-phone", "(clear)"));
     assert_eq!(cleared[0].note.badge, 1, "what is left unread");
     match &cleared[0].note.kind {
-        NotificationKind::Clear { about: Some(about) } => {
-            assert_eq!((about.conversation_id.clone(), about.seq), (conversation("alice~bob"), 2));
+        NotificationKind::Clear { seq: 2, about: Some(about) } => {
+            assert_eq!(about.conversation_id, conversation("alice~bob"));
         }
         other => panic!("{other:?}"),
     }

@@ -104,6 +104,25 @@ async fn a_provider_that_asks_for_a_pause_gets_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_under_way_does_not_end_a_pause_that_was_asked_for() {
+    let world = with_bobs_phone().await;
+    world.registers("carol", "phone", "carols-phone").await;
+    world.phones.set_slow(3 * SECOND);
+    world.phones.answer("bobs-phone", [later(Some(120))]);
+    world.send("alice", "bob", "one").await;
+    world.pass(SECOND).await;
+    world.send("alice", "carol", "two").await;
+    world.pass(10 * SECOND).await;
+    assert_eq!(world.phones.shown(), ["alice: two"], "it had set out before");
+    world.phones.set_slow(Duration::ZERO);
+    world.send("alice", "carol", "three").await;
+    world.pass(60 * SECOND).await;
+    assert_eq!(world.phones.shown(), ["alice: two"]);
+    world.pass(120 * SECOND).await;
+    assert_eq!(world.phones.shown().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_key_that_is_wrong_loses_nothing() {
     let world = with_bobs_phone().await;
     let wrong = || Pushed::Misconfigured { why: "InvalidProviderToken".into() };

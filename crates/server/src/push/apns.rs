@@ -21,8 +21,9 @@ use super::{
 const PAYLOAD_MAX_BYTES: usize = 4096;
 /// Apple wants a token to be used for at least 20 minutes and at most 60.
 const TOKEN_LIFE_SECS: u64 = 40 * 60;
-/// A token that Apple calls expired is made anew at most this often: more would be refused as too many.
-const RENEW_EVERY_SECS: u64 = 60;
+/// A token that Apple calls expired is made anew at most this often: more would be refused as too many, and the connection
+/// with it.
+const RENEW_EVERY_SECS: u64 = 20 * 60;
 
 pub(super) struct Apns {
     http: Http,
@@ -185,7 +186,7 @@ fn judge(answer: &Answer, own_topic: bool) -> Pushed {
         (400, "BadDeviceToken") => Pushed::Gone { since: None, why },
         (400, "DeviceTokenNotForTopic" | "TopicDisallowed" | "BadTopic" | "MissingTopic") => {
             match own_topic {
-                true => Pushed::Gone { since: None, why },
+                true => Pushed::Refused { why },
                 false => Pushed::NotThisDevice {
                     after: None,
                     why: format!("{why}: look at push.apns.topic and the key, or at the device's token"),
@@ -195,10 +196,14 @@ fn judge(answer: &Answer, own_topic: bool) -> Pushed {
         (403, "ExpiredProviderToken") => {
             Pushed::Misconfigured { why: format!("{why} to a new token: is the clock right?") }
         }
+        (429, "TooManyProviderTokenUpdates") => {
+            Pushed::Misconfigured { why: format!("{why}: is the clock right?") }
+        }
         (403, _) => Pushed::Misconfigured { why: format!("{why}: look at push.apns") },
         (300..=399 | 404 | 405, _) => Pushed::Misconfigured { why: format!("{why}: look at push.apns.url") },
         // By this Apple speaks of one device that gets too many.
         (429, "TooManyRequests") => Pushed::NotThisDevice { after: answer.retry_after, why },
+        (400, "IdleTimeout") => Pushed::Later { after: None, why },
         (429 | 500..=599, _) => Pushed::Later { after: answer.retry_after, why },
         _ => Pushed::Refused { why },
     }

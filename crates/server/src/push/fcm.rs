@@ -261,7 +261,8 @@ fn message(token: &str, notification: &Notification) -> String {
         return json!({"message": {
             "token": token,
             "data": strings(&facts),
-            "android": {"collapse_key": collapse, "priority": "NORMAL", "ttl": format!("{ttl}s")},
+            // Without a collapse key: a phone that is off has four of them, which are for what is shown.
+            "android": {"priority": "NORMAL", "ttl": format!("{ttl}s")},
             "apns": {
                 "headers": headers("5"),
                 "payload": {"aps": {"badge": notification.badge, "content-available": 1}},
@@ -326,6 +327,11 @@ fn judge(answer: &Answer) -> Pushed {
         (200, _) => Pushed::Accepted,
         (_, "UNREGISTERED") | (404, "NOT_FOUND") => Pushed::Gone { since: None, why },
         (400, "INVALID_ARGUMENT") if names_the_token(&failure) => Pushed::Gone { since: None, why },
+        // Of the key that an Apple device or a browser of the project would need.
+        (_, "THIRD_PARTY_AUTH_ERROR") => Pushed::NotThisDevice {
+            after: None,
+            why: format!("{why}: the Firebase project has no key for this device's platform"),
+        },
         (_, "SENDER_ID_MISMATCH") => Pushed::NotThisDevice {
             after: None,
             why: format!("{why}: the device's app is of another project than push.fcm.service_account_file"),
@@ -337,7 +343,8 @@ fn judge(answer: &Answer) -> Pushed {
         },
         // Not an answer of FCM's: every device would seem to be gone.
         (300..=399 | 404 | 405, _) => Pushed::Misconfigured { why: format!("{why}: look at push.fcm.url") },
-        (429, _) => Pushed::Later { after: answer.retry_after.or(Some(QUOTA_PAUSE)), why },
+        // Google does not say whether it is one device that gets too many, or the project that sends too many.
+        (429, _) => Pushed::NotThisDevice { after: answer.retry_after.or(Some(QUOTA_PAUSE)), why },
         (500..=599, _) => Pushed::Later { after: answer.retry_after, why },
         _ => Pushed::Refused { why },
     }

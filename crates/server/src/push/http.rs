@@ -19,7 +19,7 @@ const ANSWER_MAX_BYTES: usize = 16 * 1024;
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
 /// Providers want connections kept, and networks forget those that are silent.
 const IDLE: Duration = Duration::from_secs(600);
-const PING_EVERY: Duration = Duration::from_secs(60);
+const PING_EVERY: Duration = Duration::from_secs(20);
 
 #[derive(Clone)]
 pub(super) struct Http {

@@ -120,10 +120,12 @@ impl Notifier for Providers {
     fn route(&self, registration: &PushRegistration) -> Option<String> {
         let provider = registration.target.provider();
         match &registration.target {
+            // A key may be of one environment only.
+            PushTarget::Apns { sandbox: true, .. } => self.apns.as_ref().map(|_| "apns sandbox".to_owned()),
             // Each push service has limits and outages of its own.
             PushTarget::Webpush { subscription } => {
-                let host = self.webpush.as_ref()?.host(subscription)?;
-                Some(format!("{} {host}", provider.as_str()))
+                let service = self.webpush.as_ref()?.service(subscription)?;
+                Some(format!("{} {service}", provider.as_str()))
             }
             _ => self.is_set_up(provider).then(|| provider.as_str().to_owned()),
         }

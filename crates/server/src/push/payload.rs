@@ -30,16 +30,18 @@ pub(super) struct Shown<'a> {
 }
 
 pub(super) fn data(notification: &Notification) -> Data<'_> {
-    let (kind, message_id, about) = match &notification.kind {
-        NotificationKind::Alert { message_id, about, .. } => ("message", Some(*message_id), about.as_ref()),
-        NotificationKind::Clear { about } => ("clear", None, about.as_ref()),
-        NotificationKind::Test { .. } => ("test", None, None),
+    let (kind, message_id, seq, about) = match &notification.kind {
+        NotificationKind::Alert { message_id, seq, about, .. } => {
+            ("message", Some(*message_id), Some(*seq), about.as_ref())
+        }
+        NotificationKind::Clear { seq, about } => ("clear", None, Some(*seq), about.as_ref()),
+        NotificationKind::Test { .. } => ("test", None, None, None),
     };
     Data {
         kind,
         message_id,
         conversation_id: about.map(|About { conversation_id, .. }| conversation_id),
-        seq: about.map(|about| about.seq),
+        seq,
         sender: about.and_then(|about| about.sender.as_ref()),
     }
 }

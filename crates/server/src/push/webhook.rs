@@ -14,6 +14,9 @@ use super::{
     payload::{data, request_id, shown},
 };
 
+/// What Standard Webhooks want at least.
+const SECRET_MIN_BYTES: usize = 24;
+
 pub(super) struct Webhook {
     http: Http,
     url: String,
@@ -37,6 +40,9 @@ impl Webhook {
                 .map_err(|_| PushError(format!("{setting}: what follows whsec_ must be base64")))?,
             None => secret.into_bytes(),
         };
+        if bytes.len() < SECRET_MIN_BYTES {
+            return Err(PushError(format!("{setting}: it must have at least {SECRET_MIN_BYTES} bytes")));
+        }
         Ok(Webhook { http, url: config.url.clone(), key: hmac::Key::new(hmac::HMAC_SHA256, &bytes) })
     }
 
@@ -100,10 +106,9 @@ fn judge(answer: &Answer) -> Pushed {
     match answer.status.as_u16() {
         200..=299 => Pushed::Accepted,
         410 => Pushed::Gone { since: None, why },
-        429 | 500..=599 => Pushed::Later { after: answer.retry_after, why },
-        300..=399 | 401 | 403 | 404 | 405 => {
-            Pushed::Misconfigured { why: format!("{why}: look at push.webhook") }
-        }
+        404 => Pushed::NotThisDevice { after: None, why: format!("{why}: does push.webhook.url exist?") },
+        408 | 425 | 429 | 500..=599 => Pushed::Later { after: answer.retry_after, why },
+        300..=399 | 401 | 403 | 405 => Pushed::Misconfigured { why: format!("{why}: look at push.webhook") },
         _ => Pushed::Refused { why },
     }
 }

@@ -64,9 +64,10 @@ impl WebPush {
         &self.key.public
     }
 
-    /// The host that a subscription leads to, with its port if that is not the usual one; nothing if it is not allowed.
-    pub(super) fn host(&self, subscription: &PushSubscription) -> Option<String> {
-        self.endpoint(subscription).map(|(_, host)| host)
+    /// The push service that a subscription leads to, as it is called in the configuration: there are only so many of
+    /// them, whatever clients make up. Nothing if it is not allowed.
+    pub(super) fn service(&self, subscription: &PushSubscription) -> Option<&str> {
+        self.endpoint(subscription).map(|(_, service)| service)
     }
 
     pub(super) fn allows(&self, subscription: &PushSubscription) -> Result<(), String> {
@@ -80,7 +81,7 @@ impl WebPush {
     }
 
     /// The address comes from a client: without this list, whoever registers could have this server call anything.
-    fn endpoint(&self, subscription: &PushSubscription) -> Option<(Url, String)> {
+    fn endpoint(&self, subscription: &PushSubscription) -> Option<(Url, &str)> {
         let url = Url::parse(&subscription.endpoint).ok()?;
         if url.scheme() != "https" || !url.username().is_empty() || url.password().is_some() {
             return None;
@@ -89,15 +90,15 @@ impl WebPush {
             Some(port) => format!("{}:{port}", url.host_str()?),
             None => url.host_str()?.to_owned(),
         };
-        let allowed = self.hosts.iter().any(|allowed| match allowed.strip_prefix('*') {
+        let allowed = self.hosts.iter().find(|allowed| match allowed.strip_prefix('*') {
             Some(ending) => host.len() > ending.len() && host.ends_with(ending),
-            None => host == *allowed,
+            None => host == **allowed,
         });
-        allowed.then_some((url, host))
+        allowed.map(|service| (url, service.as_str()))
     }
 
     pub(super) async fn push(&self, subscription: &PushSubscription, notification: &Notification) -> Pushed {
-        let Some((url, host)) = self.endpoint(subscription) else {
+        let Some((url, service)) = self.endpoint(subscription) else {
             let why = "push.webpush.hosts does not allow the host of this subscription".into();
             return Pushed::NotThisDevice { after: None, why };
         };
@@ -123,7 +124,7 @@ impl WebPush {
             .header("content-type", "application/octet-stream")
             .body(encrypted);
         match self.http.send(PushProvider::Webpush, request).await {
-            Ok(answer) => judge(&host, &answer),
+            Ok(answer) => judge(service, &answer),
             Err(why) => Pushed::Later { after: None, why },
         }
     }

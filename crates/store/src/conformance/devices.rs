@@ -56,6 +56,13 @@ pub async fn a_token_belongs_to_one_device(t: &Fixture) {
     // The same string at another provider is another token.
     let webhook = row("carol", "phone", PushTarget::Webhook { token: "shared".into() }, 1);
     assert_eq!(devices.register(webhook.clone()).await.unwrap(), None);
+    // And nobody gives out those of a webhook: whoever says one has it for themselves.
+    let guessed = row("mallory", "phone", PushTarget::Webhook { token: "shared".into() }, 1);
+    assert_eq!(devices.register(guessed).await.unwrap(), None);
+    let apns = |token: &str| PushTarget::Apns { token: token.into(), topic: None, sandbox: false };
+    devices.register(row("zoe", "one", apns("00FF"), 1)).await.unwrap();
+    let taken = devices.register(row("zoe", "two", apns("00ff"), 2)).await.unwrap();
+    assert_eq!(taken, Some((user("zoe"), device("one"))), "digits are the same in either case");
 
     let taken = devices.register(row("bob", "phone", fcm("shared"), 2)).await.unwrap();
     assert_eq!(taken, Some((user("alice"), device("phone"))), "it is taken from whom it had belonged to");

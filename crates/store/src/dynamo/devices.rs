@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bluetick_protocol::{DeviceId, PushTarget, UserId};
+use bluetick_protocol::{DeviceId, UserId};
 use rand::RngExt as _;
 use sha2::{Digest as _, Sha256};
 
@@ -33,9 +33,8 @@ fn token_key(token: &str) -> Key {
 }
 
 /// What an address is called in keys, which it may be too long for. Nobody can make up another with the same name.
-pub(super) fn token_of(target: &PushTarget) -> String {
-    let named = Sha256::new().chain_update(target.provider().as_str()).chain_update(" ");
-    format!("{:x}", named.chain_update(target.address()).finalize())
+pub(super) fn token_of(row: &DeviceRow) -> String {
+    format!("{:x}", Sha256::digest(row.token_name()))
 }
 
 fn place_of(row: &DeviceRow) -> Place {
@@ -51,7 +50,7 @@ pub(super) fn device_item(row: &DeviceRow) -> Result<Item> {
     let mut item = device_key(&place_of(row));
     item.extend(key([
         ("registration", s(registration)),
-        ("token", s(token_of(&row.registration.target))),
+        ("token", s(token_of(&row))),
         ("registered_at", n(row.registered_at)),
     ]));
     Ok(item)
@@ -59,7 +58,7 @@ pub(super) fn device_item(row: &DeviceRow) -> Result<Item> {
 
 /// That a row's token is its device's.
 pub(super) fn token_item(row: &DeviceRow) -> Item {
-    let mut item = token_key(&token_of(&row.registration.target));
+    let mut item = token_key(&token_of(&row));
     item.extend(key([("owner", s(&row.user_id)), ("owner_device", s(&row.device))]));
     item
 }
@@ -122,7 +121,7 @@ impl DynamoStore {
 
     /// The token of a device, as its row says.
     async fn token_at(&self, place: &Place) -> Result<Option<String>> {
-        Ok(self.device(place).await?.map(|row| token_of(&row.registration.target)))
+        Ok(self.device(place).await?.map(|row| token_of(&row)))
     }
 }
 
@@ -130,7 +129,7 @@ impl DynamoStore {
 impl Devices for DynamoStore {
     async fn register(&self, row: DeviceRow) -> Result<Option<Place>> {
         self.writable()?;
-        let (place, token) = (place_of(&row), token_of(&row.registration.target));
+        let (place, token) = (place_of(&row), token_of(&row));
         let (device, owner) = (device_item(&row)?, token_item(&row));
         let mut taken = None;
         for round in 0..TRIES {
@@ -139,7 +138,7 @@ impl Devices for DynamoStore {
                 // It is there: the answer to the write got lost, not the write.
                 return Ok(taken);
             }
-            let old_token = before.map(|before| token_of(&before.registration.target));
+            let old_token = before.map(|before| token_of(&before));
             let mut writes = vec![
                 if_token(Write::put(Table::Devices, device.clone()), old_token.as_deref()),
                 if_owner(Write::put(Table::Devices, owner.clone()), owned_by.as_ref()),
@@ -177,7 +176,7 @@ impl Devices for DynamoStore {
             if registered_at.is_some_and(|registered_at| registered_at != row.registered_at) {
                 return Ok(false);
             }
-            let token = token_of(&row.registration.target);
+            let token = token_of(&row);
             let mut writes = vec![
                 Write::delete(Table::Devices, device_key(&place))
                     .only_if("#token = :token AND #registered_at = :registered_at")

@@ -1,7 +1,7 @@
 //! `devices`, and whose each provider's token is (`push_tokens`): small rows that change together.
 
 use async_trait::async_trait;
-use bluetick_protocol::{DeviceId, PushTarget, UserId};
+use bluetick_protocol::{DeviceId, UserId};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
@@ -41,11 +41,9 @@ fn place(key: &[u8]) -> Result<(UserId, DeviceId), Malformed> {
 
 impl Shared {
     /// Names a provider's token.
-    fn token_key(&self, target: &PushTarget) -> [u8; 16] {
+    fn token_key(&self, row: &DeviceRow) -> [u8; 16] {
         let mut hash = Xxh3::with_seed(self.seed);
-        hash.update(target.provider().as_str().as_bytes());
-        hash.update(&[0]);
-        hash.update(target.address().as_bytes());
+        hash.update(row.token_name().as_bytes());
         hash.digest128().to_be_bytes()
     }
 }
@@ -68,7 +66,7 @@ impl View<'_> {
 
     /// Removes a device's row, and its token is free.
     fn remove_device(&mut self, key: &[u8], row: &DeviceRow) {
-        self.remove(RowSpace::PushTokens, self.shared.token_key(&row.registration.target));
+        self.remove(RowSpace::PushTokens, self.shared.token_key(&row));
         self.remove(RowSpace::Devices, key);
     }
 
@@ -77,7 +75,7 @@ impl View<'_> {
         if let Some(before) = self.device(&key)? {
             self.remove_device(&key, &before);
         }
-        let token = self.shared.token_key(&row.registration.target);
+        let token = self.shared.token_key(&row);
         let taken = match self.owner(&token)? {
             Some(other) => {
                 self.remove(RowSpace::Devices, other.as_slice());

@@ -11,12 +11,9 @@ impl Devices for Memory {
     async fn register(&self, row: DeviceRow) -> Result<Option<(UserId, DeviceId)>> {
         let mut state = self.write()?;
         let place = (row.user_id.clone(), row.device.clone());
-        let target = &row.registration.target;
-        let same = |other: &DeviceRow| {
-            let theirs = &other.registration.target;
-            theirs.provider() == target.provider() && theirs.address() == target.address()
-        };
-        let taken = state.devices.iter().find(|(key, other)| **key != place && same(other));
+        let token = row.token_name();
+        let mut devices = state.devices.iter();
+        let taken = devices.find(|(key, other)| **key != place && other.token_name() == token);
         let taken = taken.map(|(key, _)| key.clone());
         if let Some(key) = &taken {
             state.devices.remove(key);

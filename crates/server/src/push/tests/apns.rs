@@ -114,6 +114,7 @@ async fn where_nothing_may_be_known_nothing_is_said() {
         title: "New message".into(),
         body: None,
         message_id: MessageId(4242),
+        seq: 7,
         about: None,
     });
     assert_eq!(scene.providers().push(&phone(), &quiet).await, Pushed::Accepted);
@@ -167,6 +168,7 @@ async fn every_answer_is_obeyed() {
         (403, "BadCertificate"),
         (403, "BadEnvironmentKeyInToken"),
         (404, "BadPath"),
+        (429, "TooManyProviderTokenUpdates"),
     ] {
         match answered(refusal(status, reason)).await {
             Pushed::Misconfigured { why } => assert!(why.contains(reason), "{why}"),
@@ -183,8 +185,7 @@ async fn every_answer_is_obeyed() {
     ] {
         assert_pushed!(answered(refusal(status, reason)).await, Pushed::NotThisDevice { after: None, .. });
     }
-    for (status, reason) in
-        [(429, "TooManyProviderTokenUpdates"), (500, "InternalServerError"), (503, "ServiceUnavailable")]
+    for (status, reason) in [(400, "IdleTimeout"), (500, "InternalServerError"), (503, "ServiceUnavailable")]
     {
         assert_pushed!(answered(refusal(status, reason)).await, Pushed::Later { after: None, .. });
     }

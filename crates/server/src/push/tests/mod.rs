@@ -83,7 +83,6 @@ fn now_ms() -> u64 {
 fn about(sender: Option<&str>) -> Option<About> {
     Some(About {
         conversation_id: "alice~bob".parse::<ConversationId>().unwrap(),
-        seq: 7,
         sender: sender.map(|sender| UserId::new(sender).unwrap()),
     })
 }
@@ -103,6 +102,7 @@ fn alert_saying(title: &str, body: &str) -> Notification {
         title: title.into(),
         body: Some(body.into()),
         message_id: MessageId(4242),
+        seq: 7,
         about: about(Some("alice")),
     })
 }
@@ -112,7 +112,7 @@ fn alert() -> Notification {
 }
 
 fn clear() -> Notification {
-    notification(NotificationKind::Clear { about: about(None) })
+    notification(NotificationKind::Clear { seq: 7, about: about(None) })
 }
 
 /// Another kind of result than the one named fails the test, and shows itself.
