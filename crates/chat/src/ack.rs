@@ -1,9 +1,9 @@
 //! Receipts: delivered and read. Both only grow, and are told as state, never as events (R10, R11).
 
-use bluetick_protocol::{Seq, WireError};
+use bluetick_protocol::{Seq, SessionId, WireError};
 use bluetick_store::Advanced;
 
-use crate::{Answer, Node, ReceiptRequest, Step, wire};
+use crate::{Answer, Node, ReceiptRequest, Step, push::ReadOn, wire};
 
 impl Node {
     /// A device holds everything up to this seq: the double tick.
@@ -21,7 +21,7 @@ impl Node {
     }
 
     async fn advance(&self, request: ReceiptRequest, delivered: Seq, read: Seq, step: Step) -> Answer<()> {
-        let ReceiptRequest { user, conversation_id: id, again, .. } = request;
+        let ReceiptRequest { user, session, conversation_id: id, again, .. } = request;
         id.side_of(&user).ok_or_else(WireError::not_found)?;
         let advanced = self.store.status.advance(&user, &id, delivered, read).await.map_err(wire)?;
         if !advanced.moved && advanced.row.last_delivered_seq == 0 {
@@ -40,17 +40,26 @@ impl Node {
         if advanced.moved || (again && advanced.row.last_delivered_seq > 0) {
             self.tell_ticks(&advanced.row).await;
         }
-        self.clear_read(&advanced).await;
+        if step == Step::Read {
+            self.clear_read(&advanced, session, again);
+        }
         Ok(())
     }
 
     /// What was notified of and is read now is taken off the other devices' screens.
-    pub(crate) async fn clear_read(&self, advanced: &Advanced) {
+    pub(crate) fn clear_read(&self, advanced: &Advanced, session: Option<SessionId>, again: bool) {
         let Advanced { row, read_before, .. } = advanced;
         if let Some(push) = &self.push
-            && row.last_read_seq > *read_before
+            && (row.last_read_seq > *read_before || (again && row.last_read_seq > 0))
         {
-            push.owe_clear(&row.user_id, &row.conversation_id, *read_before, row.last_read_seq).await;
+            push.read_on(ReadOn {
+                user: row.user_id.clone(),
+                conversation_id: row.conversation_id.clone(),
+                // Whoever stored it the first time may have died before it came to this.
+                before: if again { 0 } else { *read_before },
+                read: row.last_read_seq,
+                session,
+            });
         }
     }
 }

@@ -120,6 +120,9 @@ pub struct Settled {
 pub struct DebtsRequest {
     pub user: UserId,
     pub debts: Vec<Debt>,
+    /// The session goes on: its device has not acked in time, and counts as gone (R14).
+    #[serde(default)]
+    pub overdue: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

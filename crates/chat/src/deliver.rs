@@ -81,7 +81,7 @@ impl Node {
         bluetick_store::failpoint::hit("deliver.nobody_took_it");
         self.note_and_wake(receiver, id, seq).await?;
         match &self.push {
-            Some(push) => push.owe_unacked(receiver, id, seq).await,
+            Some(push) => push.owe(receiver, id, seq, false).await,
             None => Ok(()),
         }
     }

@@ -161,7 +161,7 @@ impl Node {
         match &committed.implied_read {
             Some(read) => {
                 self.tell_ticks(&read.row).await;
-                self.clear_read(read).await;
+                self.clear_read(read, origin, false);
             }
             // The first run may have moved the boundary and died before it told anybody.
             None if committed.duplicate => {

@@ -37,7 +37,8 @@ impl Node {
         let mut left = Vec::new();
         // Side by side, so that they share the store's fsync.
         for debts in request.debts.chunks(DEBTS_AT_ONCE) {
-            let paid = join_all(debts.iter().map(|debt| self.pay(&request.user, debt))).await;
+            let paid =
+                join_all(debts.iter().map(|debt| self.pay(&request.user, debt, request.overdue))).await;
             for (debt, paid) in debts.iter().zip(paid) {
                 if let Err(e) = paid {
                     tracing::warn!(error = %e, conversation = %debt.conversation_id, "a debt could not be paid");
@@ -48,7 +49,7 @@ impl Node {
         left
     }
 
-    async fn pay(&self, user: &UserId, debt: &Debt) -> Answer<()> {
+    async fn pay(&self, user: &UserId, debt: &Debt, overdue: bool) -> Answer<()> {
         let id = &debt.conversation_id;
         let last_seq = self.store.messages.last_seq(id).await.map_err(wire)?;
         let first_unacked = self.beginning(user, id, debt.first_unacked, last_seq).await?;
@@ -70,7 +71,7 @@ impl Node {
             false => self.note_and_wake(user, id, first_unacked).await?,
         }
         match &self.push {
-            Some(push) => push.owe_unacked(user, id, last_seq).await,
+            Some(push) => push.owe(user, id, last_seq, overdue).await,
             None => Ok(()),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bluetick_chat::{Admin, App, Gateway, Gateways, Node, Operator, Push, SendBudget};
 use bluetick_store::{Clock, Store};
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 
 use crate::{
     backends::Opened, chance, config::Config, push::Providers, readiness::Readiness, serve::ServeError,
@@ -19,7 +19,7 @@ pub struct Process {
     pub readiness: Arc<Readiness>,
     pub store: Option<Store>,
     /// Of a process that notifies devices.
-    _notifying: Option<Notifying>,
+    notifying: Option<Notifying>,
     #[cfg(feature = "cluster")]
     membership: Option<cluster::Membership>,
 }
@@ -32,16 +32,27 @@ pub struct Means {
     pub providers: Option<Arc<Providers>>,
 }
 
-/// The notification service at work, until this is dropped. What is under way then stays owed.
-struct Notifying(AbortHandle);
+/// The notification service at work. If this is dropped before it has stopped, what is under way stays owed.
+struct Notifying {
+    push: Arc<Push>,
+    task: JoinHandle<()>,
+}
 
 impl Drop for Notifying {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
 impl Process {
+    /// Finishes the notifications that are under way and leaves the others to whoever comes next.
+    pub async fn stop_notifying(&mut self) {
+        if let Some(notifying) = &mut self.notifying {
+            notifying.push.stop();
+            let _ = (&mut notifying.task).await;
+        }
+    }
+
     pub async fn start(config: &Config, opened: Opened, means: Means) -> Result<Process, ServeError> {
         #[cfg(feature = "cluster")]
         if let Some(listen) = config.cluster.listen {
@@ -78,7 +89,7 @@ impl Process {
             servers: None,
         };
         Ok(Process {
-            _notifying: rules.notify(),
+            notifying: rules.notify(),
             app: rules.app,
             operator: rules.operator,
             gateway,
@@ -152,7 +163,8 @@ impl Rules {
     /// Sets the notification service to work, if there is one.
     fn notify(&self) -> Option<Notifying> {
         let push = self.push.clone()?;
-        Some(Notifying(tokio::spawn(async move { push.run().await }).abort_handle()))
+        let running = push.clone();
+        Some(Notifying { push, task: tokio::spawn(async move { running.run().await }) })
     }
 }
 
@@ -161,6 +173,7 @@ mod cluster {
     use std::{net::SocketAddr, time::Duration};
 
     use bluetick_store::NodeRole;
+    use tokio::task::AbortHandle;
 
     use super::*;
     use crate::rpc::{
@@ -236,7 +249,7 @@ mod cluster {
         let readiness = Arc::new(readiness);
         let announcer = Announcer::start(directory, roles, address.clone(), readiness.clone());
         Ok(Process {
-            _notifying: own.as_ref().and_then(Rules::notify),
+            notifying: own.as_ref().and_then(Rules::notify),
             app,
             operator: Arc::new(ClusterOperator { own: operator, servers }),
             gateway,

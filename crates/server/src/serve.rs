@@ -40,8 +40,9 @@ use crate::{
     tls::{self, TlsError},
 };
 
-/// Sessions and requests have this long to end, the store the rest of the twenty seconds.
-const DRAIN_DEADLINE: Duration = Duration::from_secs(15);
+/// Sessions and requests have this long to end, then notifications, and the store the rest of the twenty seconds.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(13);
+const NOTIFYING_DEADLINE: Duration = Duration::from_secs(3);
 const CLOSE_DEADLINE: Duration = Duration::from_secs(4);
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 const SWEEP_EVERY: u32 = 12;
@@ -213,6 +214,9 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         tracing::warn!(sessions = gateway.session_count(), "not everything ended in time");
     }
     housekeeping.abort();
+    if tokio::time::timeout(NOTIFYING_DEADLINE, process.stop_notifying()).await.is_err() {
+        tracing::warn!("some notifications were under way; they stay owed and may be sent twice");
+    }
     drop(process);
     let Some(store) = store else {
         tracing::info!("stopped");

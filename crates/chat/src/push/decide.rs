@@ -5,18 +5,24 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 use bluetick_protocol::{
     ConversationId, DeviceId, ErrorCode, MessageId, PushContent, PushProvider, Seq, Side, UserId, WireError,
 };
-use bluetick_store::{DeviceRow, Message, OwedPush, PageLimit, preview_of};
+use bluetick_store::{DeviceRow, Message, OwedPush, PageLimit, StatusRow, preview_of};
 use futures_util::future::{join, join_all};
 use rand::RngExt as _;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use super::{About, Notification, NotificationKind, Push, PushTested, Pushed};
+use super::{About, Notification, NotificationKind, Push, PushTested, Pushed, ReadOn, queue::key};
 use crate::{Answer, Step, wire};
 
 /// Of what is owed, this many messages back one is looked for that the peer wrote.
 const LOOK_BACK: usize = 32;
+/// A clear is tried so often: then the user has long seen the app itself.
+const CLEAR_ATTEMPTS_MAX: u32 = 20;
+/// What waited longer for room than this is looked at once more.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Notifications that were sent and could not be recorded, at most.
+const UNRECORDED_MAX: usize = 10_000;
 const RETRY_MIN: Duration = Duration::from_secs(2);
 const RETRY_MAX: Duration = Duration::from_secs(600);
 
@@ -38,35 +44,46 @@ enum Reached {
 }
 
 impl Push {
-    /// Makes the decision, sends what it says, and writes down what is left of it.
-    pub(super) async fn decide(&self, owed: &OwedPush) -> Answer<Decided> {
+    /// Makes the decision, sends what it says, and writes down what is left of it. `sure`: a live session that has not
+    /// acked is none.
+    pub(super) async fn decide(&self, owed: &OwedPush, sure: bool) -> Answer<Decided> {
         let decided = match owed.clear {
             true => self.decide_clear(owed).await?,
-            false => self.decide_alert(owed).await?,
+            false => self.decide_alert(owed, sure).await?,
         };
         let outcome = match decided {
             Decided::Paid(why) => {
                 bluetick_store::failpoint::hit("push.sent");
                 self.store.push_outbox.paid(owed).await.map_err(wire)?;
+                self.unrecorded.lock().remove(&key(owed));
                 why
             }
             Decided::Later => "later",
-            Decided::Wait(_) => "waits",
+            Decided::Wait(wait) => {
+                // So long it is this process's; nobody else is to decide it at the same moment.
+                let due_at = self.clock.now_ms() + (wait + self.config.claim_for).as_millis() as u64;
+                let waits = OwedPush { due_at, ..owed.clone() };
+                self.store.push_outbox.postpone(&waits).await.map_err(wire)?;
+                "waits"
+            }
         };
         metrics::counter!("bluetick_push_decisions_total", "outcome" => outcome).increment(1);
         Ok(decided)
     }
 
-    async fn decide_alert(&self, owed: &OwedPush) -> Answer<Decided> {
+    async fn decide_alert(&self, owed: &OwedPush, sure: bool) -> Answer<Decided> {
         let (user, id) = (&owed.user_id, &owed.conversation_id);
-        let (status, notified) = self.store.status.notified(user, id).await.map_err(wire)?;
-        if status.last_delivered_seq >= owed.seq {
-            return Ok(Decided::Paid("acked"));
+        let unrecorded = self.unrecorded.lock().get(&key(owed)).copied();
+        if let Some(seq) = unrecorded {
+            self.store.status.raise_notified(user, id, seq).await.map_err(wire)?;
         }
-        // Sent already, by whoever had it before, or replaced by a later one that was. Devices that are left over from a
-        // try still wait for this very one.
-        if notified > owed.seq || (notified == owed.seq && owed.devices.is_empty()) {
-            return Ok(Decided::Paid("superseded"));
+        let (status, notified) = self.store.status.notified(user, id).await.map_err(wire)?;
+        if let Some(why) = needless(owed, &status, notified) {
+            return Ok(Decided::Paid(why));
+        }
+        let devices = self.devices_of(owed).await?;
+        if devices.is_empty() {
+            return Ok(Decided::Paid("no_device"));
         }
         let Some(side) = id.side_of(user) else { return Ok(Decided::Paid("nothing")) };
         let known = status.last_delivered_seq.max(if owed.devices.is_empty() { notified } else { 0 });
@@ -86,12 +103,13 @@ impl Push {
         if blocked.map_err(wire)? {
             return Ok(Decided::Paid("blocked"));
         }
-        if let Some(wait) = self.may_yet_be_acked(user, message.ts).await {
+        if !sure && let Some(wait) = self.may_yet_be_acked(user, message.ts).await {
             return Ok(Decided::Wait(wait));
         }
-        let devices = self.devices_of(owed).await?;
-        if devices.is_empty() {
-            return Ok(Decided::Paid("no_device"));
+        if let Some(closed) = self.all_closed(&devices) {
+            // The rest of what it would show costs reads: not for nothing.
+            self.postpone(owed, owed.devices.clone(), closed).await?;
+            return Ok(Decided::Later);
         }
         let (badge, profile) =
             join(self.store.conversations.total_unread(user), self.store.users.profile(&sender)).await;
@@ -99,6 +117,12 @@ impl Push {
         let name = profile.map_err(wire)?.name.unwrap_or_else(|| sender.to_string());
         let note = |device: &DeviceRow| self.alert(&message, &name, badge, device.registration.content);
         self.send_to(owed, devices, Some(message.seq), note).await
+    }
+
+    /// For how long no device can be reached.
+    fn all_closed(&self, devices: &[DeviceRow]) -> Option<Duration> {
+        let closed = |device: &DeviceRow| self.routes.closed_for(&self.notifier.route(&device.registration)?);
+        devices.iter().map(closed).min().flatten()
     }
 
     /// Sends to each device what is made for it, and keeps owing it to those that could not be reached.
@@ -111,7 +135,7 @@ impl Push {
     ) -> Answer<Decided> {
         let each = devices.iter().map(|device| {
             let note = note(device);
-            async move { self.send_one(device, &note).await }
+            async move { self.send_one(owed, device, &note).await }
         });
         let reached = join_all(each).await;
         let (mut left, mut after, mut any) = (Vec::new(), Duration::ZERO, false);
@@ -130,21 +154,39 @@ impl Push {
                 }
             }
         }
-        if alert.is_some() && (any || left.is_empty()) {
-            let (user, id) = (&owed.user_id, &owed.conversation_id);
-            self.store.status.raise_notified(user, id, owed.seq).await.map_err(wire)?;
-            // Who read it while it was on its way found nothing to clear. Either they see the boundary, or this sees
-            // theirs.
-            let read = self.store.status.status(user, id).await.map_err(wire)?.last_read_seq;
-            if any && read >= owed.seq {
-                self.owe_row(self.row(user, id, read, true)).await?;
+        let is_done = left.is_empty();
+        if !is_done {
+            // First who lacks it, then that others have it: the other way round a crash between loses it for the rest. If
+            // nobody has it, it is owed to whichever devices there are by then.
+            let nobody = owed.devices.is_empty() && left.len() == devices.len();
+            self.postpone(owed, if nobody { Vec::new() } else { left }, after).await?;
+        }
+        if let Some(seq) = alert.filter(|_| any || is_done) {
+            self.record(owed, seq, any).await?;
+        }
+        Ok(match is_done {
+            true => Decided::Paid(if any { "sent" } else { "undeliverable" }),
+            false => Decided::Later,
+        })
+    }
+
+    /// Writes down that the devices were notified.
+    async fn record(&self, owed: &OwedPush, seq: Seq, any: bool) -> Answer<()> {
+        let (user, id) = (&owed.user_id, &owed.conversation_id);
+        if let Err(e) = self.store.status.raise_notified(user, id, owed.seq).await {
+            let mut unrecorded = self.unrecorded.lock();
+            if unrecorded.len() < UNRECORDED_MAX {
+                unrecorded.insert(key(owed), owed.seq);
             }
+            return Err(wire(e));
         }
-        if left.is_empty() {
-            return Ok(Decided::Paid(if any { "sent" } else { "undeliverable" }));
+        // Who read it while it was on its way found nothing to clear. Either they see the boundary, or this sees theirs.
+        let read = self.store.status.status(user, id).await.map_err(wire)?.last_read_seq;
+        if any && read >= seq {
+            let (user, conversation_id) = (user.clone(), id.clone());
+            self.read_on(ReadOn { user, conversation_id, before: 0, read, session: None });
         }
-        self.postpone(owed, left, after).await?;
-        Ok(Decided::Later)
+        Ok(())
     }
 
     /// Owes the rest to the devices that are left, to be tried after a while that grows.
@@ -163,7 +205,14 @@ impl Push {
         Ok(())
     }
 
-    async fn send_one(&self, device: &DeviceRow, note: &Notification) -> Reached {
+    /// The same for what could not even be decided.
+    pub(super) async fn put_off(&self, owed: &OwedPush) {
+        if let Err(e) = self.postpone(owed, owed.devices.clone(), Duration::ZERO).await {
+            tracing::warn!(error = %e, "a notification waits until its claim is over");
+        }
+    }
+
+    async fn send_one(&self, owed: &OwedPush, device: &DeviceRow, note: &Notification) -> Reached {
         let registration = &device.registration;
         let provider = registration.target.provider().as_str();
         let Some(route) = self.notifier.route(registration) else {
@@ -171,15 +220,27 @@ impl Push {
             self.count_failure(provider, "not_configured");
             return Reached::Done(false);
         };
+        let decided = Instant::now();
         let _room = match self.routes.enter(&route).await {
             Ok(room) => room,
             Err(closed) => return Reached::Later(closed),
         };
         let began = Instant::now();
+        // What had to wait for room may have been acked, or replaced, meanwhile.
+        if !owed.clear
+            && began - decided > LOOK_AGAIN_AFTER
+            && let Ok((status, notified)) =
+                self.store.status.notified(&owed.user_id, &owed.conversation_id).await
+            && (status.last_delivered_seq >= owed.seq || notified > owed.seq)
+        {
+            self.routes.left(&route);
+            return Reached::Done(false);
+        }
         let answer = self.notifier.push(device, note).await;
         self.routes.heard(&route, began, &answer, &mut *self.rng.lock());
-        self.obey(device, &answer).await;
+        let renewed = !self.obey(device, &answer).await;
         match answer {
+            Pushed::Gone { .. } if renewed => Reached::Later(Duration::ZERO),
             Pushed::Accepted => {
                 metrics::counter!("bluetick_push_sent_total", "provider" => provider).increment(1);
                 Reached::Done(true)
@@ -192,11 +253,13 @@ impl Push {
         }
     }
 
-    /// Does what a provider's answer asks for, beside the notification itself.
-    async fn obey(&self, device: &DeviceRow, answer: &Pushed) {
+    /// Does what a provider's answer asks for, beside the notification itself. Returns whether the registration that was
+    /// used is still the one, or was rightly removed: not if it was renewed meanwhile.
+    async fn obey(&self, device: &DeviceRow, answer: &Pushed) -> bool {
         let provider = device.registration.target.provider().as_str();
+        let mut renewed = false;
         let reason = match answer {
-            Pushed::Accepted => return,
+            Pushed::Accepted => return true,
             Pushed::Gone { since, why } => {
                 // Said of a registration that is newer than what the provider speaks of, it is not meant.
                 if since.is_none_or(|since| since >= device.registered_at) {
@@ -205,7 +268,7 @@ impl Push {
                         Ok(true) => {
                             tracing::info!(%user, device = %device.device, provider, why, "a device is notified no more");
                         }
-                        Ok(false) => {}
+                        Ok(false) => renewed = true,
                         Err(e) => tracing::warn!(error = %e, "a token that is gone could not be removed"),
                     }
                 }
@@ -230,6 +293,7 @@ impl Push {
             }
         };
         self.count_failure(provider, reason);
+        !renewed
     }
 
     fn count_failure(&self, provider: &'static str, reason: &'static str) {
@@ -239,16 +303,22 @@ impl Push {
 
     async fn decide_clear(&self, owed: &OwedPush) -> Answer<Decided> {
         let user = &owed.user_id;
-        let live = self.store.sessions.lookup(user).await.unwrap_or_default();
+        let (_, notified) = self.store.status.notified(user, &owed.conversation_id).await.map_err(wire)?;
+        if notified > owed.seq {
+            return Ok(Decided::Paid("superseded"));
+        }
+        if owed.attempts >= CLEAR_ATTEMPTS_MAX {
+            return Ok(Decided::Paid("expired"));
+        }
         let mut devices = self.devices_of(owed).await?;
-        // Those that are connected see it by the ticks. Browsers want everything that is pushed to be shown, and take the
-        // permission away from who does otherwise.
-        devices.retain(|device| {
-            device.registration.target.provider() != PushProvider::Webpush
-                && live.iter().all(|session| session.device != device.device)
-        });
+        // Browsers want everything that is pushed to be shown, and take the permission away from who does otherwise.
+        devices.retain(|device| device.registration.target.provider() != PushProvider::Webpush);
         if devices.is_empty() {
             return Ok(Decided::Paid("no_device"));
+        }
+        if let Some(closed) = self.all_closed(&devices) {
+            self.postpone(owed, owed.devices.clone(), closed).await?;
+            return Ok(Decided::Later);
         }
         let badge = self.store.conversations.total_unread(user).await.map_err(wire)?;
         let id = &owed.conversation_id;
@@ -256,8 +326,8 @@ impl Push {
             let shown = self.config.content.min(device.registration.content);
             let about = About { conversation_id: id.clone(), sender: None };
             Notification {
-                id: format!("{}-{}-read", collapse_id(id), owed.seq),
-                collapse_id: collapse_id(id),
+                id: format!("{}-{}-read", self.collapse_id(id), owed.seq),
+                collapse_id: self.collapse_id(id),
                 kind: NotificationKind::Clear {
                     seq: owed.seq,
                     about: Some(about).filter(|_| shown > PushContent::None),
@@ -306,6 +376,12 @@ impl Push {
         (left > 0).then(|| Duration::from_millis(left))
     }
 
+    /// The same for all notifications of a conversation, short enough for every provider, and nothing that tells a
+    /// provider whose conversation it is.
+    fn collapse_id(&self, id: &ConversationId) -> String {
+        hex(&Sha256::new().chain_update(self.notifier.salt()).chain_update(id.as_str()).finalize())
+    }
+
     fn alert(&self, message: &Message, name: &str, badge: u64, allowed: PushContent) -> Notification {
         let mut shown = self.config.content.min(allowed);
         if is_encrypted(message) {
@@ -320,7 +396,7 @@ impl Push {
         let about = About { conversation_id: id.clone(), sender: Some(message.sender()) };
         Notification {
             id: message.message_id.to_string(),
-            collapse_id: collapse_id(id),
+            collapse_id: self.collapse_id(id),
             kind: NotificationKind::Alert {
                 title,
                 body,
@@ -391,9 +467,15 @@ fn is_encrypted(message: &Message) -> bool {
     meta.is_some_and(|meta| meta.map_or(true, |meta| meta.encrypted))
 }
 
-/// The same for all notifications of a conversation, and short enough for every provider.
-fn collapse_id(id: &ConversationId) -> String {
-    hex(&Sha256::digest(id.as_str()))
+/// Why nobody need be notified any more, if so.
+fn needless(owed: &OwedPush, status: &StatusRow, notified: Seq) -> Option<&'static str> {
+    if status.last_delivered_seq >= owed.seq {
+        return Some("acked");
+    }
+    // Sent already, by whoever had it before, or replaced by a later one that was. Devices that are left over from a try
+    // still wait for this very one.
+    let is_sent = notified > owed.seq || (notified == owed.seq && owed.devices.is_empty());
+    is_sent.then_some("superseded")
 }
 
 fn hex(digest: &[u8]) -> String {

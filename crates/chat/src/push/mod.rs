@@ -17,9 +17,13 @@ mod queue;
 mod routes;
 mod run;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
-use bluetick_protocol::{ConversationId, DeviceId, PushContent, PushProvider, Seq, UserId};
+use bluetick_protocol::{ConversationId, DeviceId, PushContent, PushProvider, Seq, UserId, WireError};
 use bluetick_store::{Clock, OwedPush, Store};
 use parking_lot::Mutex;
 use rand::{SeedableRng, rngs::StdRng};
@@ -29,7 +33,11 @@ use tokio::sync::Notify;
 pub use notifier::{About, Notification, NotificationKind, Notifier, Pushed};
 pub use routes::RouteHealth;
 
-use self::{queue::Queue, routes::Routes};
+pub(crate) use self::queue::ReadOn;
+use self::{
+    queue::{Job, Queue},
+    routes::Routes,
+};
 use crate::{Answer, Trace, wire};
 
 #[derive(Debug, Clone)]
@@ -88,6 +96,9 @@ pub struct Push {
     queue: Mutex<Queue>,
     /// Something was put into the queue that is due before the rest.
     sooner: Notify,
+    stopping: AtomicBool,
+    /// Providers took these, and it could not be written down yet: nobody is to be notified again for that.
+    unrecorded: Mutex<BTreeMap<(UserId, ConversationId), Seq>>,
     routes: Routes,
     rng: Mutex<StdRng>,
 }
@@ -104,6 +115,8 @@ impl Push {
         Push {
             queue: Mutex::new(Queue::new(config.queue_max)),
             sooner: Notify::new(),
+            stopping: AtomicBool::new(false),
+            unrecorded: Mutex::default(),
             routes: Routes::new(config.concurrency),
             rng: Mutex::new(StdRng::seed_from_u64(seed)),
             store,
@@ -127,37 +140,67 @@ impl Push {
 
     /// Takes on the decision of something that is owed. It waits its moment; what finds no room here is claimed later.
     pub(crate) fn decide_soon(&self, owed: OwedPush) {
-        if self.queue.lock().add(owed, self.config.delay) {
+        self.enqueue(Job::Decide { owed, sure: false });
+    }
+
+    /// A user has read on. Whether there is something to clear is looked at later: nobody waits for it.
+    pub(crate) fn read_on(&self, read: ReadOn) {
+        self.enqueue(Job::Read(read));
+    }
+
+    fn enqueue(&self, job: Job) {
+        if self.queue.lock().add(job, self.config.delay) {
             self.sooner.notify_one();
         }
     }
 
-    /// A user's devices are to be notified of a message: durable when this returns.
-    pub(crate) async fn owe(&self, user: &UserId, id: &ConversationId, seq: Seq) -> Answer<()> {
-        self.owe_row(self.row(user, id, seq, false)).await
-    }
-
-    /// What a session took was not acked, or not in time. Nothing is owed of what was notified before.
-    pub(crate) async fn owe_unacked(&self, user: &UserId, id: &ConversationId, last_seq: Seq) -> Answer<()> {
+    /// No session took a message, or one did and has not acked it: the user's devices are to be notified. Nothing is owed of
+    /// what they were notified of before. `overdue`: what sessions are live has not acked in its time.
+    pub(crate) async fn owe(
+        &self,
+        user: &UserId,
+        id: &ConversationId,
+        last_seq: Seq,
+        overdue: bool,
+    ) -> Answer<()> {
         let (status, notified) = self.store.status.notified(user, id).await.map_err(wire)?;
-        if last_seq > notified.max(status.last_delivered_seq) {
-            self.owe(user, id, last_seq).await?;
+        if last_seq <= notified.max(status.last_delivered_seq) {
+            return Ok(());
         }
+        let owed = self.row(user, id, last_seq, false);
+        self.store.push_outbox.owe(owed.clone()).await.map_err(wire)?;
+        bluetick_store::failpoint::hit("push.owed");
+        self.enqueue(Job::Decide { owed, sure: overdue });
         Ok(())
     }
 
-    /// A user has read on, from `before`: if devices were notified of any of that, they are to clear it.
-    pub(crate) async fn owe_clear(&self, user: &UserId, id: &ConversationId, before: Seq, read: Seq) {
+    /// Owes the devices that were notified of something that is read now that it be cleared.
+    async fn clear_if_notified(&self, read: ReadOn) -> Option<OwedPush> {
+        let ReadOn { user, conversation_id: id, before, read, session } = read;
         let owed = async {
-            let (_, notified) = self.store.status.notified(user, id).await.map_err(wire)?;
-            match notified > before {
-                true => self.owe_row(self.row(user, id, read, true)).await,
-                false => Ok(()),
+            let (_, notified) = self.store.status.notified(&user, &id).await.map_err(wire)?;
+            // Of what is partly read the phone still shows the rest.
+            if notified <= before || read < notified {
+                return Ok(None);
             }
+            let mut owed = self.row(&user, &id, read, true);
+            let live = self.store.sessions.lookup(&user).await.unwrap_or_default();
+            let reader = live.into_iter().find(|live| Some(live.session_id) == session);
+            if let Some(reader) = reader {
+                let devices = self.store.devices.devices_of(&user).await.map_err(wire)?;
+                let others = devices.into_iter().map(|row| row.device);
+                owed.devices = others.filter(|device| *device != reader.device).collect();
+                if owed.devices.is_empty() {
+                    return Ok(None);
+                }
+            }
+            self.store.push_outbox.owe(owed.clone()).await.map_err(wire)?;
+            Ok(Some(owed))
         };
-        if let Err(e) = owed.await {
+        owed.await.unwrap_or_else(|e: WireError| {
             tracing::warn!(error = %e, "a notification that was read elsewhere stays on the devices");
-        }
+            None
+        })
     }
 
     fn row(&self, user: &UserId, id: &ConversationId, seq: Seq, clear: bool) -> OwedPush {
@@ -170,13 +213,6 @@ impl Push {
             devices: Vec::new(),
             due_at: self.due_at(),
         }
-    }
-
-    async fn owe_row(&self, owed: OwedPush) -> Answer<()> {
-        self.store.push_outbox.owe(owed.clone()).await.map_err(wire)?;
-        bluetick_store::failpoint::hit("push.owed");
-        self.decide_soon(owed);
-        Ok(())
     }
 
     /// The ways to the providers that were used, and what is wrong with them.

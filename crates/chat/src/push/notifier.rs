@@ -81,6 +81,9 @@ pub trait Notifier: Send + Sync {
     /// server has not set up.
     fn route(&self, registration: &PushRegistration) -> Option<String>;
 
+    /// Known to all app servers and to nobody else, so that no provider can tell a conversation by its collapse id.
+    fn salt(&self) -> &[u8];
+
     /// Sends one notification, once; the caller tries again.
     async fn push(&self, device: &DeviceRow, notification: &Notification) -> Pushed;
 }

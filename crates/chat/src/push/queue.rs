@@ -1,36 +1,56 @@
-//! Decisions that wait for their moment, in the order of their moments. Bounded: what finds no room stays in the outbox.
+//! What waits for its moment, in the order of the moments. Bounded: a decision that finds no room stays in the outbox.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use bluetick_protocol::{ConversationId, UserId};
+use bluetick_protocol::{ConversationId, Seq, SessionId, UserId};
 use bluetick_store::OwedPush;
 use tokio::time::Instant;
+
+#[derive(Debug, Clone)]
+pub(super) enum Job {
+    /// To be decided. `sure`: no live session is to be waited for.
+    Decide { owed: OwedPush, sure: bool },
+    /// Somebody has read on: there may be something to clear.
+    Read(ReadOn),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct ReadOn {
+    pub user: UserId,
+    pub conversation_id: ConversationId,
+    pub before: Seq,
+    pub read: Seq,
+    /// By which it was read: its device needs no telling.
+    pub session: Option<SessionId>,
+}
 
 type Place = (Instant, u64);
 
 pub(super) struct Queue {
-    waiting: BTreeMap<Place, OwedPush>,
-    /// Clears come in bursts, as a user scrolls: one of a conversation is enough, with the latest seq.
-    clears: BTreeMap<(UserId, ConversationId), Place>,
+    waiting: BTreeMap<Place, Job>,
+    /// Reads come in bursts, as a user scrolls: those of a conversation are one.
+    reads: BTreeMap<(UserId, ConversationId), Place>,
     added: u64,
     max: usize,
 }
 
 impl Queue {
     pub(super) fn new(max: usize) -> Queue {
-        Queue { waiting: BTreeMap::new(), clears: BTreeMap::new(), added: 0, max }
+        Queue { waiting: BTreeMap::new(), reads: BTreeMap::new(), added: 0, max }
     }
 
     pub(super) fn is_full(&self) -> bool {
         self.waiting.len() >= self.max
     }
 
-    /// Adds a decision that is due after a while. Returns whether it is the first one due.
-    pub(super) fn add(&mut self, owed: OwedPush, after: Duration) -> bool {
-        if owed.clear {
-            let waiting = self.clears.get(&key(&owed)).and_then(|place| self.waiting.get_mut(place));
-            if let Some(waiting) = waiting {
-                waiting.seq = waiting.seq.max(owed.seq);
+    /// Adds what is due after a while. Returns whether it is the first one due.
+    pub(super) fn add(&mut self, job: Job, after: Duration) -> bool {
+        if let Job::Read(new) = &job {
+            let place = self.reads.get(&(new.user.clone(), new.conversation_id.clone()));
+            if let Some(Job::Read(waiting)) = place.and_then(|place| self.waiting.get_mut(place)) {
+                waiting.before = waiting.before.min(new.before);
+                waiting.read = waiting.read.max(new.read);
+                waiting.session = new.session;
                 return false;
             }
         }
@@ -40,10 +60,10 @@ impl Queue {
         }
         self.added += 1;
         let place = (Instant::now() + after, self.added);
-        if owed.clear {
-            self.clears.insert(key(&owed), place);
+        if let Job::Read(new) = &job {
+            self.reads.insert((new.user.clone(), new.conversation_id.clone()), place);
         }
-        self.waiting.insert(place, owed);
+        self.waiting.insert(place, job);
         metrics::gauge!("bluetick_push_queue").set(self.waiting.len() as f64);
         self.waiting.first_key_value().is_some_and(|(first, _)| *first == place)
     }
@@ -53,14 +73,19 @@ impl Queue {
     }
 
     /// Takes the next one that is due.
-    pub(super) fn take_due(&mut self, now: Instant) -> Option<OwedPush> {
-        let first = self.waiting.first_entry().filter(|first| first.key().0 <= now)?;
-        let owed = first.remove();
-        if owed.clear {
-            self.clears.remove(&key(&owed));
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<Job> {
+        let job = self.waiting.first_entry().filter(|first| first.key().0 <= now)?.remove();
+        if let Job::Read(read) = &job {
+            self.reads.remove(&(read.user.clone(), read.conversation_id.clone()));
         }
         metrics::gauge!("bluetick_push_queue").set(self.waiting.len() as f64);
-        Some(owed)
+        Some(job)
+    }
+
+    /// Takes everything, due or not.
+    pub(super) fn take_all(&mut self) -> Vec<Job> {
+        self.reads.clear();
+        std::mem::take(&mut self.waiting).into_values().collect()
     }
 }
 

@@ -19,8 +19,6 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// How long what finds a way full goes back to the outbox.
 const BUSY: Duration = Duration::from_secs(2);
-/// Ways that are remembered: there is one for each provider, and for Web Push one for each push service.
-const ROUTES_MAX: usize = 256;
 
 /// How it stands with one way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,14 +57,6 @@ impl Routes {
 
     fn with<T>(&self, name: &str, work: impl FnOnce(&mut Route) -> T) -> T {
         let mut routes = self.routes.lock();
-        if !routes.contains_key(name) {
-            if routes.len() >= ROUTES_MAX {
-                routes.retain(|_, route| route.pause.is_some() || route.failing.is_some());
-            }
-            if routes.len() >= ROUTES_MAX {
-                routes.pop_first();
-            }
-        }
         let fresh = || Route {
             limit: Arc::new(Semaphore::new(self.concurrency)),
             waiting: 0,
@@ -99,11 +89,16 @@ impl Routes {
         self.with(name, |route| route.waiting = route.waiting.saturating_sub(1));
         match self.closed_for(name) {
             Some(closed) => {
-                self.with(name, |route| route.probing = false);
+                self.left(name);
                 Err(closed)
             }
             None => permit,
         }
+    }
+
+    /// Leave was not used after all.
+    pub(super) fn left(&self, name: &str) {
+        self.with(name, |route| route.probing = false);
     }
 
     /// For how much longer every way that was ever used is closed.

@@ -1,65 +1,116 @@
-//! The loop of the notification service. One task: what is under way is in it, and it ends by being dropped. Whatever is
-//! lost then is still owed.
+//! The loop of the notification service. One task, and what is under way is in it: decisions, and a look for what is due.
+//! Whatever gets lost here is still owed.
 
 use std::{
     collections::{BTreeMap, VecDeque},
     future::pending,
-    time::Duration,
+    sync::atomic::Ordering,
 };
 
 use bluetick_protocol::{ConversationId, UserId};
 use bluetick_store::OwedPush;
-use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use futures_util::{
+    StreamExt as _,
+    future::{BoxFuture, join_all},
+    stream::FuturesUnordered,
+};
 use rand::RngExt as _;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Push, decide::Decided, queue::key};
+use super::{
+    Push,
+    decide::Decided,
+    queue::{Job, key},
+};
 use crate::Answer;
 
 /// Decisions under way at once, for each request that a route may have under way.
 const DECISIONS_PER_REQUEST: usize = 8;
 /// Of one conversation so many wait for their turn; beyond that a later one replaces an earlier.
 const LANE_MAX: usize = 16;
+/// Rows that are given back side by side when the service stops.
+const GIVEN_BACK_AT_ONCE: usize = 64;
 
-type Lanes = BTreeMap<(UserId, ConversationId), VecDeque<OwedPush>>;
+type Lanes = BTreeMap<(UserId, ConversationId), VecDeque<(OwedPush, bool)>>;
+
+enum Done {
+    Decided(OwedPush, Answer<Decided>),
+    /// Somebody has read on, and this is to be cleared.
+    Read(Option<OwedPush>),
+    PutOff,
+}
 
 /// What is under way. Of a conversation one at a time, so that the phone shows the last.
 struct Work<'a> {
     push: &'a Push,
-    deciding: FuturesUnordered<BoxFuture<'a, (OwedPush, Answer<Decided>)>>,
+    under_way: FuturesUnordered<BoxFuture<'a, Done>>,
     lanes: Lanes,
     max: usize,
+    sweeping: Option<BoxFuture<'a, Vec<OwedPush>>>,
+    sweep_at: Instant,
 }
 
 impl Push {
-    /// Decides what is due, for ever.
+    /// Decides what is due, until it is told to [`stop`](Self::stop).
     pub async fn run(&self) {
         let mut work = Work {
             push: self,
-            deciding: FuturesUnordered::new(),
+            under_way: FuturesUnordered::new(),
             lanes: Lanes::new(),
             max: self.config.concurrency * DECISIONS_PER_REQUEST,
+            sweeping: None,
+            // At once: what a crash left behind is due.
+            sweep_at: Instant::now(),
         };
-        // At once: what a crash left behind is due.
-        let mut sweep_at = Instant::now();
         loop {
-            let now = Instant::now();
-            while work.has_room()
-                && let Some(owed) = self.queue.lock().take_due(now)
-            {
-                work.add(owed);
+            let stopping = self.stopping.load(Ordering::Acquire);
+            if stopping && work.under_way.is_empty() {
+                return self.give_back().await;
             }
-            if work.has_room() && sweep_at <= now {
-                sweep_at = now + work.sweep().await;
+            let now = Instant::now();
+            while !stopping
+                && work.has_room()
+                && let Some(job) = self.queue.lock().take_due(now)
+            {
+                work.start(job);
+            }
+            if !stopping && work.has_room() && work.sweeping.is_none() && work.sweep_at <= now {
+                work.begin_sweep(now);
             }
             let next_at = self.queue.lock().next_at();
-            let (has_room, is_idle) = (work.has_room(), work.deciding.is_empty());
+            let takes_on = work.has_room() && !stopping;
+            let looks = takes_on && work.sweeping.is_none();
             tokio::select! {
                 biased;
-                Some((owed, decided)) = work.deciding.next(), if !is_idle => work.done(owed, decided),
-                () = at(next_at), if has_room => {}
-                () = sleep_until(sweep_at), if has_room => {}
+                Some(done) = work.under_way.next() => work.done(done),
+                claimed = ready(&mut work.sweeping) => work.take_claimed(claimed),
+                () = at(next_at), if takes_on => {}
+                () = sleep_until(work.sweep_at), if looks => {}
                 () = self.sooner.notified() => {}
+            }
+        }
+    }
+
+    /// Ends the service: what is under way is finished, nothing more is begun, and [`run`](Self::run) returns.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.sooner.notify_one();
+    }
+
+    /// Leaves what waits to others, now and not when its claim is over.
+    async fn give_back(&self) {
+        let now = self.clock.now_ms();
+        let owed: Vec<_> = (self.queue.lock().take_all().into_iter())
+            .filter_map(|job| match job {
+                Job::Decide { owed, .. } => Some(OwedPush { due_at: now, ..owed }),
+                Job::Read(_) => None,
+            })
+            .collect();
+        for owed in owed.chunks(GIVEN_BACK_AT_ONCE) {
+            let given = join_all(owed.iter().map(|owed| self.store.push_outbox.postpone(owed))).await;
+            if let Some(Err(e)) = given.into_iter().find(Result::is_err) {
+                tracing::warn!(error = %e, "notifications that waited are sent when their claims are over");
+                return;
             }
         }
     }
@@ -72,45 +123,71 @@ async fn at(instant: Option<Instant>) {
     }
 }
 
+async fn ready<T>(slot: &mut Option<BoxFuture<'_, T>>) -> T {
+    match slot {
+        Some(future) => {
+            let done = future.await;
+            *slot = None;
+            done
+        }
+        None => pending().await,
+    }
+}
+
 impl<'a> Work<'a> {
     fn has_room(&self) -> bool {
-        self.deciding.len() < self.max
+        self.under_way.len() < self.max
+    }
+
+    fn start(&mut self, job: Job) {
+        match job {
+            Job::Decide { owed, sure } => self.add(owed, sure),
+            Job::Read(read) => {
+                let push = self.push;
+                self.under_way.push(Box::pin(async move { Done::Read(push.clear_if_notified(read).await) }));
+            }
+        }
     }
 
     /// Begins a decision, or puts it behind the one of its conversation that is under way.
-    fn add(&mut self, owed: OwedPush) {
+    fn add(&mut self, owed: OwedPush, sure: bool) {
         match self.lanes.get_mut(&key(&owed)) {
             Some(lane) => {
-                if lane.back().is_some_and(|last| !owed.replaces(last)) {
+                if lane.back().is_some_and(|(last, _)| !owed.replaces(last)) {
                     return;
                 }
                 if lane.len() >= LANE_MAX {
                     lane.clear();
                 }
-                lane.push_back(owed);
+                lane.push_back((owed, sure));
             }
             None => {
                 self.lanes.insert(key(&owed), VecDeque::new());
-                self.begin(owed);
+                self.begin(owed, sure);
             }
         }
     }
 
-    fn begin(&mut self, owed: OwedPush) {
+    fn begin(&mut self, owed: OwedPush, sure: bool) {
         let push = self.push;
-        self.deciding.push(Box::pin(async move {
-            let decided = push.decide(&owed).await;
-            (owed, decided)
+        self.under_way.push(Box::pin(async move {
+            let decided = push.decide(&owed, sure).await;
+            Done::Decided(owed, decided)
         }));
     }
 
-    fn done(&mut self, owed: OwedPush, decided: Answer<Decided>) {
+    fn done(&mut self, done: Done) {
+        let (owed, decided) = match done {
+            Done::Decided(owed, decided) => (owed, decided),
+            Done::Read(Some(clear)) => return self.add(clear, true),
+            Done::Read(None) | Done::PutOff => return,
+        };
         let key = key(&owed);
-        // What could not be sent now is owed, together with all that waits behind it: the outbox has the last of them.
+        let Some(lane) = self.lanes.get_mut(&key) else { return };
         let goes_on = match decided {
             Ok(Decided::Paid(_)) => true,
             Ok(Decided::Wait(wait)) => {
-                self.push.queue.lock().add(owed, wait);
+                self.push.queue.lock().add(Job::Decide { owed, sure: false }, wait);
                 true
             }
             Ok(Decided::Later) => false,
@@ -119,42 +196,53 @@ impl<'a> Work<'a> {
                 false
             }
         };
-        let next = self.lanes.get_mut(&key).filter(|_| goes_on).and_then(VecDeque::pop_front);
-        match next {
-            Some(next) => self.begin(next),
-            None => {
-                self.lanes.remove(&key);
+        if !goes_on {
+            // What waits behind it waits with it. The outbox has the last of them, to be tried soon.
+            if let Some((last, _)) = lane.pop_back() {
+                let push = self.push;
+                self.under_way.push(Box::pin(async move {
+                    push.put_off(&last).await;
+                    Done::PutOff
+                }));
             }
+            self.lanes.remove(&key);
+        } else if let Some((next, sure)) = lane.pop_front() {
+            self.begin(next, sure);
+        } else {
+            self.lanes.remove(&key);
         }
     }
 
-    /// Claims what is due and nobody sees to. Returns after how long to look again.
-    async fn sweep(&mut self) -> Duration {
+    /// Begins to look for what is due and nobody sees to.
+    fn begin_sweep(&mut self, now: Instant) {
         let (push, config) = (self.push, &self.push.config);
+        // Spread, so that app servers do not all look at the same time.
+        self.sweep_at = now + config.sweep_every.mul_f64(push.rng.lock().random_range(0.5..1.0));
         if let Some(closed) = push.routes.all_closed_for() {
             // Nothing would get through; and each try would cost a write.
-            return closed;
+            self.sweep_at = now + closed;
+            return;
         }
-        let now = push.clock.now_ms();
-        let room = self.max - self.deciding.len();
-        let claimed =
-            push.store.push_outbox.claim(now, now + config.claim_for.as_millis() as u64, room).await;
-        match claimed {
-            Ok(claimed) => {
-                let full = claimed.len() >= room;
-                if !claimed.is_empty() {
-                    metrics::counter!("bluetick_push_claimed_total").increment(claimed.len() as u64);
-                }
-                for owed in claimed {
-                    self.add(owed);
-                }
-                if full {
-                    return Duration::ZERO;
-                }
-            }
-            Err(e) => tracing::warn!(error = %e, "the push outbox cannot be looked through; trying again"),
+        let room = self.max - self.under_way.len();
+        let now_ms = push.clock.now_ms();
+        let until = now_ms + config.claim_for.as_millis() as u64;
+        self.sweeping = Some(Box::pin(async move {
+            push.store.push_outbox.claim(now_ms, until, room).await.unwrap_or_else(|e| {
+                tracing::warn!(error = %e, "the push outbox cannot be looked through; trying again");
+                Vec::new()
+            })
+        }));
+    }
+
+    fn take_claimed(&mut self, claimed: Vec<OwedPush>) {
+        if claimed.is_empty() {
+            return;
         }
-        // Spread, so that app servers do not all look at the same time.
-        config.sweep_every.mul_f64(push.rng.lock().random_range(0.5..1.0))
+        metrics::counter!("bluetick_push_claimed_total").increment(claimed.len() as u64);
+        // Where there was something there may be more.
+        self.sweep_at = Instant::now();
+        for owed in claimed {
+            self.add(owed, false);
+        }
     }
 }

@@ -266,11 +266,13 @@ async fn what_is_read_elsewhere_is_cleared() {
     world.pass(2 * SECOND).await;
     assert_eq!(world.phones.got().len(), 6);
     let tablet = world.connected(tablet("bob")).await;
-    read(&world, "bob", "alice~bob", 1).await;
-    read(&world, "bob", "alice~bob", 2).await;
+    tablet.read("alice~bob", 1);
+    world.pass(2 * SECOND).await;
+    assert_eq!(world.phones.got().len(), 6, "the phone still shows what is not read");
+    tablet.read("alice~bob", 2);
     world.pass(2 * SECOND).await;
     let cleared: Vec<_> = world.phones.got().split_off(6);
-    assert_eq!(cleared.len(), 1, "once, and not the device that is connected: {cleared:?}");
+    assert_eq!(cleared.len(), 1, "once, and not the device that read it: {cleared:?}");
     assert_eq!((cleared[0].token.as_str(), cleared[0].shown().as_str()), ("bobs-phone", "(clear)"));
     assert_eq!(cleared[0].note.badge, 1, "what is left unread");
     match &cleared[0].note.kind {

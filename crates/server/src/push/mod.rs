@@ -12,7 +12,7 @@ mod tests;
 mod webhook;
 mod webpush;
 
-use std::{fmt, time::Duration};
+use std::{fmt, fs, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_chat::{Notification, Notifier, Pushed};
@@ -38,6 +38,7 @@ pub struct Providers {
     fcm: Option<Fcm>,
     webpush: Option<WebPush>,
     webhook: Option<Webhook>,
+    salt: Vec<u8>,
 }
 
 impl Providers {
@@ -50,6 +51,7 @@ impl Providers {
         config.check().map_err(PushError)?;
         let http = Http::new(config.ca_file.as_deref(), timeout)?;
         Ok(Providers {
+            salt: salt(config)?,
             apns: config.apns.as_ref().map(|apns| Apns::new(apns, http.clone())).transpose()?,
             fcm: config.fcm.as_ref().map(|fcm| Fcm::new(fcm, http.clone())).transpose()?,
             webpush: config.webpush.as_ref().map(|web| WebPush::new(web, http.clone())).transpose()?,
@@ -108,6 +110,24 @@ impl Providers {
     }
 }
 
+/// Made from the first key there is: all app servers have it, and nobody else.
+fn salt(config: &PushConfig) -> Result<Vec<u8>, PushError> {
+    let files = [
+        config.webpush.as_ref().map(|webpush| &webpush.key_file),
+        config.apns.as_ref().map(|apns| &apns.key_file),
+        config.fcm.as_ref().map(|fcm| &fcm.service_account_file),
+        config.webhook.as_ref().and_then(|webhook| webhook.secret_file.as_ref()),
+    ];
+    let secret = config.webhook.as_ref().and_then(|webhook| webhook.secret.as_ref());
+    let bytes = match files.into_iter().flatten().next() {
+        Some(path) => {
+            fs::read(path).map_err(|e| PushError(format!("cannot read {}: {e}", path.display())))?
+        }
+        None => secret.map(|secret| secret.expose().as_bytes().to_vec()).unwrap_or_default(),
+    };
+    Ok(ring::digest::digest(&ring::digest::SHA256, &bytes).as_ref().to_vec())
+}
+
 /// Keys are behind it: only which providers there are is shown.
 impl fmt::Debug for Providers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -129,6 +149,10 @@ impl Notifier for Providers {
             }
             _ => self.is_set_up(provider).then(|| provider.as_str().to_owned()),
         }
+    }
+
+    fn salt(&self) -> &[u8] {
+        &self.salt
     }
 
     async fn push(&self, device: &DeviceRow, notification: &Notification) -> Pushed {

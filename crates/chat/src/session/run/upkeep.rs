@@ -52,7 +52,8 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         }
         if !self.overdue.is_empty() {
             let (app, user) = (self.host.app.clone(), self.entry.user_id.clone());
-            let request = DebtsRequest { user, debts: std::mem::take(&mut self.overdue) };
+            let debts = std::mem::take(&mut self.overdue);
+            let request = DebtsRequest { user, debts, overdue: true };
             self.upkeep = Some(Box::pin(async move {
                 Upkeep::Overdue(app.pay_debts(request.clone()).await.unwrap_or(request.debts))
             }));

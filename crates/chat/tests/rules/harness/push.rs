@@ -107,6 +107,10 @@ impl Notifier for Phones {
         }
     }
 
+    fn salt(&self) -> &[u8] {
+        b"salt"
+    }
+
     async fn push(&self, device: &DeviceRow, note: &Notification) -> Pushed {
         let token = device.registration.target.address().to_owned();
         let busy = (token.clone(), note.collapse_id.clone());
