@@ -153,6 +153,17 @@ async fn each_message_has_its_own_20_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_steady_stream_to_a_half_open_session_does_not_put_it_off() {
+    let world = with_bobs_phone().await;
+    let _half_open = world.connected(phone("bob").without_acks()).await;
+    for n in 1..=5 {
+        world.send("alice", "bob", &format!("m{n}")).await;
+        world.pass(5 * SECOND).await;
+    }
+    assert_eq!(world.phones.tried().len(), 1, "after 20 seconds without an ack");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_session_that_closes_leaves_what_it_had_not_acked_to_the_phone() {
     let world = with_bobs_phone().await;
     let bob = world.connected(tablet("bob").without_acks()).await;

@@ -330,3 +330,73 @@ async fn a_slow_provider_gets_a_conversations_messages_in_order() {
     world.pass(30 * SECOND).await;
     assert_eq!(world.phones.shown(), ["alice: m0", "alice: m1", "alice: m2", "alice: m3", "alice: m4"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_written_down_is_not_sent_again() {
+    let world = with_bobs_phone().await;
+    for _ in 0..3 {
+        world.steps.fail(Step::RaiseNotified, "bob");
+    }
+    world.send("alice", "bob", "one").await;
+    world.pass(600 * SECOND).await;
+    assert_eq!(world.phones.tried().len(), 1);
+    assert_eq!(world.owed("bob").await, 0);
+    world.send("alice", "bob", "two").await;
+    world.pass(2 * SECOND).await;
+    assert_eq!(world.phones.shown(), ["alice: one", "alice: two"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_lacks_it_gets_it_although_nothing_could_be_written_down() {
+    let world = with_bobs_phone().await;
+    let target = PushTarget::Webhook { token: "bobs-hook".into() };
+    world.registers_as("bob", "hook", target, PushContent::Preview).await;
+    world.phones.answer("bobs-phone", [later(None)]);
+    world.steps.fail(Step::RaiseNotified, "bob");
+    world.send("alice", "bob", "one").await;
+    world.pass(120 * SECOND).await;
+    assert_eq!(world.phones.shown_on("bobs-phone"), ["alice: one"]);
+    assert_eq!(world.phones.shown_on("bobs-hook"), ["alice: one"], "and who had it not once more");
+    assert_eq!(world.owed("bob").await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_puts_off_the_last_of_its_conversation_by_seconds() {
+    let world = with_bobs_phone().await;
+    world.phones.set_slow(2 * SECOND);
+    world.phones.answer("bobs-phone", [later(None)]);
+    for n in 1..=3 {
+        world.send("alice", "bob", &format!("m{n}")).await;
+    }
+    world.pass(12 * SECOND).await;
+    assert_eq!(world.phones.shown(), ["alice: m3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_stops_finishes_and_leaves_the_rest_to_others_at_once() {
+    let world = with_bobs_phone().await;
+    world.phones.set_slow(5 * SECOND);
+    world.send("alice", "bob", "under-way").await;
+    world.pass(2 * SECOND).await;
+    world.send("carol", "bob", "waiting").await;
+    world.service.as_ref().unwrap().push.stop();
+    world.pass(5 * SECOND).await;
+    assert_eq!(world.phones.shown(), ["alice: under-way"]);
+    let _other = world.service(PushConfig::default());
+    world.pass(10 * SECOND).await;
+    assert_eq!(world.phones.shown(), ["alice: under-way", "carol: waiting"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_registers_anew_during_an_outage_gets_what_is_owed() {
+    let world = with_bobs_phone().await;
+    world.phones.set_down("fcm", true);
+    world.send("alice", "bob", "one").await;
+    world.pass(10 * SECOND).await;
+    let bobs_phone = bluetick_protocol::DeviceId::new("phone").unwrap();
+    world.node.delete_push(user("bob"), bobs_phone).await.unwrap();
+    world.registers("bob", "new-phone", "new-token").await;
+    world.phones.set_down("fcm", false);
+    world.pass(120 * SECOND).await;
+    assert_eq!(world.phones.shown_on("new-token"), ["alice: one"]);
+}
