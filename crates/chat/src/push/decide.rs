@@ -53,7 +53,6 @@ impl Push {
         };
         let outcome = match decided {
             Decided::Paid(why) => {
-                bluetick_store::failpoint::hit("push.sent");
                 self.store.push_outbox.paid(owed).await.map_err(wire)?;
                 self.unrecorded.lock().remove(&key(owed));
                 why

@@ -169,7 +169,6 @@ impl Push {
         }
         let owed = self.row(user, id, last_seq, false);
         self.store.push_outbox.owe(owed.clone()).await.map_err(wire)?;
-        bluetick_store::failpoint::hit("push.owed");
         self.enqueue(Job::Decide { owed, sure: overdue });
         Ok(())
     }

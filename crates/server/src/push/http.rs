@@ -33,8 +33,16 @@ pub(super) struct Answer {
     pub(super) body: Vec<u8>,
 }
 
+/// What the other end is known to speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speaks {
+    /// HTTP/2, so that what begins together shares one connection from the start: Apple takes many for an attack.
+    Http2,
+    Either,
+}
+
 impl Http {
-    pub(super) fn new(ca_file: Option<&Path>, timeout: Duration) -> Result<Http, PushError> {
+    pub(super) fn new(ca_file: Option<&Path>, timeout: Duration, speaks: Speaks) -> Result<Http, PushError> {
         crate::tls::install_provider();
         let mut builder = Client::builder()
             .user_agent(concat!("bluetick/", env!("CARGO_PKG_VERSION")))
@@ -45,6 +53,9 @@ impl Http {
             .http2_keep_alive_interval(PING_EVERY)
             .http2_keep_alive_timeout(timeout)
             .http2_keep_alive_while_idle(true);
+        if speaks == Speaks::Http2 {
+            builder = builder.http2_prior_knowledge();
+        }
         if let Some(path) = ca_file {
             let refused = |why: String| {
                 PushError(format!("push.ca_file: cannot read certificates from {}: {why}", path.display()))

@@ -22,7 +22,13 @@ use bluetick_store::DeviceRow;
 pub use config::PushConfig;
 pub use keys::make_vapid_key;
 
-use self::{apns::Apns, fcm::Fcm, http::Http, webhook::Webhook, webpush::WebPush};
+use self::{
+    apns::Apns,
+    fcm::Fcm,
+    http::{Http, Speaks},
+    webhook::Webhook,
+    webpush::WebPush,
+};
 
 /// A provider that does not answer in this time is tried again later.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -49,13 +55,16 @@ impl Providers {
 
     fn with_timeout(config: &PushConfig, timeout: Duration) -> Result<Providers, PushError> {
         config.check().map_err(PushError)?;
-        let http = Http::new(config.ca_file.as_deref(), timeout)?;
+        let ca_file = config.ca_file.as_deref();
+        let http = Http::new(ca_file, timeout, Speaks::Either)?;
+        let http2 = Http::new(ca_file, timeout, Speaks::Http2)?;
         Ok(Providers {
-            salt: salt(config)?,
-            apns: config.apns.as_ref().map(|apns| Apns::new(apns, http.clone())).transpose()?,
-            fcm: config.fcm.as_ref().map(|fcm| Fcm::new(fcm, http.clone())).transpose()?,
+            apns: config.apns.as_ref().map(|apns| Apns::new(apns, http2.clone())).transpose()?,
+            fcm: config.fcm.as_ref().map(|fcm| Fcm::new(fcm, http2)).transpose()?,
             webpush: config.webpush.as_ref().map(|web| WebPush::new(web, http.clone())).transpose()?,
             webhook: config.webhook.as_ref().map(|hook| Webhook::new(hook, http)).transpose()?,
+            // Last: what is wrong with a key was said better before.
+            salt: salt(config)?,
         })
     }
 

@@ -255,16 +255,16 @@ async fn every_answer_is_obeyed() {
 
     let quota = refusal(429, "RESOURCE_EXHAUSTED", Some("QUOTA_EXCEEDED"));
     let after = answered(quota.clone()).await;
-    assert_pushed!(after, Pushed::Later { after: Some(wait), .. } if *wait == MINUTE);
+    assert_pushed!(after, Pushed::NotThisDevice { after: Some(wait), .. } if *wait == MINUTE);
     let after = answered(quota.header("retry-after", 7)).await;
-    assert_pushed!(after, Pushed::Later { after: Some(wait), .. } if *wait == Duration::from_secs(7));
+    assert_pushed!(after, Pushed::NotThisDevice { after: Some(wait), .. } if *wait == Duration::from_secs(7));
     for (status, code) in [(503, "UNAVAILABLE"), (500, "INTERNAL"), (502, "")] {
         assert_pushed!(answered(refusal(status, code, Some(code))).await, Pushed::Later { after: None, .. });
     }
 
     scene.server.forget();
     let third_party = refusal(401, "UNAUTHENTICATED", Some("THIRD_PARTY_AUTH_ERROR"));
-    assert_pushed!(answered(third_party).await, Pushed::Misconfigured { .. });
+    assert_pushed!(answered(third_party).await, Pushed::NotThisDevice { .. });
     assert!(scene.server.requests("/token").is_empty(), "no new token helps");
 }
 

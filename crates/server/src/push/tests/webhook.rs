@@ -99,7 +99,8 @@ async fn every_answer_is_obeyed() {
         assert_eq!(answered(Reply::status(status)).await, Pushed::Accepted);
     }
     assert_pushed!(answered(Reply::status(410)).await, Pushed::Gone { since: None, .. });
-    for status in [429, 500, 502, 503, 504] {
+    assert_pushed!(answered(Reply::status(404)).await, Pushed::NotThisDevice { .. });
+    for status in [408, 425, 429, 500, 502, 503, 504] {
         assert_pushed!(answered(Reply::status(status)).await, Pushed::Later { after: None, .. });
     }
     let after = answered(Reply::status(503).header("retry-after", 5)).await;
@@ -107,7 +108,7 @@ async fn every_answer_is_obeyed() {
     let date = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(86_400));
     let after = answered(Reply::status(429).header("retry-after", date)).await;
     assert_pushed!(after, Pushed::Later { after: Some(wait), .. } if *wait == Duration::from_secs(3_600));
-    for status in [401, 403, 404] {
+    for status in [401, 403, 405] {
         assert_pushed!(answered(Reply::status(status)).await, Pushed::Misconfigured { .. });
     }
     for status in [400, 413, 422] {

@@ -199,7 +199,7 @@ async fn only_push_services_are_called() {
     }
     assert!(scene.server.requests("/").is_empty());
     let allowed = Browser::at("https://A.Push.Example:443/x").device;
-    assert_eq!(providers.route(&allowed.registration).as_deref(), Some("webpush a.push.example"));
+    assert_eq!(providers.route(&allowed.registration).as_deref(), Some("webpush *.push.example"));
 
     let mut spoilt = browser.device.clone();
     if let PushTarget::Webpush { subscription } = &mut spoilt.registration.target {
