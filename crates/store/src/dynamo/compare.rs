@@ -218,7 +218,7 @@ async fn in_source(source: &EmbeddedSource, ending: u64, see: impl Fn(Seen)) -> 
         for content in &page?.contents {
             seen(content, ending).into_iter().for_each(&see);
             if let Content::Device(row) = content {
-                see(seen_token(&row.user_id, &row.device, &token_of(&row)));
+                see(seen_token(&row.user_id, &row.device, &token_of(row)));
             }
         }
     }

@@ -50,7 +50,7 @@ pub(super) fn device_item(row: &DeviceRow) -> Result<Item> {
     let mut item = device_key(&place_of(row));
     item.extend(key([
         ("registration", s(registration)),
-        ("token", s(token_of(&row))),
+        ("token", s(token_of(row))),
         ("registered_at", n(row.registered_at)),
     ]));
     Ok(item)
@@ -58,7 +58,7 @@ pub(super) fn device_item(row: &DeviceRow) -> Result<Item> {
 
 /// That a row's token is its device's.
 pub(super) fn token_item(row: &DeviceRow) -> Item {
-    let mut item = token_key(&token_of(&row));
+    let mut item = token_key(&token_of(row));
     item.extend(key([("owner", s(&row.user_id)), ("owner_device", s(&row.device))]));
     item
 }

@@ -596,7 +596,7 @@ async fn a_registration_whose_answer_got_lost_says_whom_it_took_the_token_from()
     assert_eq!(spoiler.lose.load(Ordering::SeqCst), 0);
     assert_eq!(taken, Some((alice.user_id.clone(), phone.clone())));
     assert_eq!(t.rows.devices_of(&alice.user_id).await.unwrap(), []);
-    assert_eq!(t.rows.devices_of(&bob.user_id).await.unwrap(), [bob.clone()]);
+    assert_eq!(t.rows.devices_of(&bob.user_id).await.unwrap(), std::slice::from_ref(&bob));
     assert_eq!(t.rows.register(row("carol", "old")).await.unwrap(), None, "the old token is free");
 
     spoiler.lose.store(1, Ordering::SeqCst);

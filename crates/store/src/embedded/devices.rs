@@ -66,7 +66,7 @@ impl View<'_> {
 
     /// Removes a device's row, and its token is free.
     fn remove_device(&mut self, key: &[u8], row: &DeviceRow) {
-        self.remove(RowSpace::PushTokens, self.shared.token_key(&row));
+        self.remove(RowSpace::PushTokens, self.shared.token_key(row));
         self.remove(RowSpace::Devices, key);
     }
 
@@ -75,7 +75,7 @@ impl View<'_> {
         if let Some(before) = self.device(&key)? {
             self.remove_device(&key, &before);
         }
-        let token = self.shared.token_key(&row);
+        let token = self.shared.token_key(row);
         let taken = match self.owner(&token)? {
             Some(other) => {
                 self.remove(RowSpace::Devices, other.as_slice());
