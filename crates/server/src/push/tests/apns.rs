@@ -139,7 +139,7 @@ async fn a_development_build_and_another_app_have_their_own_ways() {
     let providers = scene.providers();
     scene.server.answer("/", refusal(400, "TopicDisallowed"));
     assert_pushed!(providers.push(&phone, &alert()).await, Pushed::Refused { .. });
-    assert_pushed!(providers.push(&self::phone(), &alert()).await, Pushed::Misconfigured { .. });
+    assert_pushed!(providers.push(&self::phone(), &alert()).await, Pushed::NotThisDevice { .. });
 }
 
 #[tokio::test]
