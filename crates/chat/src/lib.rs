@@ -21,6 +21,7 @@ mod rules;
 mod send;
 pub mod session;
 mod settle;
+mod slot;
 mod trace;
 mod users;
 

@@ -48,7 +48,7 @@ impl Readiness {
         routes.retain(|route| route.misconfigured.is_some() || route.failing.is_some());
         for route in &mut routes {
             // Anybody may ask: what was called and what it said stays in the log.
-            route.failing = route.failing.as_ref().map(|_| "it does not take notifications now".into());
+            route.failing = route.failing.as_ref().map(|_| "the log has what it answered".into());
         }
         routes
     }

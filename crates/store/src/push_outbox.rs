@@ -42,6 +42,16 @@ impl OwedPush {
     pub fn replaces(&self, other: &OwedPush) -> bool {
         (self.seq, self.clear) > (other.seq, other.clear)
     }
+
+    /// Whether this row is still what somebody took: the same, with no try since.
+    pub fn is_as_taken(&self, taken: &OwedPush) -> bool {
+        (self.seq, self.clear) == (taken.seq, taken.clear) && self.attempts <= taken.attempts
+    }
+
+    /// Whether paying for `taken` pays for this row.
+    pub fn is_paid_by(&self, taken: &OwedPush) -> bool {
+        taken.replaces(self) || self.is_as_taken(taken)
+    }
 }
 
 #[async_trait]
@@ -53,10 +63,11 @@ pub trait PushOutbox: Send + Sync {
     /// is due need be found at once; whoever asks again and again finds it.
     async fn claim(&self, now: u64, until: u64, limit: usize) -> Result<Vec<OwedPush>>;
 
-    /// Puts `attempts`, `devices` and `due_at` into the row, if it still holds this seq and `clear`. Returns whether it did.
-    async fn postpone(&self, owed: &OwedPush) -> Result<bool>;
+    /// Puts `later` in the place of what was taken, if that is still what is owed. Returns whether it did.
+    async fn postpone(&self, taken: &OwedPush, later: &OwedPush) -> Result<bool>;
 
-    /// It was sent, or is not needed: removes the row, unless it holds what replaces this.
+    /// It was sent, or is not needed: removes the row, unless it holds what replaces this, or what is left of it after a
+    /// try that this knows nothing of.
     async fn paid(&self, owed: &OwedPush) -> Result<()>;
 
     /// What a user's devices are owed, in order of conversation.

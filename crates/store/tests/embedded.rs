@@ -207,7 +207,7 @@ async fn a_claim_ends_with_the_process_and_an_attempt_does_not() {
     let claimed = store.push_outbox.claim(now, now + day, 10).await.unwrap();
     assert_eq!(claimed.len(), 2);
     let failed = OwedPush { attempts: 1, due_at: now + 1_000, ..claimed[1].clone() };
-    assert!(store.push_outbox.postpone(&failed).await.unwrap());
+    assert!(store.push_outbox.postpone(&failed, &failed).await.unwrap());
     drop(store);
     let store = open(dir.path(), 1 << 30, &clock);
     let again = store.push_outbox.claim(now, now + day, 10).await.unwrap();

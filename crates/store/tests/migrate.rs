@@ -222,7 +222,8 @@ async fn fill_for_push(store: &Store) {
         store.push_outbox.owe(owed.clone()).await.unwrap();
         if n == 1 {
             let devices = ["z", "phone"].map(|name| DeviceId::new(name).unwrap()).to_vec();
-            assert!(store.push_outbox.postpone(&OwedPush { attempts: 3, devices, ..owed }).await.unwrap());
+            let later = OwedPush { attempts: 3, devices, ..owed.clone() };
+            assert!(store.push_outbox.postpone(&owed, &later).await.unwrap());
         }
         // The last has nothing else: a row with no receipt in it.
         store.status.raise_notified(&bob, id, 7).await.unwrap();

@@ -2,29 +2,19 @@
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
-use bluetick_protocol::{
-    ConversationId, DeviceId, ErrorCode, MessageId, PushContent, PushProvider, Seq, Side, UserId, WireError,
-};
+use bluetick_protocol::{ConversationId, PushContent, PushProvider, Seq, Side, UserId};
 use bluetick_store::{DeviceRow, Message, OwedPush, PageLimit, StatusRow, preview_of};
-use futures_util::future::{join, join_all};
-use rand::RngExt as _;
+use futures_util::future::join;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
-use tokio::time::Instant;
 
-use super::{About, Notification, NotificationKind, Push, PushTested, Pushed, ReadOn, queue::key};
-use crate::{Answer, Step, wire};
+use super::{About, Notification, NotificationKind, Push, carry::Tried, queue::key};
+use crate::{Answer, wire};
 
 /// Of what is owed, this many messages back one is looked for that the peer wrote.
 const LOOK_BACK: usize = 32;
 /// A clear is tried so often: then the user has long seen the app itself.
 const CLEAR_ATTEMPTS_MAX: u32 = 20;
-/// What waited longer for room than this is looked at once more.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Notifications that were sent and could not be recorded, at most.
-const UNRECORDED_MAX: usize = 10_000;
-const RETRY_MIN: Duration = Duration::from_secs(2);
-const RETRY_MAX: Duration = Duration::from_secs(600);
 
 /// What became of something that was owed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,12 +25,6 @@ pub(super) enum Decided {
     Later,
     /// A live session has it and may yet ack it: to be decided again after that long.
     Wait(Duration),
-}
-
-/// What one device made of it.
-enum Reached {
-    Done(bool),
-    Later(Duration),
 }
 
 impl Push {
@@ -54,7 +38,6 @@ impl Push {
         let outcome = match decided {
             Decided::Paid(why) => {
                 self.store.push_outbox.paid(owed).await.map_err(wire)?;
-                self.unrecorded.lock().remove(&key(owed));
                 why
             }
             Decided::Later => "later",
@@ -62,7 +45,7 @@ impl Push {
                 // So long it is this process's; nobody else is to decide it at the same moment.
                 let due_at = self.clock.now_ms() + (wait + self.config.claim_for).as_millis() as u64;
                 let waits = OwedPush { due_at, ..owed.clone() };
-                self.store.push_outbox.postpone(&waits).await.map_err(wire)?;
+                self.store.push_outbox.postpone(owed, &waits).await.map_err(wire)?;
                 "waits"
             }
         };
@@ -75,6 +58,7 @@ impl Push {
         let unrecorded = self.unrecorded.lock().get(&key(owed)).copied();
         if let Some(seq) = unrecorded {
             self.store.status.raise_notified(user, id, seq).await.map_err(wire)?;
+            self.unrecorded.lock().remove(&key(owed));
         }
         let (status, notified) = self.store.status.notified(user, id).await.map_err(wire)?;
         if let Some(why) = needless(owed, &status, notified) {
@@ -107,7 +91,7 @@ impl Push {
         }
         if let Some(closed) = self.all_closed(&devices) {
             // The rest of what it would show costs reads: not for nothing.
-            self.postpone(owed, owed.devices.clone(), closed).await?;
+            self.postpone(owed, owed.devices.clone(), closed, Tried::Nothing).await?;
             return Ok(Decided::Later);
         }
         let (badge, profile) =
@@ -122,182 +106,6 @@ impl Push {
     fn all_closed(&self, devices: &[DeviceRow]) -> Option<Duration> {
         let closed = |device: &DeviceRow| self.routes.closed_for(&self.notifier.route(&device.registration)?);
         devices.iter().map(closed).min().flatten()
-    }
-
-    /// Sends to each device what is made for it, and keeps owing it to those that could not be reached.
-    async fn send_to(
-        &self,
-        owed: &OwedPush,
-        devices: Vec<DeviceRow>,
-        alert: Option<Seq>,
-        note: impl Fn(&DeviceRow) -> Notification,
-    ) -> Answer<Decided> {
-        let each = devices.iter().map(|device| {
-            let note = note(device);
-            async move { self.send_one(owed, device, &note).await }
-        });
-        let reached = join_all(each).await;
-        let (mut left, mut after, mut any) = (Vec::new(), Duration::ZERO, false);
-        for (device, reached) in devices.iter().zip(reached) {
-            match reached {
-                Reached::Done(accepted) => {
-                    any |= accepted;
-                    if let Some(seq) = alert.filter(|_| accepted) {
-                        let (id, at) = (&owed.conversation_id, self.clock.now_ms());
-                        self.trace.note(id, seq, Step::Pushed, device.device.as_str(), at);
-                    }
-                }
-                Reached::Later(wait) => {
-                    after = after.max(wait);
-                    left.push(device.device.clone());
-                }
-            }
-        }
-        let is_done = left.is_empty();
-        if !is_done {
-            // First who lacks it, then that others have it: the other way round a crash between loses it for the rest. If
-            // nobody has it, it is owed to whichever devices there are by then.
-            let nobody = owed.devices.is_empty() && left.len() == devices.len();
-            self.postpone(owed, if nobody { Vec::new() } else { left }, after).await?;
-        }
-        if let Some(seq) = alert.filter(|_| any || is_done) {
-            self.record(owed, seq, any).await?;
-        }
-        Ok(match is_done {
-            true => Decided::Paid(if any { "sent" } else { "undeliverable" }),
-            false => Decided::Later,
-        })
-    }
-
-    /// Writes down that the devices were notified.
-    async fn record(&self, owed: &OwedPush, seq: Seq, any: bool) -> Answer<()> {
-        let (user, id) = (&owed.user_id, &owed.conversation_id);
-        if let Err(e) = self.store.status.raise_notified(user, id, owed.seq).await {
-            let mut unrecorded = self.unrecorded.lock();
-            if unrecorded.len() < UNRECORDED_MAX {
-                unrecorded.insert(key(owed), owed.seq);
-            }
-            return Err(wire(e));
-        }
-        // Who read it while it was on its way found nothing to clear. Either they see the boundary, or this sees theirs.
-        let read = self.store.status.status(user, id).await.map_err(wire)?.last_read_seq;
-        if any && read >= seq {
-            let (user, conversation_id) = (user.clone(), id.clone());
-            self.read_on(ReadOn { user, conversation_id, before: 0, read, session: None });
-        }
-        Ok(())
-    }
-
-    /// Owes the rest to the devices that are left, to be tried after a while that grows.
-    async fn postpone(&self, owed: &OwedPush, devices: Vec<DeviceId>, after: Duration) -> Answer<()> {
-        let backoff = (RETRY_MIN * 2u32.pow(owed.attempts.min(8))).min(RETRY_MAX);
-        let spread = self.rng.lock().random_range(0.5..1.0);
-        let wait = after.max(backoff.mul_f64(spread));
-        let later = OwedPush {
-            attempts: owed.attempts.saturating_add(1),
-            devices,
-            due_at: self.clock.now_ms() + wait.as_millis() as u64,
-            ..owed.clone()
-        };
-        // If something later is owed by now, that goes to all devices anyway.
-        self.store.push_outbox.postpone(&later).await.map_err(wire)?;
-        Ok(())
-    }
-
-    /// The same for what could not even be decided.
-    pub(super) async fn put_off(&self, owed: &OwedPush) {
-        if let Err(e) = self.postpone(owed, owed.devices.clone(), Duration::ZERO).await {
-            tracing::warn!(error = %e, "a notification waits until its claim is over");
-        }
-    }
-
-    async fn send_one(&self, owed: &OwedPush, device: &DeviceRow, note: &Notification) -> Reached {
-        let registration = &device.registration;
-        let provider = registration.target.provider().as_str();
-        let Some(route) = self.notifier.route(registration) else {
-            // Nobody here can send it; the operator may set the provider up again for later ones.
-            self.count_failure(provider, "not_configured");
-            return Reached::Done(false);
-        };
-        let decided = Instant::now();
-        let _room = match self.routes.enter(&route).await {
-            Ok(room) => room,
-            Err(closed) => return Reached::Later(closed),
-        };
-        let began = Instant::now();
-        // What had to wait for room may have been acked, or replaced, meanwhile.
-        if !owed.clear
-            && began - decided > LOOK_AGAIN_AFTER
-            && let Ok((status, notified)) =
-                self.store.status.notified(&owed.user_id, &owed.conversation_id).await
-            && (status.last_delivered_seq >= owed.seq || notified > owed.seq)
-        {
-            self.routes.left(&route);
-            return Reached::Done(false);
-        }
-        let answer = self.notifier.push(device, note).await;
-        self.routes.heard(&route, began, &answer, &mut *self.rng.lock());
-        let renewed = !self.obey(device, &answer).await;
-        match answer {
-            Pushed::Gone { .. } if renewed => Reached::Later(Duration::ZERO),
-            Pushed::Accepted => {
-                metrics::counter!("bluetick_push_sent_total", "provider" => provider).increment(1);
-                Reached::Done(true)
-            }
-            Pushed::Gone { .. } | Pushed::Refused { .. } => Reached::Done(false),
-            Pushed::NotThisDevice { after, .. } => Reached::Later(after.unwrap_or_default()),
-            Pushed::Later { .. } | Pushed::Misconfigured { .. } => {
-                Reached::Later(self.routes.closed_for(&route).unwrap_or_default())
-            }
-        }
-    }
-
-    /// Does what a provider's answer asks for, beside the notification itself. Returns whether the registration that was
-    /// used is still the one, or was rightly removed: not if it was renewed meanwhile.
-    async fn obey(&self, device: &DeviceRow, answer: &Pushed) -> bool {
-        let provider = device.registration.target.provider().as_str();
-        let mut renewed = false;
-        let reason = match answer {
-            Pushed::Accepted => return true,
-            Pushed::Gone { since, why } => {
-                // Said of a registration that is newer than what the provider speaks of, it is not meant.
-                if since.is_none_or(|since| since >= device.registered_at) {
-                    let (user, at) = (&device.user_id, device.registered_at);
-                    match self.store.devices.unregister(user, &device.device, Some(at)).await {
-                        Ok(true) => {
-                            tracing::info!(%user, device = %device.device, provider, why, "a device is notified no more");
-                        }
-                        Ok(false) => renewed = true,
-                        Err(e) => tracing::warn!(error = %e, "a token that is gone could not be removed"),
-                    }
-                }
-                "gone"
-            }
-            Pushed::Later { .. } => "later",
-            Pushed::NotThisDevice { why, .. } => {
-                tracing::warn!(provider, why, "a provider does not take notifications for a device");
-                "not_this_device"
-            }
-            Pushed::Misconfigured { why } => {
-                tracing::error!(
-                    provider,
-                    why,
-                    "notifications cannot be sent: put the provider's settings right"
-                );
-                "misconfigured"
-            }
-            Pushed::Refused { why } => {
-                tracing::warn!(provider, why, "a provider refused a notification");
-                "refused"
-            }
-        };
-        self.count_failure(provider, reason);
-        !renewed
-    }
-
-    fn count_failure(&self, provider: &'static str, reason: &'static str) {
-        metrics::counter!("bluetick_push_failed_total", "provider" => provider, "reason" => reason)
-            .increment(1);
     }
 
     async fn decide_clear(&self, owed: &OwedPush) -> Answer<Decided> {
@@ -316,7 +124,7 @@ impl Push {
             return Ok(Decided::Paid("no_device"));
         }
         if let Some(closed) = self.all_closed(&devices) {
-            self.postpone(owed, owed.devices.clone(), closed).await?;
+            self.postpone(owed, owed.devices.clone(), closed, Tried::Nothing).await?;
             return Ok(Decided::Later);
         }
         let badge = self.store.conversations.total_unread(user).await.map_err(wire)?;
@@ -370,7 +178,7 @@ impl Push {
         let unacked = self.config.unacked.as_millis() as u64;
         // A device that comes back again and again and never acks does not put it off for ever.
         let end = connected.max(ts).min(ts + unacked) + unacked;
-        let end = end.max(connected + 2 * self.config.delay.as_millis() as u64);
+        let end = end.max(connected + 2 * self.config.delay.as_millis() as u64).min(ts + 3 * unacked);
         let left = end.saturating_sub(self.clock.now_ms());
         (left > 0).then(|| Duration::from_millis(left))
     }
@@ -407,51 +215,6 @@ impl Push {
             expires_at: message.ts + self.config.max_age.as_millis() as u64,
         }
     }
-
-    /// Sends a notification to each of a user's devices now, and says what came of it.
-    pub async fn test(&self, user: &UserId) -> Answer<Vec<PushTested>> {
-        let devices = self.store.devices.devices_of(user).await.map_err(wire)?;
-        if devices.is_empty() {
-            let why = format!("{user} has no device that is to be notified: none was registered");
-            return Err(WireError::new(ErrorCode::NotFound, why));
-        }
-        let badge = self.store.conversations.total_unread(user).await.map_err(wire)?;
-        let now = self.clock.now_ms();
-        let note = Notification {
-            id: MessageId::at(now).to_string(),
-            collapse_id: hex(&Sha256::digest("bluetick push test")),
-            kind: NotificationKind::Test {
-                title: "Bluetick".into(),
-                body: "Notifications reach this device.".into(),
-            },
-            badge,
-            expires_at: now + 3_600_000,
-        };
-        let each = devices.into_iter().map(|device| async {
-            let answer = match self.notifier.route(&device.registration) {
-                Some(_) => self.notifier.push(&device, &note).await,
-                None => Pushed::Misconfigured { why: "this provider is not set up here".into() },
-            };
-            if matches!(answer, Pushed::Gone { .. }) {
-                self.obey(&device, &answer).await;
-            }
-            let said = match &answer {
-                Pushed::Accepted => "accepted".to_owned(),
-                Pushed::Gone { why, .. } => format!("the token is gone: {why}"),
-                Pushed::Later { why, .. } => format!("not now: {why}"),
-                Pushed::NotThisDevice { why, .. } => format!("not for this device: {why}"),
-                Pushed::Misconfigured { why } => format!("misconfigured: {why}"),
-                Pushed::Refused { why } => format!("refused: {why}"),
-            };
-            PushTested {
-                device: device.device,
-                provider: device.registration.target.provider(),
-                accepted: answer == Pushed::Accepted,
-                answer: said,
-            }
-        });
-        Ok(join_all(each).await)
-    }
 }
 
 /// Whether the sender says that the body is not for the server to read.
@@ -477,7 +240,7 @@ fn needless(owed: &OwedPush, status: &StatusRow, notified: Seq) -> Option<&'stat
     is_sent.then_some("superseded")
 }
 
-fn hex(digest: &[u8]) -> String {
+pub(super) fn hex(digest: &[u8]) -> String {
     digest.iter().take(16).fold(String::with_capacity(32), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

@@ -9,8 +9,10 @@
 //! - `queue.rs`: what waits for its moment
 //! - `routes.rs`: which ways are open, and how much goes through them at once
 //! - `decide.rs`: one decision: to whom, and what it shows
+//! - `carry.rs`: what was decided goes out, and the answers are obeyed
 //! - `run.rs`: the loop that starts decisions and claims what is due
 
+mod carry;
 mod decide;
 mod notifier;
 mod queue;

@@ -39,8 +39,9 @@ impl Queue {
         Queue { waiting: BTreeMap::new(), reads: BTreeMap::new(), added: 0, max }
     }
 
+    /// Whether it takes no more decisions.
     pub(super) fn is_full(&self) -> bool {
-        self.waiting.len() >= self.max
+        self.waiting.len() - self.reads.len() >= self.max
     }
 
     /// Adds what is due after a while. Returns whether it is the first one due.
@@ -54,7 +55,12 @@ impl Queue {
                 return false;
             }
         }
-        if self.is_full() {
+        // Reads are bounded by themselves: whoever scrolls must not put off those who are to be told of a message.
+        let is_full = match &job {
+            Job::Decide { .. } => self.is_full(),
+            Job::Read(_) => self.reads.len() >= self.max,
+        };
+        if is_full {
             metrics::counter!("bluetick_push_queue_full_total").increment(1);
             return false;
         }

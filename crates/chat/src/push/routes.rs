@@ -45,6 +45,25 @@ struct Route {
     failing: Option<String>,
 }
 
+impl Route {
+    fn paused_for(&self, now: Instant) -> Option<Duration> {
+        self.pause.map(|(_, end)| end.saturating_duration_since(now)).filter(|left| !left.is_zero())
+    }
+
+    /// Paused, or about to be found open again by the one that goes first.
+    fn closed_for(&self, now: Instant) -> Option<Duration> {
+        self.paused_for(now).or_else(|| self.probing.then_some(BUSY))
+    }
+}
+
+/// Leave to send one notification.
+pub(super) struct Leave {
+    _permit: OwnedSemaphorePermit,
+    /// It goes first, to see whether a way is open again.
+    pub(super) probe: bool,
+    began: Instant,
+}
+
 pub(super) struct Routes {
     concurrency: usize,
     routes: Mutex<BTreeMap<String, Route>>,
@@ -71,61 +90,66 @@ impl Routes {
 
     /// Leave to send one, when there is room; or after how long to come again. As many may wait as may go at once: what
     /// is slow must not take up everything there is.
-    pub(super) async fn enter(&self, name: &str) -> Result<OwnedSemaphorePermit, Duration> {
+    pub(super) async fn enter(&self, name: &str) -> Result<Leave, Duration> {
         if let Some(closed) = self.closed_for(name) {
             return Err(closed);
         }
-        let limit = self.with(name, |route| {
-            let after_a_pause = route.failures >= FAILURES_MAX;
-            if route.waiting >= self.concurrency || (after_a_pause && route.probing) {
+        let (limit, probe) = self.with(name, |route| {
+            if route.waiting >= self.concurrency {
                 return Err(BUSY);
             }
-            route.probing = after_a_pause;
+            route.probing = route.failures >= FAILURES_MAX;
             route.waiting += 1;
-            Ok(route.limit.clone())
+            Ok((route.limit.clone(), route.probing))
         })?;
         // Never closed, so it never fails.
         let permit = limit.acquire_owned().await.map_err(|_| BUSY);
-        self.with(name, |route| route.waiting = route.waiting.saturating_sub(1));
-        match self.closed_for(name) {
-            Some(closed) => {
-                self.left(name);
-                Err(closed)
+        let paused = self.with(name, |route| {
+            route.waiting = route.waiting.saturating_sub(1);
+            route.paused_for(Instant::now())
+        });
+        match (permit, paused) {
+            (Ok(permit), None) => Ok(Leave { _permit: permit, probe, began: Instant::now() }),
+            (Err(wait), _) | (_, Some(wait)) => {
+                self.unused(name, probe);
+                Err(wait)
             }
-            None => permit,
         }
     }
 
-    /// Leave was not used after all.
-    pub(super) fn left(&self, name: &str) {
-        self.with(name, |route| route.probing = false);
+    /// Leave that was not used after all.
+    pub(super) fn unused(&self, name: &str, probe: bool) {
+        if probe {
+            self.with(name, |route| route.probing = false);
+        }
     }
 
     /// For how much longer every way that was ever used is closed.
     pub(super) fn all_closed_for(&self) -> Option<Duration> {
         let now = Instant::now();
         let routes = self.routes.lock();
-        let left =
-            |route: &Route| route.pause.map_or(Duration::ZERO, |(_, end)| end.saturating_duration_since(now));
-        routes.values().map(left).min().filter(|left| !left.is_zero())
+        routes.values().map(|route| route.closed_for(now)).min().flatten()
     }
 
     /// For how much longer a way is closed, if it is.
     pub(super) fn closed_for(&self, name: &str) -> Option<Duration> {
-        let now = Instant::now();
-        self.with(name, |route| route.pause.map(|(_, end)| end.saturating_duration_since(now)))
-            .filter(|left| !left.is_zero())
+        self.with(name, |route| route.closed_for(Instant::now()))
     }
 
-    /// Takes note of what came of a notification that set out at `began`.
-    pub(super) fn heard(&self, name: &str, began: Instant, answer: &Pushed, rng: &mut impl rand::Rng) {
+    /// Takes note of what came of a notification.
+    pub(super) fn heard(&self, name: &str, leave: &Leave, answer: &Pushed, rng: &mut impl rand::Rng) {
+        let began = leave.began;
         self.with(name, |route| {
-            route.probing = false;
+            route.probing &= !leave.probe;
             let (why, asked) = match answer {
                 Pushed::Later { after, why } => (why, *after),
                 Pushed::Misconfigured { why } => (why, None),
                 Pushed::NotThisDevice { why, .. } => {
                     route.failing = Some(why.clone());
+                    // It answers, if not what one would like.
+                    if route.pause.is_none_or(|(since, _)| began >= since) {
+                        (route.failures, route.pause) = (0, None);
+                    }
                     return;
                 }
                 _ => {
@@ -169,9 +193,7 @@ impl Routes {
         let routes = self.routes.lock();
         let health = routes.iter().map(|(name, route)| RouteHealth {
             route: name.clone(),
-            paused_ms: route
-                .pause
-                .map_or(0, |(_, end)| end.saturating_duration_since(now).as_millis() as u64),
+            paused_ms: route.paused_for(now).map_or(0, |left| left.as_millis() as u64),
             misconfigured: route.misconfigured.clone(),
             failing: route.failing.clone(),
         });

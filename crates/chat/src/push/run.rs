@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     future::pending,
     sync::atomic::Ordering,
+    time::Duration,
 };
 
 use bluetick_protocol::{ConversationId, UserId};
@@ -22,12 +23,14 @@ use super::{
     decide::Decided,
     queue::{Job, key},
 };
-use crate::Answer;
+use crate::{Answer, slot::ready};
 
 /// Decisions under way at once, for each request that a route may have under way.
 const DECISIONS_PER_REQUEST: usize = 8;
 /// Of one conversation so many wait for their turn; beyond that a later one replaces an earlier.
 const LANE_MAX: usize = 16;
+/// While nothing gets through, it is looked this often whether something may.
+const CLOSED_LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Rows that are given back side by side when the service stops.
 const GIVEN_BACK_AT_ONCE: usize = 64;
 
@@ -64,8 +67,12 @@ impl Push {
         };
         loop {
             let stopping = self.stopping.load(Ordering::Acquire);
-            if stopping && work.under_way.is_empty() {
-                return self.give_back().await;
+            if stopping {
+                // Now, not when the last request is done: that may take longer than there is time.
+                self.give_back().await;
+                if work.under_way.is_empty() && work.sweeping.is_none() {
+                    return;
+                }
             }
             let now = Instant::now();
             while !stopping
@@ -100,18 +107,20 @@ impl Push {
     /// Leaves what waits to others, now and not when its claim is over.
     async fn give_back(&self) {
         let now = self.clock.now_ms();
-        let owed: Vec<_> = (self.queue.lock().take_all().into_iter())
-            .filter_map(|job| match job {
-                Job::Decide { owed, .. } => Some(OwedPush { due_at: now, ..owed }),
-                Job::Read(_) => None,
-            })
-            .collect();
-        for owed in owed.chunks(GIVEN_BACK_AT_ONCE) {
-            let given = join_all(owed.iter().map(|owed| self.store.push_outbox.postpone(owed))).await;
-            if let Some(Err(e)) = given.into_iter().find(Result::is_err) {
-                tracing::warn!(error = %e, "notifications that waited are sent when their claims are over");
-                return;
-            }
+        let jobs = self.queue.lock().take_all();
+        for jobs in jobs.chunks(GIVEN_BACK_AT_ONCE) {
+            let each = jobs.iter().map(|job| async move {
+                match job {
+                    Job::Decide { owed, .. } => {
+                        let due = OwedPush { due_at: now, ..owed.clone() };
+                        if let Err(e) = self.store.push_outbox.postpone(owed, &due).await {
+                            tracing::warn!(error = %e, "a notification is sent when its claim is over");
+                        }
+                    }
+                    Job::Read(read) => drop(self.clear_if_notified(read.clone()).await),
+                }
+            });
+            join_all(each).await;
         }
     }
 }
@@ -119,17 +128,6 @@ impl Push {
 async fn at(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,
-        None => pending().await,
-    }
-}
-
-async fn ready<T>(slot: &mut Option<BoxFuture<'_, T>>) -> T {
-    match slot {
-        Some(future) => {
-            let done = future.await;
-            *slot = None;
-            done
-        }
         None => pending().await,
     }
 }
@@ -153,7 +151,10 @@ impl<'a> Work<'a> {
     fn add(&mut self, owed: OwedPush, sure: bool) {
         match self.lanes.get_mut(&key(&owed)) {
             Some(lane) => {
-                if lane.back().is_some_and(|(last, _)| !owed.replaces(last)) {
+                if let Some((last, last_sure)) = lane.back_mut()
+                    && !owed.replaces(last)
+                {
+                    *last_sure |= sure && !last.replaces(&owed);
                     return;
                 }
                 if lane.len() >= LANE_MAX {
@@ -183,34 +184,46 @@ impl<'a> Work<'a> {
             Done::Read(None) | Done::PutOff => return,
         };
         let key = key(&owed);
-        let Some(lane) = self.lanes.get_mut(&key) else { return };
         let goes_on = match decided {
             Ok(Decided::Paid(_)) => true,
             Ok(Decided::Wait(wait)) => {
-                self.push.queue.lock().add(Job::Decide { owed, sure: false }, wait);
+                self.push.queue.lock().add(Job::Decide { owed: owed.clone(), sure: false }, wait);
                 true
             }
             Ok(Decided::Later) => false,
             Err(e) => {
                 tracing::warn!(error = %e, "a notification could not be decided; it stays owed");
+                self.put_off(owed.clone());
                 false
             }
         };
-        if !goes_on {
-            // What waits behind it waits with it. The outbox has the last of them, to be tried soon.
-            if let Some((last, _)) = lane.pop_back() {
-                let push = self.push;
-                self.under_way.push(Box::pin(async move {
-                    push.put_off(&last).await;
-                    Done::PutOff
-                }));
+        let Some(lane) = self.lanes.get_mut(&key) else { return };
+        if self.push.stopping.load(Ordering::Acquire) {
+            // Given back with the rest of the queue.
+            if let Some((last, sure)) = lane.pop_back() {
+                self.push.enqueue(Job::Decide { owed: last, sure });
             }
             self.lanes.remove(&key);
+        } else if !goes_on {
+            // What waits behind it waits with it. The outbox has the last of them, to be tried soon.
+            let last = lane.pop_back().map(|(last, _)| last).filter(|last| last.replaces(&owed));
+            self.lanes.remove(&key);
+            if let Some(last) = last {
+                self.put_off(last);
+            }
         } else if let Some((next, sure)) = lane.pop_front() {
             self.begin(next, sure);
         } else {
             self.lanes.remove(&key);
         }
+    }
+
+    fn put_off(&mut self, owed: OwedPush) {
+        let push = self.push;
+        self.under_way.push(Box::pin(async move {
+            push.put_off(&owed).await;
+            Done::PutOff
+        }));
     }
 
     /// Begins to look for what is due and nobody sees to.
@@ -220,7 +233,7 @@ impl<'a> Work<'a> {
         self.sweep_at = now + config.sweep_every.mul_f64(push.rng.lock().random_range(0.5..1.0));
         if let Some(closed) = push.routes.all_closed_for() {
             // Nothing would get through; and each try would cost a write.
-            self.sweep_at = now + closed;
+            self.sweep_at = now + closed.min(CLOSED_LOOK_EVERY);
             return;
         }
         let room = self.max - self.under_way.len();
@@ -241,8 +254,12 @@ impl<'a> Work<'a> {
         metrics::counter!("bluetick_push_claimed_total").increment(claimed.len() as u64);
         // Where there was something there may be more.
         self.sweep_at = Instant::now();
+        let stopping = self.push.stopping.load(Ordering::Acquire);
         for owed in claimed {
-            self.add(owed, false);
+            match stopping {
+                true => self.push.enqueue(Job::Decide { owed, sure: false }),
+                false => self.add(owed, false),
+            }
         }
     }
 }

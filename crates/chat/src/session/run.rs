@@ -4,12 +4,7 @@
 mod closing;
 mod upkeep;
 
-use std::{
-    collections::VecDeque,
-    future::{pending, poll_fn},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, future::poll_fn, sync::Arc, time::Duration};
 
 use bluetick_protocol::{
     Bye, ClientFrame, ConversationId, ErrorCode, Hello, MessageId, Reset, Seq, ServerFrame, SessionId, Watch,
@@ -29,6 +24,7 @@ use super::{
 };
 use crate::{
     Answer, Debt, DebtsRequest, Plan, PlanRequest, Range, RangeRequest, SettleRequest, Settled, rules::rule,
+    slot::ready,
 };
 
 use upkeep::Upkeep;
@@ -87,17 +83,6 @@ struct Session<'a, R, W> {
     stuck_since: Option<Instant>,
     /// The socket has taken frames that it has not written yet.
     unflushed: bool,
-}
-
-async fn ready<T>(slot: &mut Option<BoxFuture<'static, T>>) -> T {
-    match slot {
-        Some(future) => {
-            let done = future.await;
-            *slot = None;
-            done
-        }
-        None => pending().await,
-    }
 }
 
 impl SessionHost {

@@ -115,6 +115,13 @@ async fn who_comes_back_again_and_again_and_never_acks_is_notified_all_the_same(
         flapping.vanish().await;
     }
     assert_eq!(world.phones.shown(), ["alice: one"]);
+    world.send("carol", "bob", "two").await;
+    for _ in 0..70 {
+        let flapping = world.connected(tablet("bob").without_acks()).await;
+        world.pass(SECOND).await;
+        flapping.vanish().await;
+    }
+    assert_eq!(world.phones.shown(), ["alice: one", "carol: two"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -329,12 +336,19 @@ async fn a_reply_clears_what_it_reads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn own_messages_notify_nobody() {
+async fn of_ones_own_messages_nobody_is_told() {
     let world = with_bobs_phone().await;
-    world.registers("alice", "phone", "alices-phone").await;
+    let bob = world.connected(tablet("bob").without_acks()).await;
     world.send("alice", "bob", "one").await;
-    world.pass(2 * SECOND).await;
-    assert_eq!(world.phones.shown_on("alices-phone"), [] as [&str; 0]);
+    world.quiet().await;
+    // His own comes after it, and is the last when the session ends without an ack.
+    world.send("bob", "alice", "two").await;
+    bob.vanish().await;
+    world.pass(3 * SECOND).await;
+    assert_eq!(world.phones.shown(), ["alice: one"]);
+    read(&world, "bob", "alice~bob", 1).await;
+    world.pass(3 * SECOND).await;
+    assert_eq!(world.phones.shown(), ["alice: one", "(clear)"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -154,15 +154,16 @@ async fn a_token_that_is_gone_is_removed_unless_it_was_renewed() {
     );
     assert_eq!(world.owed("bob").await, 0);
 
-    // The token is renewed while the provider's answer is on its way.
+    // The token is renewed while the provider's answer is on its way: it is tried again with the new one.
     world.phones.answer("bobs-phone", [gone(None)]);
     world.phones.set_slow(10 * SECOND);
     world.send("alice", "bob", "two").await;
     world.pass(3 * SECOND).await;
     world.registers("bob", "phone", "bobs-phone").await;
-    world.pass(20 * SECOND).await;
     world.phones.set_slow(Duration::ZERO);
+    world.pass(20 * SECOND).await;
     assert_eq!(world.tokens_of("bob").await, ["bobs-phone"]);
+    assert_eq!(world.phones.shown(), ["alice: two"]);
 
     world.phones.answer("bobs-phone", [gone(None)]);
     world.send("alice", "bob", "three").await;
@@ -170,7 +171,7 @@ async fn a_token_that_is_gone_is_removed_unless_it_was_renewed() {
     assert_eq!(world.tokens_of("bob").await, [] as [&str; 0]);
     world.send("alice", "bob", "four").await;
     world.pass(2 * SECOND).await;
-    assert_eq!(world.phones.tried().len(), 3, "nobody is left to notify");
+    assert_eq!(world.phones.tried().len(), 4, "nobody is left to notify");
 }
 
 #[tokio::test(start_paused = true)]
@@ -361,6 +362,65 @@ async fn a_device_that_lacks_it_gets_it_although_nothing_could_be_written_down()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_retry_of_the_send_does_not_forget_who_lacks_it() {
+    let world = with_bobs_phone().await;
+    let target = PushTarget::Webhook { token: "bobs-hook".into() };
+    world.registers_as("bob", "hook", target, PushContent::Preview).await;
+    world.phones.set_down("fcm", true);
+    world.try_send("alice", "bob", "one").await.unwrap();
+    world.pass(3 * SECOND).await;
+    for _ in 0..3 {
+        world.try_send("alice", "bob", "one").await.unwrap();
+        world.pass(3 * SECOND).await;
+    }
+    assert_eq!(world.phones.shown_on("bobs-hook"), ["alice: one"]);
+    world.phones.set_down("fcm", false);
+    world.pass(120 * SECOND).await;
+    assert_eq!(world.phones.shown_on("bobs-phone"), ["alice: one"]);
+    assert_eq!(world.phones.shown_on("bobs-hook"), ["alice: one"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_decision_behind_itself_does_not_forget_who_lacks_it() {
+    let world = with_bobs_phone().await;
+    let target = PushTarget::Webhook { token: "bobs-hook".into() };
+    world.registers_as("bob", "hook", target, PushContent::Preview).await;
+    world.phones.set_slow(3 * SECOND);
+    world.phones.answer("bobs-phone", [later(None)]);
+    world.try_send("alice", "bob", "one").await.unwrap();
+    world.pass(2 * SECOND).await;
+    world.try_send("alice", "bob", "one").await.unwrap();
+    world.pass(60 * SECOND).await;
+    assert_eq!(world.phones.shown_on("bobs-phone"), ["alice: one"]);
+    assert_eq!(world.phones.shown_on("bobs-hook"), ["alice: one"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_a_provider_is_back_all_that_waited_goes_out_soon() {
+    let world = with_bobs_phone().await;
+    world.phones.set_down("fcm", true);
+    for n in 0..100 {
+        world.send(&format!("friend{n}"), "bob", "hi").await;
+    }
+    world.pass(3_600 * SECOND).await;
+    world.phones.set_down("fcm", false);
+    world.pass(150 * SECOND).await;
+    assert_eq!(world.phones.got().len(), 100, "a minute of pause, and what one try costs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_once_costs_seconds() {
+    let world = with_bobs_phone().await;
+    world.send("alice", "bob", "one").await;
+    world.steps.take_down(&[Step::ReadFrom]);
+    world.pass(3 * SECOND).await;
+    world.steps.bring_up();
+    assert_eq!(world.phones.tried().len(), 0);
+    world.pass(10 * SECOND).await;
+    assert_eq!(world.phones.shown(), ["alice: one"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failure_puts_off_the_last_of_its_conversation_by_seconds() {
     let world = with_bobs_phone().await;
     world.phones.set_slow(2 * SECOND);
@@ -379,10 +439,11 @@ async fn a_service_that_stops_finishes_and_leaves_the_rest_to_others_at_once() {
     world.send("alice", "bob", "under-way").await;
     world.pass(2 * SECOND).await;
     world.send("carol", "bob", "waiting").await;
+    // Given back at once, although something is still under way.
     world.service.as_ref().unwrap().push.stop();
-    world.pass(5 * SECOND).await;
-    assert_eq!(world.phones.shown(), ["alice: under-way"]);
     let _other = world.service(PushConfig::default());
+    world.pass(3 * SECOND).await;
+    assert_eq!(world.phones.busy(), 2);
     world.pass(10 * SECOND).await;
     assert_eq!(world.phones.shown(), ["alice: under-way", "carol: waiting"]);
 }

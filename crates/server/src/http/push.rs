@@ -109,6 +109,7 @@ pub async fn unregister(
 }
 
 #[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MuteBody {
     until: Option<u64>,
 }

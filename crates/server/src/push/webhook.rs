@@ -29,8 +29,8 @@ impl Webhook {
             (Some(secret), _) => ("push.webhook.secret", secret.expose().to_owned()),
             (None, Some(path)) => {
                 let setting = "push.webhook.secret_file";
-                let read = crate::auth::read_secret(path);
-                (setting, read.map_err(|e| PushError(format!("{setting}: {e}")))?)
+                let refused = |e| PushError(format!("{setting}: cannot read {}: {e}", path.display()));
+                (setting, std::fs::read_to_string(path).map_err(refused)?.trim().to_owned())
             }
             (None, None) => return Err(PushError("push.webhook: set one of secret and secret_file".into())),
         };
@@ -41,7 +41,8 @@ impl Webhook {
             None => secret.into_bytes(),
         };
         if bytes.len() < SECRET_MIN_BYTES {
-            return Err(PushError(format!("{setting}: it must have at least {SECRET_MIN_BYTES} bytes")));
+            let why = "it must have at least 24 bytes; `openssl rand -hex 32` makes one";
+            return Err(PushError(format!("{setting}: {why}")));
         }
         Ok(Webhook { http, url: config.url.clone(), key: hmac::Key::new(hmac::HMAC_SHA256, &bytes) })
     }

@@ -289,7 +289,7 @@ impl Operation {
                 claimed.sort_by_key(|owed| (owed.user_id.clone(), owed.conversation_id.clone()));
                 Answer::Claimed(claimed)
             }
-            Operation::Postpone(owed) => Answer::Did(store.push_outbox.postpone(&owed).await.unwrap()),
+            Operation::Postpone(owed) => Answer::Did(store.push_outbox.postpone(&owed, &owed).await.unwrap()),
             Operation::Paid(owed) => done(store.push_outbox.paid(&owed).await),
             Operation::EraseUser(user) => done(store.maintenance.erase_user(&user).await),
             Operation::Checkpoint => done(store.maintenance.checkpoint().await),

@@ -199,17 +199,19 @@ impl PushOutbox for DynamoStore {
         }
     }
 
-    async fn postpone(&self, owed: &OwedPush) -> Result<bool> {
+    async fn postpone(&self, taken: &OwedPush, later: &OwedPush) -> Result<bool> {
         self.writable()?;
-        let write = Write::put(Table::PushOutbox, owed_item(owed));
-        let write = only_if(write, owed, "#seq = :seq AND #clear = :clear");
+        let write = Write::put(Table::PushOutbox, owed_item(later));
+        let write = only_if(write, taken, "#seq = :seq AND #clear = :clear AND #attempts <= :attempts")
+            .value(":attempts", n(u64::from(taken.attempts)));
         Ok(matches!(self.dynamo.write(&write).await?, Written::Done(_)))
     }
 
     async fn paid(&self, owed: &OwedPush) -> Result<()> {
         self.writable()?;
         let write = Write::delete(Table::PushOutbox, row_key(&owed.user_id, &owed.conversation_id));
-        let write = only_if(write, owed, "#seq < :seq OR (#seq = :seq AND #clear <= :clear)");
+        let condition = "#seq < :seq OR (#seq = :seq AND (#clear < :clear OR (#clear = :clear AND #attempts <= :attempts)))";
+        let write = only_if(write, owed, condition).value(":attempts", n(u64::from(owed.attempts)));
         self.dynamo.write(&write).await.map(|_| ())
     }
 

@@ -216,13 +216,13 @@ impl PushOutbox for Embedded {
         self.shared.outbox.claim(now, until, limit)
     }
 
-    async fn postpone(&self, owed: &OwedPush) -> Result<bool> {
-        let owed = owed.clone();
+    async fn postpone(&self, taken: &OwedPush, later: &OwedPush) -> Result<bool> {
+        let (taken, later) = (taken.clone(), later.clone());
         self.step(move |view| {
-            let there = view.owed(&owed.user_id, &owed.conversation_id)?;
-            let same = there.is_some_and(|there| (there.seq, there.clear) == (owed.seq, owed.clear));
+            let there = view.owed(&taken.user_id, &taken.conversation_id)?;
+            let same = there.is_some_and(|there| there.is_as_taken(&taken));
             if same {
-                view.set_owed(&owed);
+                view.set_owed(&later);
             }
             Ok(same)
         })
@@ -233,7 +233,7 @@ impl PushOutbox for Embedded {
         let owed = owed.clone();
         self.step(move |view| {
             let there = view.owed(&owed.user_id, &owed.conversation_id)?;
-            if there.is_some_and(|there| !there.replaces(&owed)) {
+            if there.is_some_and(|there| there.is_paid_by(&owed)) {
                 view.remove(RowSpace::PushOutbox, user_key(owed.user_id.as_str(), &owed.conversation_id));
             }
             Ok(())

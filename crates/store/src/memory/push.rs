@@ -71,13 +71,12 @@ impl PushOutbox for Memory {
             .collect())
     }
 
-    async fn postpone(&self, owed: &OwedPush) -> Result<bool> {
+    async fn postpone(&self, taken: &OwedPush, later: &OwedPush) -> Result<bool> {
         let mut state = self.write()?;
-        let key = (owed.user_id.clone(), owed.conversation_id.clone());
-        let there = state.push_outbox.get_mut(&key);
-        Ok(match there.filter(|there| (there.seq, there.clear) == (owed.seq, owed.clear)) {
+        let key = (taken.user_id.clone(), taken.conversation_id.clone());
+        Ok(match state.push_outbox.get_mut(&key).filter(|there| there.is_as_taken(taken)) {
             Some(there) => {
-                *there = owed.clone();
+                *there = later.clone();
                 true
             }
             None => false,
@@ -87,7 +86,7 @@ impl PushOutbox for Memory {
     async fn paid(&self, owed: &OwedPush) -> Result<()> {
         let mut state = self.write()?;
         let key = (owed.user_id.clone(), owed.conversation_id.clone());
-        if state.push_outbox.get(&key).is_some_and(|there| !there.replaces(owed)) {
+        if state.push_outbox.get(&key).is_some_and(|there| there.is_paid_by(owed)) {
             state.push_outbox.remove(&key);
         }
         Ok(())

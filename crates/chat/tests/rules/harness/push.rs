@@ -83,6 +83,11 @@ impl Phones {
         };
     }
 
+    /// How many wait for an answer.
+    pub fn busy(&self) -> usize {
+        self.busy.lock().len()
+    }
+
     /// How long each answer takes.
     pub fn set_slow(&self, by: Duration) {
         self.set_slow_on("fcm", by);
