@@ -29,16 +29,16 @@ impl PushProvider {
 }
 
 /// The address that a provider gave to a device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "provider", rename_all = "lowercase")]
 pub enum PushTarget {
     Apns {
         token: String,
         /// The app's bundle id, where the server's own is not it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         topic: Option<String>,
         /// The token is of a development build.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
         sandbox: bool,
     },
     Fcm {
@@ -81,11 +81,56 @@ pub enum PushContent {
 
 /// A device's wish to be notified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Written")]
 pub struct PushRegistration {
     #[serde(flatten)]
     pub target: PushTarget,
-    #[serde(default)]
     pub content: PushContent,
+}
+
+/// A registration as a client writes it. What is unknown is refused: a misspelt `content` would show what is not to be shown.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    provider: PushProvider,
+    token: Option<String>,
+    topic: Option<String>,
+    #[serde(default)]
+    sandbox: bool,
+    subscription: Option<PushSubscription>,
+    #[serde(default)]
+    content: PushContent,
+}
+
+impl TryFrom<Written> for PushRegistration {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<PushRegistration, String> {
+        let Written { provider, token, topic, sandbox, subscription, content } = written;
+        let is_apns = provider == PushProvider::Apns;
+        let is_webpush = provider == PushProvider::Webpush;
+        for (given, name, fits) in [
+            (token.is_some(), "token", !is_webpush),
+            (topic.is_some(), "topic", is_apns),
+            (sandbox, "sandbox", is_apns),
+            (subscription.is_some(), "subscription", is_webpush),
+        ] {
+            if given && !fits {
+                return Err(format!("\"{name}\" is not for \"{}\"", provider.as_str()));
+            }
+        }
+        let missing = |name: &str| format!("\"{name}\" is missing, which \"{}\" needs", provider.as_str());
+        let token = || token.ok_or_else(|| missing("token"));
+        let target = match provider {
+            PushProvider::Apns => PushTarget::Apns { token: token()?, topic, sandbox },
+            PushProvider::Fcm => PushTarget::Fcm { token: token()? },
+            PushProvider::Webhook => PushTarget::Webhook { token: token()? },
+            PushProvider::Webpush => {
+                PushTarget::Webpush { subscription: subscription.ok_or_else(|| missing("subscription"))? }
+            }
+        };
+        Ok(PushRegistration { target, content })
+    }
 }
 
 impl PushTarget {
@@ -209,6 +254,21 @@ mod tests {
         ];
         for text in bad {
             assert!(read(text).target.check().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_belong_there_is_refused_by_name() {
+        for (text, why) in [
+            (r#"{"provider":"webhook","token":"a","contnet":"none"}"#, "contnet"),
+            (r#"{"provider":"fcm","token":"a","sandbox":true}"#, "\"sandbox\" is not for \"fcm\""),
+            (r#"{"provider":"webpush","token":"a"}"#, "\"token\" is not for \"webpush\""),
+            (r#"{"provider":"webpush"}"#, "\"subscription\" is missing"),
+            (r#"{"provider":"apns"}"#, "\"token\" is missing"),
+            (r#"{"token":"a"}"#, "provider"),
+        ] {
+            let error = serde_json::from_str::<PushRegistration>(text).unwrap_err().to_string();
+            assert!(error.contains(why), "{text}: {error}");
         }
     }
 

@@ -214,6 +214,11 @@ impl Delivery {
         self.stuck
     }
 
+    /// The conversations that this session is about.
+    pub(super) fn conversations(&self) -> Vec<ConversationId> {
+        self.lanes.keys().cloned().collect()
+    }
+
     fn has_room(&self) -> bool {
         self.unacked < self.window
     }

@@ -76,6 +76,8 @@ struct Session<'a, R, W> {
     last_activity: Instant,
     /// Since when nothing was acked of a window that holds something.
     unacked_since: Option<Instant>,
+    /// Conversations whose ticks may have moved while nobody found this session.
+    ticks_due: Vec<ConversationId>,
     /// When to look for messages whose acks are overdue, and those that were found and are to be told of (R14).
     overdue_at: Option<Instant>,
     overdue: Vec<Debt>,
@@ -184,6 +186,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             next_look: now + host.config.look_every,
             last_activity: now,
             unacked_since: None,
+            ticks_due: Vec::new(),
             overdue_at: None,
             overdue: Vec::new(),
             stuck_since: None,

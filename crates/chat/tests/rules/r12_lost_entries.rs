@@ -146,3 +146,20 @@ async fn a_session_that_registered_anew_goes_on_watching() {
     let news = bob.presence().split_off(before);
     assert!(news.iter().any(|p| p.online), "{news:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn ticks_that_moved_while_an_entry_was_lost_are_told() {
+    let world = World::new();
+    let alice = world.connected(phone("alice")).await;
+    alice.send("bob", "one");
+    world.quiet().await;
+    world.flush_registry().await;
+    let bob = world.connected(phone("bob")).await;
+    bob.read("alice~bob", 1);
+    world.quiet().await;
+    assert_eq!(alice.ticks().len(), 0, "nobody finds her");
+    world.pass(Duration::from_secs(60)).await;
+    let told = alice.ticks();
+    let last = told.iter().rfind(|ticks| ticks.user_id.as_str() == "bob").unwrap();
+    assert_eq!((last.last_delivered_seq, last.last_read_seq), (1, 1), "she registers anew, and is told");
+}

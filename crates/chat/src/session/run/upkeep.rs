@@ -1,6 +1,8 @@
 //! A session's standing: registered and planned (R1), refreshed (R12), looking for what it missed, and its pending rows
 //! looked up and removed (R4).
 
+use bluetick_protocol::{Boundaries, StatusAnswer, Ticks};
+
 use super::*;
 
 /// Work on the session's standing, one piece at a time.
@@ -18,6 +20,7 @@ pub(super) enum Upkeep {
     Refreshed(Refresh),
     Settled(Vec<(ConversationId, Answer<Settled>)>),
     Rows(Vec<(ConversationId, Answer<Option<Seq>>)>),
+    Ticks(Vec<(ConversationId, Answer<StatusAnswer>)>),
     /// The overdue messages that could not be told of, if any.
     Overdue(Vec<Debt>),
 }
@@ -48,6 +51,18 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         if self.look_due {
             self.look_due = false;
             self.upkeep = Some(self.look());
+            return;
+        }
+        if !self.ticks_due.is_empty() {
+            let (app, user) = (self.host.app.clone(), self.entry.user_id.clone());
+            let ids = self.ticks_due.split_off(self.ticks_due.len().saturating_sub(64));
+            self.upkeep = Some(Box::pin(async move {
+                let one = |id: ConversationId| {
+                    let (app, user) = (app.clone(), user.clone());
+                    async move { (id.clone(), app.status(user, id).await) }
+                };
+                Upkeep::Ticks(join_all(ids.into_iter().map(one)).await)
+            }));
             return;
         }
         if !self.overdue.is_empty() {
@@ -185,7 +200,14 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
                             self.push_frames(vec![ServerFrame::Reset(Reset { reason })]);
                         }
                         metrics::histogram!("bluetick_drain_conversations").record(plan.lanes.len() as f64);
-                        self.handle.with(|state| state.delivery.plan(plan, first));
+                        let known = self.handle.with(|state| {
+                            state.delivery.plan(plan, first);
+                            state.delivery.conversations()
+                        });
+                        if !first {
+                            // Ticks that moved while nobody found this session were told to nobody (R10).
+                            self.ticks_due = known;
+                        }
                     }
                     Err(e) => {
                         tracing::warn!(error = %e, "what is pending could not be read; trying again");
@@ -220,6 +242,19 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
                     state.delivery.settled(&id, outcome.ok().map(|s| (s.row, s.last_seq)));
                 }
             }),
+            Upkeep::Ticks(answers) => {
+                for (id, answer) in answers {
+                    match answer {
+                        Ok(status) => self.tell_ticks(status),
+                        Err(e) if e.code.is_retryable() => {
+                            failed = true;
+                            self.ticks_due.push(id);
+                        }
+                        // Nothing is left to tell of it.
+                        Err(_) => {}
+                    }
+                }
+            }
             Upkeep::Overdue(left) => {
                 failed |= !left.is_empty();
                 self.overdue.extend(left);
@@ -240,5 +275,20 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
             self.retry_at = Some(Instant::now() + RETRY);
         }
         None
+    }
+
+    /// Both members' boundaries, as they are.
+    fn tell_ticks(&mut self, status: StatusAnswer) {
+        let StatusAnswer { conversation_id: id, own, peer, .. } = status;
+        let user = self.entry.user_id.clone();
+        let sides = [id.peer_of(&user).map(|other| (other, peer)), Some((user, own))];
+        for (user_id, boundaries) in sides.into_iter().flatten() {
+            let Boundaries { last_delivered_seq, last_read_seq } = boundaries;
+            if last_delivered_seq > 0 {
+                let conversation_id = id.clone();
+                let ticks = Ticks { conversation_id, user_id, last_delivered_seq, last_read_seq };
+                self.push_frames(vec![ServerFrame::Ticks(ticks)]);
+            }
+        }
     }
 }
