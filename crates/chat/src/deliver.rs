@@ -5,6 +5,8 @@ use std::sync::Arc;
 use bluetick_protocol::{ConversationId, Seq, SessionId, Ticks, UserId};
 use bluetick_store::{Committed, Message, OwedPush, SessionEntry, StatusRow};
 
+use futures_util::future::join;
+
 use crate::{Answer, Event, HandOver, Node, Step, rules::rule, wire};
 
 impl Node {
@@ -79,9 +81,22 @@ impl Node {
             return Ok(());
         }
         bluetick_store::failpoint::hit("deliver.nobody_took_it");
-        self.note_and_wake(receiver, id, seq).await?;
+        let (noted, owed) =
+            join(self.note_and_wake(receiver, id, seq), self.owe_push(receiver, id, seq, false)).await;
+        noted.and(owed)
+    }
+
+    /// Owes a notification beside the row that asks for it, so that both share the store's fsync. It is decided a moment
+    /// later, when the row is there (R14).
+    pub(crate) async fn owe_push(
+        &self,
+        user: &UserId,
+        id: &ConversationId,
+        seq: Seq,
+        overdue: bool,
+    ) -> Answer<()> {
         match &self.push {
-            Some(push) => push.owe(receiver, id, seq, false).await,
+            Some(push) => push.owe(user, id, seq, overdue).await,
             None => Ok(()),
         }
     }

@@ -2,7 +2,7 @@
 //! closes before (R5).
 
 use bluetick_protocol::{ConversationId, UserId};
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 
 use crate::{Answer, Debt, DebtsRequest, Node, SettleRequest, Settled, rules::rule, wire};
 
@@ -63,17 +63,18 @@ impl Node {
             }
             _ => false,
         };
-        match moved {
-            true => {
-                bluetick_store::failpoint::hit("close.row_moved");
-                self.wake(user, id).await;
+        let row = async {
+            match moved {
+                true => {
+                    bluetick_store::failpoint::hit("close.row_moved");
+                    self.wake(user, id).await;
+                    Ok(())
+                }
+                false => self.note_and_wake(user, id, first_unacked).await,
             }
-            false => self.note_and_wake(user, id, first_unacked).await?,
-        }
-        match &self.push {
-            Some(push) => push.owe(user, id, last_seq, overdue).await,
-            None => Ok(()),
-        }
+        };
+        let (noted, owed) = join(row, self.owe_push(user, id, last_seq, overdue)).await;
+        noted.and(owed)
     }
 
     /// Looks the user up and tells every session found to look for a pending row (R2).

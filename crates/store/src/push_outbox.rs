@@ -24,17 +24,14 @@ pub struct OwedPush {
 }
 
 impl OwedPush {
-    /// That a message's receiver is to be notified of it.
+    /// That all of a user's devices are to be notified of a message.
+    pub fn new(user_id: UserId, conversation_id: ConversationId, seq: Seq, due_at: u64) -> OwedPush {
+        OwedPush { user_id, conversation_id, seq, clear: false, attempts: 0, devices: Vec::new(), due_at }
+    }
+
+    /// The same of a message's receiver.
     pub fn of_message(message: &Message, due_at: u64) -> OwedPush {
-        OwedPush {
-            user_id: message.receiver(),
-            conversation_id: message.conversation_id.clone(),
-            seq: message.seq,
-            clear: false,
-            attempts: 0,
-            devices: Vec::new(),
-            due_at,
-        }
+        OwedPush::new(message.receiver(), message.conversation_id.clone(), message.seq, due_at)
     }
 
     /// Whether it takes the place of what a conversation has in the outbox: what is later, and of the same message that it

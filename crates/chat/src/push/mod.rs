@@ -169,7 +169,7 @@ impl Push {
         if last_seq <= notified.max(status.last_delivered_seq) {
             return Ok(());
         }
-        let owed = self.row(user, id, last_seq, false);
+        let owed = OwedPush::new(user.clone(), id.clone(), last_seq, self.due_at());
         self.store.push_outbox.owe(owed.clone()).await.map_err(wire)?;
         self.enqueue(Job::Decide { owed, sure: overdue });
         Ok(())
@@ -184,7 +184,8 @@ impl Push {
             if notified <= before || read < notified {
                 return Ok(None);
             }
-            let mut owed = self.row(&user, &id, read, true);
+            let due = OwedPush::new(user.clone(), id.clone(), read, self.due_at());
+            let mut owed = OwedPush { clear: true, ..due };
             let live = self.store.sessions.lookup(&user).await.unwrap_or_default();
             let reader = live.into_iter().find(|live| Some(live.session_id) == session);
             if let Some(reader) = reader {
@@ -202,18 +203,6 @@ impl Push {
             tracing::warn!(error = %e, "a notification that was read elsewhere stays on the devices");
             None
         })
-    }
-
-    fn row(&self, user: &UserId, id: &ConversationId, seq: Seq, clear: bool) -> OwedPush {
-        OwedPush {
-            user_id: user.clone(),
-            conversation_id: id.clone(),
-            seq,
-            clear,
-            attempts: 0,
-            devices: Vec::new(),
-            due_at: self.due_at(),
-        }
     }
 
     /// The ways to the providers that were used, and what is wrong with them.

@@ -8,15 +8,7 @@ use super::fixture::{Fixture, START_MS, conversation, message, user};
 use crate::{NewMessage, OwedPush};
 
 fn owed(id: &ConversationId, seq: Seq, due_at: u64) -> OwedPush {
-    OwedPush {
-        user_id: user("bob"),
-        conversation_id: id.clone(),
-        seq,
-        clear: false,
-        attempts: 0,
-        devices: Vec::new(),
-        due_at,
-    }
+    OwedPush::new(user("bob"), id.clone(), seq, due_at)
 }
 
 impl Fixture {

@@ -40,13 +40,6 @@ impl Redis {
         Ok(known(self.query(cmd("GET").arg(self.block(user, other)).take()).await?))
     }
 
-    /// Whether `a` blocks `b`, and `b` blocks `a`, in one round trip.
-    pub async fn blocks_cached_both(&self, a: &UserId, b: &UserId) -> Result<(Option<bool>, Option<bool>)> {
-        let command = cmd("MGET").arg(self.block(a, b)).arg(self.block(b, a)).take();
-        let (one, other) = self.query(command).await?;
-        Ok((known(one), known(other)))
-    }
-
     /// Fills in what the table said, unless something is known or being changed.
     pub async fn block_fill(&self, user: &UserId, other: &UserId, blocked: bool) -> Result<()> {
         let mut command = cmd("SET");

@@ -1,0 +1,223 @@
+//! What each write comes to, decided over the rows as the group leaves them so far: which seq, a duplicate or not, which
+//! row, which small rows. The loop around it gathers, makes durable and answers.
+
+use super::*;
+
+impl Committer {
+    pub(super) fn take_sends(&mut self, sends: Vec<PreparedSend>, reply: Reply<Vec<SendOutcome>>) {
+        let now = self.shared.clock.now_ms();
+        let mut outcomes = Vec::with_capacity(sends.len());
+        for send in sends {
+            match self.send(send, now) {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(e) => {
+                    // What this call stored before the error stays stored; a retry finds it by its client_msg_id.
+                    self.answer(Err::<Vec<SendOutcome>, _>(e), reply);
+                    return;
+                }
+            }
+        }
+        self.answer(Ok(outcomes), reply);
+    }
+
+    fn send(&mut self, send: PreparedSend, now: u64) -> Result<SendOutcome> {
+        let PreparedSend { new, hash, looked_up_at, seen } = send;
+        if let Some(seq) = self.known_id(hash, looked_up_at, now)? {
+            return Ok(SendOutcome::Duplicate(seq));
+        }
+        let id = new.conversation_id.clone();
+        let (seq, mut counted, implied_read, read_before) = {
+            let conv = &self.conv(&id)?.published.conv;
+            let sender = conv.member(new.from);
+            // A reply implies read up to what the client had seen, or up to what was delivered to it (R10).
+            let seen = match seen {
+                Some((asked, _)) if asked >= conv.last_visible(new.from) => conv.end_mark(new.from),
+                Some((_, mark)) => mark,
+                None => sender.delivered,
+            };
+            let implied_read = Some(seen).filter(|mark| mark.seq > sender.read.seq);
+            (conv.last_seq + 1, conv.counted, implied_read, sender.read.seq)
+        };
+        if !new.withheld {
+            counted[new.from.index()] += 1;
+        }
+        self.last_id = MessageId::mint(self.last_id, now, self.shared.config.node);
+        let message = Arc::new(Message {
+            conversation_id: id.clone(),
+            seq,
+            message_id: self.last_id,
+            client_msg_id: new.client_msg_id,
+            from: new.from,
+            body: new.body,
+            // The id's time, which never falls back: the inbox's order and a cursor must agree.
+            ts: self.last_id.ms(),
+            attachment: new.attachment,
+            meta: new.meta,
+            withheld: new.withheld,
+            void: false,
+        });
+        let pending = Some(seq).filter(|_| new.undelivered && !new.withheld);
+        let entry = Entry { message: message.clone(), counted };
+        self.write(&id, Record::Send { entry, pending, implied_read })?;
+        self.ids_in_group.push(hash);
+        self.ids[0].insert(hash, (seq, now));
+        if pending.is_some() {
+            self.owe(&id, new.from.other(), seq, new.push_due)?;
+        }
+        let implied_read = match implied_read {
+            Some(_) => {
+                let row = self.conv(&id)?.published.conv.status_row(new.from);
+                Some(Advanced { row, read_before, moved: true })
+            }
+            None => None,
+        };
+        Ok(SendOutcome::Stored { message, implied_read })
+    }
+
+    /// The seq that this client_msg_id has within the window (R9).
+    fn known_id(&self, hash: u128, looked_up_at: u64, now: u64) -> Result<Option<Seq>> {
+        let oldest = now.saturating_sub(self.shared.config.idempotency_window_ms);
+        let known = self.ids.iter().filter_map(|ids| ids.get(&hash)).find(|(_, ts)| *ts >= oldest);
+        if let Some((seq, _)) = known {
+            return Ok(Some(*seq));
+        }
+        let checkpoints = self.shared.checkpoints.load(Ordering::Acquire);
+        match checkpoints > looked_up_at + 1 {
+            // So many checkpoints passed since the caller asked the engine that memory may have let go of it.
+            true => self.shared.engine.sent_id(hash, now),
+            false => Ok(None),
+        }
+    }
+
+    pub(super) fn advance(
+        &mut self,
+        id: &ConversationId,
+        side: Side,
+        delivered: Mark,
+        read: Mark,
+    ) -> Result<Advanced> {
+        let conv = &self.conv(id)?.published.conv;
+        let member = conv.member(side);
+        let read_before = member.read.seq;
+        let new_read = member.read.raised_to(read);
+        let new_delivered = member.delivered.raised_to(delivered).raised_to(new_read);
+        if new_read == member.read && new_delivered == member.delivered {
+            return Ok(Advanced { row: conv.status_row(side), read_before, moved: false });
+        }
+        let record = Record::Receipt { id: id.clone(), side, delivered: new_delivered, read: new_read };
+        self.write(id, record)?;
+        Ok(Advanced { row: self.conv(id)?.published.conv.status_row(side), read_before, moved: true })
+    }
+
+    pub(super) fn note(
+        &mut self,
+        id: &ConversationId,
+        side: Side,
+        seq: Seq,
+        push_due: Option<u64>,
+    ) -> Result<Noted> {
+        self.owe(id, side, seq, push_due)?;
+        match self.conv(id)?.published.conv.member(side).pending {
+            Some(row) if row <= seq => Ok(Noted { first_undelivered_seq: row, written: false }),
+            _ => {
+                self.write(id, Record::Pending { id: id.clone(), side, row: Some(seq) })?;
+                Ok(Noted { first_undelivered_seq: seq, written: true })
+            }
+        }
+    }
+
+    /// A notification is owed to a member, unless they had it: in the group of the pending row that asks for it.
+    fn owe(&mut self, id: &ConversationId, side: Side, seq: Seq, push_due: Option<u64>) -> Result<()> {
+        let Some(due_at) = push_due else { return Ok(()) };
+        if self.conv(id)?.published.conv.member(side).notified >= seq {
+            return Ok(());
+        }
+        let owed = OwedPush::new(id.member(side), id.clone(), seq, due_at);
+        self.step(|view| view.owe(&owed))
+    }
+
+    pub(super) fn raise_notified(&mut self, id: &ConversationId, side: Side, seq: Seq) -> Result<()> {
+        match self.conv(id)?.published.conv.member(side).notified < seq {
+            true => self.write(id, Record::Notified { id: id.clone(), side, seq }),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn settle(
+        &mut self,
+        id: &ConversationId,
+        side: Side,
+        expected: Seq,
+        to: Option<Seq>,
+    ) -> Result<bool> {
+        if self.conv(id)?.published.conv.member(side).pending != Some(expected) {
+            return Ok(false);
+        }
+        if to != Some(expected) {
+            self.write(id, Record::Pending { id: id.clone(), side, row: to })?;
+        }
+        Ok(true)
+    }
+
+    pub(super) fn recount(&mut self, id: &ConversationId, side: Side, read: Mark) -> Result<()> {
+        let member = self.conv(id)?.published.conv.member(side).clone();
+        // A read that came in between has a count of its own, and a later recount looks at that.
+        if member.read.seq != read.seq || member.read.counted == read.counted {
+            return Ok(());
+        }
+        self.write(id, Record::Receipt { id: id.clone(), side, delivered: member.delivered, read })
+    }
+
+    pub(super) fn erase(&mut self, id: &ConversationId, side: Side) -> Result<()> {
+        let up_to = self.conv(id)?.published.conv.last_seq;
+        self.write(id, Record::Erase { id: id.clone(), side, up_to })?;
+        let key = user_key(id.member_str(side), id);
+        self.step(|view| {
+            view.forget(RowSpace::Mutes, key.clone())?;
+            view.forget(RowSpace::PushOutbox, key)
+        })
+    }
+
+    pub(super) fn erase_user(&mut self, user: &UserId) -> Result<()> {
+        self.change_user(Record::EraseUser { user: user.clone() }, user)?;
+        self.step(|view| {
+            view.forget_devices(user)?;
+            let prefix = user_prefix(user.as_str());
+            view.forget_under(RowSpace::Mutes, &prefix)?;
+            view.forget_under(RowSpace::PushOutbox, &prefix)
+        })
+    }
+
+    /// Changes small rows beside something else of the same group.
+    fn step(&mut self, step: impl FnOnce(&mut View<'_>) -> Result<()>) -> Result<()> {
+        let mut view = View::new(&self.shared, &self.rows);
+        step(&mut view)?;
+        let changes = view.into_changes();
+        self.write_rows(changes);
+        Ok(())
+    }
+
+    pub(super) fn write_rows(&mut self, mut changes: Vec<RowChange>) {
+        while !changes.is_empty() {
+            let rest = changes.split_off(changes.len().min(RECORD_MAX_ROWS));
+            let record = Record::Rows(changes);
+            self.group.push(|out| record.encode(out));
+            self.lsn += 1;
+            if let Record::Rows(changes) = record {
+                changes.into_iter().for_each(|change| self.rows.set(change));
+            }
+            changes = rest;
+        }
+    }
+
+    pub(super) fn change_user(&mut self, record: Record, user: &UserId) -> Result<()> {
+        let row = self.user(user)?;
+        let before = row.clone();
+        row.apply(&record);
+        if *row != before {
+            self.group.push(|out| record.encode(out));
+            self.lsn += 1;
+        }
+        Ok(())
+    }
+}
