@@ -9,9 +9,10 @@ use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, MessageId, Seq, Side, UserId};
 use bluetick_store::{
-    ActiveConversation, Advanced, Clock, Committed, ConversationRow, Conversations, InboxPosition, Memory,
-    Message, MessageStatus, Messages, NewMessage, Noted, OwedPush, PageLimit, PendingDeliveries, PendingRow,
-    PushOutbox as _, Put, Result, SessionStore, StatusRow, Store, StoreError,
+    ActiveConversation, Advanced, Clock, ColdConfig, ColdObjects, ColdTier, Committed, ConversationRow,
+    Conversations, InboxPosition, Memory, Message, MessageStatus, Messages, NewMessage, Noted, Objects,
+    OwedPush, PageLimit, PendingDeliveries, PendingRow, PushOutbox as _, Put, Result, SessionStore,
+    StatusRow, Store, StoreError,
 };
 use futures_util::{FutureExt, future::join_all};
 use parking_lot::Mutex;
@@ -67,8 +68,12 @@ impl AppStore {
     pub fn into_store(self, sessions: Arc<dyn SessionStore>) -> Store {
         let memory = self.memory.clone();
         let store = Arc::new(self);
+        let objects = Arc::new(ColdObjects::new(Objects::memory(), ColdConfig::default()));
+        let cold = Arc::new(ColdTier { hot: store.clone(), runs: memory.clone(), objects: Some(objects) });
         Store {
-            messages: store.clone(),
+            messages: cold.clone(),
+            cold,
+            attachments: memory.clone(),
             pending: store.clone(),
             status: store.clone(),
             conversations: store,

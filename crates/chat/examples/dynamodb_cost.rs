@@ -72,6 +72,7 @@ impl World {
                 deadline: Duration::from_secs(5),
             },
             idempotency_window: Duration::from_secs(30 * 24 * 3600),
+            objects: None,
         };
         let clock = Arc::new(SystemClock);
         let (store, _, dynamo) = Store::distributed(config, clock.clone()).await.expect("the store opens");

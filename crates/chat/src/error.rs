@@ -17,6 +17,12 @@ pub fn wire(error: StoreError) -> WireError {
                 .retry_after(5_000)
         }
         StoreError::Unsupported(what) => WireError::new(ErrorCode::Unsupported, what),
+        StoreError::Damaged { object, why } => {
+            tracing::error!(object, why, "a cold object is missing or damaged");
+            let message =
+                format!("the object {object}, which holds this, is missing or damaged at the server");
+            WireError::new(ErrorCode::Internal, message)
+        }
         StoreError::Unusable(why) | StoreError::Corrupt(why) => {
             tracing::error!(why, "store failed");
             WireError::new(ErrorCode::Internal, "the server met an error it did not expect")

@@ -143,6 +143,30 @@ text_id!(
     }
 );
 
+text_id!(
+    /// Names the bytes of an attachment: when they were announced, and so much chance that nobody guesses it.
+    S3Ref, "s3_ref", |what, text| {
+        let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        match text.len() == 32 && text.bytes().all(hex) {
+            true => Ok(()),
+            false => Err(InvalidId { what, why: "must be 32 hex digits, as the server gave them" }),
+        }
+    }
+);
+
+impl S3Ref {
+    /// A new one.
+    pub fn mint(now_ms: u64, chance: [u8; 10]) -> S3Ref {
+        let chance = chance.iter().fold(0u128, |all, byte| all << 8 | u128::from(*byte));
+        S3Ref(format!("{:012x}{chance:020x}", now_ms & 0xffff_ffff_ffff).into())
+    }
+
+    /// When it was minted, in ms since 1970.
+    pub fn minted_at(&self) -> u64 {
+        u64::from_str_radix(&self.0[..12], 16).unwrap_or_default()
+    }
+}
+
 /// Which of a conversation's two members: the lower or the higher id in byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Side {

@@ -3,6 +3,7 @@
 //! This crate is the right end of the architecture's arrow: everything may use
 //! it, and it uses nothing of Bluetick. No async, no I/O.
 
+mod attachment;
 mod codec;
 mod error;
 mod frames;
@@ -10,6 +11,7 @@ mod ids;
 pub mod limits;
 mod push;
 
+pub use attachment::*;
 pub use codec::{ClientFrame, DecodeError, check_send, decode};
 pub use error::{ErrorCode, WireError};
 pub use frames::*;

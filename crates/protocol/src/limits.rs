@@ -43,6 +43,15 @@ pub const PUSH_DEVICES_MAX: usize = 20;
 pub const PUSH_TOKEN_MAX_BYTES: usize = 1024;
 /// Most conversations one may mute.
 pub const MUTES_MAX: usize = 10_000;
+/// Longest name and media type of an attachment.
+pub const ATTACHMENT_NAME_MAX_BYTES: usize = 255;
+pub const ATTACHMENT_MIME_MAX_BYTES: usize = 127;
+/// Longest blurhash.
+pub const BLURHASH_MAX_BYTES: usize = 128;
+/// Most parts of one upload.
+pub const UPLOAD_PARTS_MAX: usize = 1000;
+/// The smallest part but the last, as S3 has it.
+pub const UPLOAD_PART_MIN_BYTES: u64 = 5 * 1024 * 1024;
 /// Client frames read ahead of the one being worked on; beyond it the socket is not read.
 pub const REQUESTS_AHEAD_MAX: usize = 64;
 

@@ -2,7 +2,7 @@
 //! order, `inbox:{user}`, which is made from them.
 
 use async_trait::async_trait;
-use bluetick_protocol::{ConversationId, MessageId, Seq, UserId, limits};
+use bluetick_protocol::{Attachment, ConversationId, Json, MessageId, Seq, UserId, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
@@ -68,8 +68,18 @@ pub trait Conversations: Send + Sync {
     async fn recount(&self, user: &UserId, id: &ConversationId) -> Result<(u64, u64)>;
 }
 
-/// What the inbox shows of a body: one line, cut at a character.
-pub fn preview_of(body: &str) -> String {
+/// What the inbox shows of a message: what is attached to it, and how it begins.
+pub fn preview_of(body: &str, attachment: Option<&Json>) -> String {
+    let attached = attachment.and_then(|json| serde_json::from_str::<Attachment>(json.as_str()).ok());
+    match attached {
+        None => line_of(body),
+        Some(attached) if body.is_empty() => line_of(attached.label()),
+        Some(attached) => line_of(&format!("{}: {body}", attached.label())),
+    }
+}
+
+/// A text as one line, cut at a character.
+fn line_of(body: &str) -> String {
     let mut preview = String::with_capacity(body.len().min(limits::PREVIEW_MAX_CHARS + 8));
     let (mut shown, mut gap) = (0, false);
     for (n, c) in body.chars().enumerate() {
@@ -98,10 +108,29 @@ mod tests {
 
     #[test]
     fn a_preview_is_one_line_and_cut_at_a_character() {
-        assert_eq!(preview_of("  two\n\n lines "), "two lines");
-        assert_eq!(preview_of(&"é".repeat(80)), "é".repeat(80));
-        assert_eq!(preview_of(&"é".repeat(81)), format!("{}…", "é".repeat(80)));
-        assert_eq!(preview_of(""), "");
-        assert!(preview_of(&" ".repeat(10_000)).len() < 10);
+        assert_eq!(line_of("  two\n\n lines "), "two lines");
+        assert_eq!(line_of(&"é".repeat(80)), "é".repeat(80));
+        assert_eq!(line_of(&"é".repeat(81)), format!("{}…", "é".repeat(80)));
+        assert_eq!(line_of(""), "");
+        assert!(line_of(&" ".repeat(10_000)).len() < 10);
+    }
+
+    #[test]
+    fn a_preview_says_what_is_attached() {
+        let attached = |mime: &str, name: &str, voice: bool| {
+            let s3_ref = "0".repeat(32);
+            let json =
+                serde_json::json!({"s3_ref": s3_ref, "name": name, "mime": mime, "bytes": 1, "voice": voice});
+            Json::from_text(&json.to_string()).unwrap()
+        };
+        let preview = |body: &str, json: Json| preview_of(body, Some(&json));
+        assert_eq!(preview("", attached("image/jpeg", "IMG_1.jpg", false)), "Photo");
+        assert_eq!(preview("", attached("video/mp4", "v.mp4", false)), "Video");
+        assert_eq!(preview("", attached("audio/ogg", "a.ogg", true)), "Voice message");
+        assert_eq!(preview("", attached("audio/mpeg", "song.mp3", false)), "song.mp3");
+        assert_eq!(preview("", attached("application/pdf", "contract.pdf", false)), "contract.pdf");
+        assert_eq!(preview("the\nbeach", attached("image/png", "b.png", false)), "Photo: the beach");
+        // What is no attachment of ours is not shown.
+        assert_eq!(preview("hello", Json::from_text("{\"a\":1}").unwrap()), "hello");
     }
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    Clock, Directory, Result, SessionStore, Store,
+    Clock, ColdObjects, ColdTier, Directory, Result, SessionStore, Store,
     dynamo::{Dynamo, DynamoConfig, DynamoStore},
     redis::{Redis, RedisConfig, RedisDirectory, RedisSessions},
 };
@@ -14,6 +14,8 @@ pub struct DistributedConfig {
     pub redis: RedisConfig,
     /// For how long a `client_msg_id` is remembered (R9).
     pub idempotency_window: Duration,
+    /// Where cold messages are.
+    pub objects: Option<Arc<ColdObjects>>,
 }
 
 /// Who is connected where, and which nodes there are: all that a gateway knows.
@@ -45,9 +47,14 @@ impl Store {
         let registry = Registry::redis(config.redis, clock.clone())?;
         let dynamo = Dynamo::new(config.dynamo).await?;
         let window_ms = config.idempotency_window.as_millis() as u64;
-        let rows = Arc::new(DynamoStore::new(dynamo.clone(), registry.redis.clone(), clock, window_ms));
+        let objects = config.objects;
+        let rows = DynamoStore::new(dynamo.clone(), registry.redis.clone(), clock, window_ms);
+        let rows = Arc::new(rows.with_objects(objects.clone()));
+        let cold = Arc::new(ColdTier { hot: rows.clone(), runs: rows.clone(), objects });
         let store = Store {
-            messages: rows.clone(),
+            messages: cold.clone(),
+            cold,
+            attachments: rows.clone(),
             pending: rows.clone(),
             status: rows.clone(),
             conversations: rows.clone(),

@@ -18,6 +18,9 @@ pub enum StoreError {
     /// The data directory cannot be used as it is; the text says why and what to do.
     #[error("{0}")]
     Unusable(String),
+    /// An object of the cold tier is missing, or is not what was written.
+    #[error("the object {object} is damaged: {why}")]
+    Damaged { object: String, why: String },
     /// Stored bytes are not what was written.
     #[error("damaged data: {0}")]
     Corrupt(String),

@@ -54,6 +54,11 @@ mod armed {
         "close.owes",
         "close.row_moved",
         "erase.member_erased",
+        // A run of messages goes cold, and a cold one is erased.
+        "cold.object_written",
+        "cold.object_verified",
+        "cold.erased_anew",
+        "cold.erased_swapped",
         // A restored store is moved into its place.
         "restore.filled",
         "restore.entry_moved",

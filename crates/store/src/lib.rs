@@ -3,7 +3,9 @@
 //! A method is one step that the weakest backend does atomically, named after what it does for the delivery
 //! rules, not after a key-value call. Callers hold a [`Store`] and never branch on the backend behind it.
 
+mod attachments;
 mod clock;
+mod cold;
 pub mod conformance;
 mod contents;
 mod conversations;
@@ -19,6 +21,7 @@ pub mod failpoint;
 mod maintenance;
 mod memory;
 mod messages;
+mod objects;
 mod pending;
 mod push_outbox;
 #[cfg(feature = "cluster")]
@@ -31,7 +34,11 @@ use std::sync::Arc;
 
 #[cfg(feature = "cluster")]
 pub use self::redis::{INBOX_CAP, InboxRead, Redis, RedisConfig, RedisDirectory, RedisMode, RedisSessions};
+pub use attachments::{AttachmentRow, Attachments, UploadState};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use cold::{
+    COLD_SHARDS, ColdCandidate, ColdConfig, ColdObjects, ColdRun, ColdRuns, ColdTier, Movable, cold_shard,
+};
 pub use contents::{Content, Kind, MemberRow, Page, Place, SentId, ShownMessage};
 pub use conversations::{ActiveConversation, ConversationRow, Conversations, InboxPosition, preview_of};
 pub use devices::{DeviceRow, Devices};
@@ -43,6 +50,7 @@ pub use error::{Result, StoreError};
 pub use maintenance::{BackupSink, Health, Maintenance};
 pub use memory::{Memory, MemoryDirectory, MemorySessions, Put};
 pub use messages::{Committed, Message, Messages, NewMessage, PageLimit};
+pub use objects::{ObjectInfo, Objects, S3Config};
 pub use pending::{Noted, PendingDeliveries, PendingRow};
 pub use push_outbox::{OwedPush, PushOutbox};
 pub use sessions::{SessionEntry, SessionStore};
@@ -52,13 +60,16 @@ pub use users::Users;
 /// One handle on every system. Cheap to clone.
 #[derive(Clone)]
 pub struct Store {
+    /// What is cold included.
     pub messages: Arc<dyn Messages>,
+    pub cold: Arc<ColdTier>,
     pub pending: Arc<dyn PendingDeliveries>,
     pub status: Arc<dyn MessageStatus>,
     pub conversations: Arc<dyn Conversations>,
     pub users: Arc<dyn Users>,
     pub devices: Arc<dyn Devices>,
     pub push_outbox: Arc<dyn PushOutbox>,
+    pub attachments: Arc<dyn Attachments>,
     pub sessions: Arc<dyn SessionStore>,
     pub maintenance: Arc<dyn Maintenance>,
 }
@@ -67,9 +78,13 @@ impl Store {
     /// Opens the embedded store in a directory, making it if there is none, and repairs what a crash left.
     pub fn embedded(config: EmbeddedConfig, clock: Arc<dyn Clock>) -> Result<Store> {
         let sessions = Arc::new(memory::MemorySessions::new(clock.clone()));
+        let objects = config.objects.clone();
         let embedded = Arc::new(embedded::Embedded::open(config, clock)?);
+        let cold = Arc::new(ColdTier { hot: embedded.clone(), runs: embedded.clone(), objects });
         Ok(Store {
-            messages: embedded.clone(),
+            messages: cold.clone(),
+            cold,
+            attachments: embedded.clone(),
             pending: embedded.clone(),
             status: embedded.clone(),
             conversations: embedded.clone(),
@@ -88,8 +103,12 @@ impl Store {
 
     /// The same, keeping a handle on the memory so that a test can disturb it.
     pub fn from_memory(memory: Arc<Memory>, clock: Arc<dyn Clock>) -> Store {
+        let objects = Arc::new(ColdObjects::new(Objects::memory(), ColdConfig::default()));
+        let cold = Arc::new(ColdTier { hot: memory.clone(), runs: memory.clone(), objects: Some(objects) });
         Store {
-            messages: memory.clone(),
+            messages: cold.clone(),
+            cold,
+            attachments: memory.clone(),
             pending: memory.clone(),
             status: memory.clone(),
             conversations: memory.clone(),

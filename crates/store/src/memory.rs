@@ -8,6 +8,8 @@
 //! profiles, the blocks and mutes, the devices and what they are owed. The sequence counter is kept too, beside the messages, because on the scaled-out backend
 //! it can be wrong; [`Memory::fall_back`] and [`Memory::leak_seq`] make it so (R8).
 
+mod attachments;
+mod cold;
 mod commit;
 mod conversation;
 mod directory;
@@ -23,10 +25,10 @@ use std::{
     sync::Arc,
 };
 
-use bluetick_protocol::{Boundaries, ConversationId, DeviceId, MessageId, Mute, Profile, Seq, UserId};
+use bluetick_protocol::{Boundaries, ConversationId, DeviceId, MessageId, Mute, Profile, S3Ref, Seq, UserId};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::{Clock, DeviceRow, Noted, OwedPush, Result, StoreError};
+use crate::{AttachmentRow, Clock, DeviceRow, Noted, OwedPush, Result, StoreError};
 use conversation::Conversation;
 pub use directory::MemoryDirectory;
 pub use sessions::MemorySessions;
@@ -53,6 +55,8 @@ struct State {
     notified: BTreeMap<UserId, BTreeMap<ConversationId, Seq>>,
     devices: BTreeMap<(UserId, DeviceId), DeviceRow>,
     push_outbox: BTreeMap<(UserId, ConversationId), OwedPush>,
+    attachments: BTreeMap<S3Ref, (AttachmentRow, BTreeSet<ConversationId>)>,
+    cold_leases: BTreeMap<u16, (String, u64)>,
     /// The last id minted: the next is later even if the clock fell back.
     last_id: MessageId,
     closed: bool,

@@ -8,7 +8,7 @@ use bluetick_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Advanced, Result};
+use crate::{Advanced, Result, preview_of};
 
 /// A stored message. It never changes, but for an erasure, which makes it void.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +42,11 @@ impl Message {
         !self.void && (!self.withheld || self.from == side)
     }
 
+    /// The same position with nothing in it.
+    pub fn voided(&self) -> Message {
+        Message { body: String::new(), attachment: None, meta: None, void: true, ..self.clone() }
+    }
+
     pub fn to_frame(&self) -> MessageFrame {
         MessageFrame {
             conversation_id: self.conversation_id.clone(),
@@ -55,6 +60,11 @@ impl Message {
             attachment: self.attachment.clone(),
             meta: self.meta.clone(),
         }
+    }
+
+    /// How it begins, in a few words: what an inbox and a notification show of it.
+    pub fn preview(&self) -> String {
+        preview_of(&self.body, self.attachment.as_ref())
     }
 
     /// About how much memory it takes, for bounds.

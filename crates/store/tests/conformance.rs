@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use bluetick_store::{EmbeddedConfig, Memory, Store, conformance::Fixture, conformance_tests};
+use bluetick_store::{
+    ColdConfig, ColdObjects, EmbeddedConfig, Memory, Objects, Store, conformance::Fixture, conformance_tests,
+};
 
 conformance_tests!(memory, || Fixture::new(|clock| Store::memory(clock)));
 conformance_tests!(embedded, || embedded(32 * 1024 * 1024));
@@ -11,7 +13,9 @@ conformance_tests!(embedded_always_in_checkpoint, || embedded(1));
 
 fn embedded(checkpoint_bytes: u64) -> Fixture {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let config = EmbeddedConfig { checkpoint_bytes, ..EmbeddedConfig::new(dir.path()) };
+    let objects = Arc::new(ColdObjects::new(Objects::memory(), ColdConfig::default()));
+    let config =
+        EmbeddedConfig { checkpoint_bytes, objects: Some(objects), ..EmbeddedConfig::new(dir.path()) };
     Fixture::keeping(dir, |clock| Store::embedded(config, clock).expect("the store opens"))
 }
 
@@ -39,6 +43,8 @@ fn every_check_is_listed() {
         ("users", include_str!("../src/conformance/users.rs")),
         ("devices", include_str!("../src/conformance/devices.rs")),
         ("push_outbox", include_str!("../src/conformance/push_outbox.rs")),
+        ("attachments", include_str!("../src/conformance/attachments.rs")),
+        ("cold", include_str!("../src/conformance/cold.rs")),
         ("maintenance", include_str!("../src/conformance/maintenance.rs")),
         ("sessions", include_str!("../src/conformance/sessions.rs")),
         ("model", include_str!("../src/conformance/model.rs")),

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bluetick_store::{
-    DistributedConfig, ManualClock, RedisConfig, RedisMode, Store,
+    ColdConfig, ColdObjects, DistributedConfig, ManualClock, Objects, RedisConfig, RedisMode, Store,
     conformance::Fixture,
     conformance_tests,
     dynamo::{CreateOptions, Dynamo, DynamoConfig, create_tables},
@@ -47,6 +47,7 @@ fn config() -> DistributedConfig {
             deadline: Duration::from_secs(5),
         },
         idempotency_window: Duration::from_secs(30 * 24 * 3600),
+        objects: Some(Arc::new(ColdObjects::new(Objects::memory(), ColdConfig::default()))),
     }
 }
 

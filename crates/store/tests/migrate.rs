@@ -56,6 +56,7 @@ fn config() -> DistributedConfig {
             deadline: Duration::from_secs(5),
         },
         idempotency_window: Duration::from_secs(30 * 24 * 3600),
+        objects: None,
     }
 }
 

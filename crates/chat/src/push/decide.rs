@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use bluetick_protocol::{ConversationId, PushContent, PushProvider, Seq, Side, UserId};
-use bluetick_store::{DeviceRow, Message, OwedPush, PageLimit, StatusRow, preview_of};
+use bluetick_store::{DeviceRow, Message, OwedPush, PageLimit, StatusRow};
 use futures_util::future::join;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
@@ -196,7 +196,7 @@ impl Push {
         }
         let id = &message.conversation_id;
         let (title, body) = match shown {
-            PushContent::Preview => (name.to_owned(), Some(preview_of(&message.body))),
+            PushContent::Preview => (name.to_owned(), Some(message.preview())),
             PushContent::Sender => (name.to_owned(), Some(self.config.text.clone())),
             PushContent::None => (self.config.text.clone(), None),
         };

@@ -97,6 +97,7 @@ impl Config {
             dynamo: DynamoConfig { endpoint, region, table_prefix, ..DynamoConfig::default() },
             redis: self.redis_server(),
             idempotency_window: Duration::from_secs(self.store.idempotency_days * 86_400),
+            objects: None,
         }
     }
 

@@ -17,7 +17,7 @@ pub async fn a_send_updates_both_rows(t: &Fixture) {
         peer_id: bob.clone(),
         peer_name: None,
         avatar_url: None,
-        last_message_preview: preview_of(&body),
+        last_message_preview: preview_of(&body, None),
         last_message_ts: START_MS + 17,
         last_seq: 1,
         last_sender: alice.clone(),

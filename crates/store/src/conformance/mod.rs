@@ -8,6 +8,8 @@
 // Test code: a panic is its answer, and a list of one reads better as a list.
 #![allow(clippy::unwrap_used, clippy::cloned_ref_to_slice_refs)]
 
+pub mod attachments;
+pub mod cold;
 pub mod conversations;
 pub mod devices;
 mod fixture;
@@ -141,6 +143,27 @@ macro_rules! conformance_tests {
                 an_undelivered_send_owes_with_its_row
                 what_was_notified_only_grows
                 erasing_leaves_nothing_owed
+            }
+            attachments {
+                an_attachment_is_kept_as_it_was_announced
+                bytes_arrive_once
+                claims_are_by_conversation
+                what_nobody_claimed_is_found_by_age
+                what_is_collected_is_not_claimed
+            }
+            cold {
+                what_is_cold_is_read_as_if_it_were_hot
+                runs_are_found_by_any_of_their_seqs
+                a_record_is_made_once
+                copies_are_read_once
+                what_may_move_says_what_is_not_settled
+                counts_are_exact_across_the_border
+                a_reply_reads_across_the_border
+                a_recount_counts_what_is_cold
+                erasing_reaches_what_is_cold
+                a_missing_object_is_named
+                candidates_are_found_and_come_back
+                a_shard_has_one_holder
             }
             maintenance {
                 a_fresh_store_takes_sends

@@ -12,7 +12,9 @@
 //! Every step of several writers is one conditional write, and every read that a rule depends on is strongly
 //! consistent. Redis holds hints only: where it is empty or down, the tables answer.
 
+mod attachments;
 mod client;
+mod cold;
 mod commit;
 mod compare;
 mod devices;
@@ -43,7 +45,7 @@ pub use compare::{Comparison, Difference, Sum};
 pub use load::{Begun, Loader};
 pub use tables::{Billing, CreateOptions, Finding, Table, check_tables, create_tables};
 
-use crate::{Clock, Result, StoreError, redis::Redis};
+use crate::{Clock, ColdObjects, Result, StoreError, redis::Redis};
 use lease::Lease;
 use push_outbox::Round;
 
@@ -55,6 +57,7 @@ pub(crate) struct DynamoStore {
     idempotency_window_ms: u64,
     closed: AtomicBool,
     outbox_round: tokio::sync::Mutex<Round>,
+    objects: Option<Arc<ColdObjects>>,
 }
 
 impl DynamoStore {
@@ -73,7 +76,14 @@ impl DynamoStore {
             idempotency_window_ms,
             closed: AtomicBool::new(false),
             outbox_round: Default::default(),
+            objects: None,
         }
+    }
+
+    /// Where cold messages are.
+    pub(crate) fn with_objects(mut self, objects: Option<Arc<ColdObjects>>) -> DynamoStore {
+        self.objects = objects;
+        self
     }
 
     /// A closed store refuses to write.

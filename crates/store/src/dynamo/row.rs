@@ -11,7 +11,7 @@ use super::{
     item::{Attributes as _, Item, Key, flag, key, n, s},
     messages::Stored,
 };
-use crate::{ActiveConversation, ConversationRow, Result, preview_of};
+use crate::{ActiveConversation, ConversationRow, Result};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Row {
@@ -106,7 +106,7 @@ impl Row {
                 last_seq: message.seq,
                 // The clocks of two nodes differ, and a place in the inbox never moves back.
                 ts: ts.max(self.shown.as_ref().map_or(0, |shown| shown.ts)),
-                preview: preview_of(&message.body),
+                preview: message.preview(),
                 sender: message.sender(),
                 message_id: message.message_id,
             });

@@ -14,7 +14,7 @@ use super::{
     tables::Table,
     write::{Write, Written},
 };
-use crate::{Messages as _, PageLimit, Result, StoreError, Users as _, preview_of};
+use crate::{Messages as _, PageLimit, Result, StoreError, Users as _};
 
 /// Messages that are taken in at once.
 const PAGE: usize = 200;
@@ -92,7 +92,7 @@ impl DynamoStore {
                     .value(":first", n(first.seq))
                     .value(":before", n(first.seq.saturating_sub(1)))
                     .value(":ts", n(message.ts))
-                    .value(":preview", s(preview_of(&message.body)))
+                    .value(":preview", s(message.preview()))
                     .value(":sender", s(message.sender()))
                     .value(":id", n(message.message_id.0))
                     .value(":counted", n(counted as u64))

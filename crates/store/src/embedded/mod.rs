@@ -35,9 +35,11 @@
 //! own (`rows.rs`).
 //! `inbox:{user}` is kept in memory for users who look at it, and rebuilt from `conversations`.
 
+mod attachments;
 mod backup;
 mod bytes;
 mod checkpoint;
+mod cold;
 mod committer;
 mod devices;
 mod engine;
@@ -78,7 +80,7 @@ use self::{
     rows::SmallRows,
     state::Record,
 };
-use crate::{Clock, Result, StoreError, failpoint};
+use crate::{Clock, ColdObjects, Result, StoreError, failpoint};
 
 /// What this version writes into `VERSION`, and the newest it reads.
 const DIRECTORY_VERSION: u32 = 2;
@@ -98,6 +100,8 @@ pub struct EmbeddedConfig {
     pub cache_bytes: u64,
     /// The node part of minted message ids.
     pub node: u16,
+    /// Where cold messages are, if messages are moved.
+    pub objects: Option<Arc<ColdObjects>>,
 }
 
 impl EmbeddedConfig {
@@ -109,6 +113,7 @@ impl EmbeddedConfig {
             checkpoint_bytes: 64 * 1024 * 1024,
             cache_bytes: 64 * 1024 * 1024,
             node: 0,
+            objects: None,
         }
     }
 }

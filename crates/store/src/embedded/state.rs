@@ -9,7 +9,7 @@ use super::{
     bytes::{Malformed, Reader, put_opt, put_str, put_u64},
     rows::{self, RowChange},
 };
-use crate::{ConversationRow, Message, StatusRow, preview_of};
+use crate::{ConversationRow, Message, StatusRow};
 
 /// Every record and row starts with it. A reader refuses what is newer than it knows.
 pub(super) const FORMAT: u8 = 1;
@@ -28,14 +28,7 @@ pub(super) struct Entry {
 impl Entry {
     /// The same position with nothing in it.
     pub(super) fn voided(&self) -> Entry {
-        let message = Message {
-            body: String::new(),
-            attachment: None,
-            meta: None,
-            void: true,
-            ..Message::clone(&self.message)
-        };
-        Entry { message: Arc::new(message), counted: self.counted }
+        Entry { message: Arc::new(self.message.voided()), counted: self.counted }
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
@@ -380,7 +373,7 @@ impl Conv {
             ts: m.ts,
             message_id: m.message_id,
             from: m.from,
-            preview: preview_of(&m.body).into(),
+            preview: m.preview().into(),
         };
         if !m.withheld {
             let receiver = &mut self.members[m.from.other().index()];

@@ -33,7 +33,7 @@ impl Messages for Memory {
     ) -> Result<Vec<Arc<Message>>> {
         let state = self.read();
         let found = state.conversations.get(conversation);
-        Ok(found.map(|c| page(c.messages.range(from..).map(|(_, m)| m), limit)).unwrap_or_default())
+        Ok(found.map(|c| page(c.hot(from..), limit)).unwrap_or_default())
     }
 
     async fn read_before(
@@ -44,7 +44,7 @@ impl Messages for Memory {
     ) -> Result<Vec<Arc<Message>>> {
         let state = self.read();
         let found = state.conversations.get(conversation);
-        let backwards = found.map(|c| page(c.messages.range(..before).map(|(_, m)| m).rev(), limit));
+        let backwards = found.map(|c| page(c.hot(..before).rev(), limit));
         let mut messages = backwards.unwrap_or_default();
         messages.reverse();
         Ok(messages)

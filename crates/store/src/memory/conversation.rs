@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::RangeBounds,
     sync::Arc,
 };
 
 use bluetick_protocol::{ClientMsgId, Seq, Side};
 
-use crate::{Message, PageLimit};
+use crate::{ColdRun, Message, PageLimit};
 
 #[derive(Default)]
 pub(super) struct Conversation {
@@ -20,6 +21,10 @@ pub(super) struct Conversation {
     pub closed_holes: BTreeSet<Seq>,
     /// Up to where a member was erased: their row shows only what came after.
     pub erased_up_to: [Seq; 2],
+    /// The objects that hold what is cold, by the last seq of each.
+    pub cold_runs: BTreeMap<Seq, ColdRun>,
+    /// The seqs whose hot row is gone. The model keeps the messages, to derive rows from.
+    pub dropped: BTreeSet<Seq>,
 }
 
 pub(super) struct SentRecord {
@@ -30,6 +35,16 @@ pub(super) struct SentRecord {
 impl Conversation {
     pub fn last_seq(&self) -> Seq {
         self.messages.last_key_value().map_or(0, |(&seq, _)| seq)
+    }
+
+    /// The messages that have a hot row.
+    pub fn hot(&self, range: impl RangeBounds<Seq>) -> impl DoubleEndedIterator<Item = &Arc<Message>> {
+        self.messages.range(range).filter(|(seq, _)| !self.dropped.contains(seq)).map(|(_, message)| message)
+    }
+
+    /// The last seq that is in a run.
+    pub fn cold_border(&self) -> Seq {
+        self.cold_runs.last_key_value().map_or(0, |(&seq, _)| seq)
     }
 
     /// The next seq, fenced by the messages that are there: a counter that fell back is raised (R8).

@@ -9,7 +9,6 @@ use super::{Memory, State};
 use crate::{
     ActiveConversation, Advanced, BackupSink, ConversationRow, Conversations, Health, InboxPosition,
     Maintenance, MessageStatus, Noted, PendingDeliveries, PendingRow, Result, StatusRow, StoreError, Users,
-    preview_of,
 };
 
 #[async_trait]
@@ -183,7 +182,7 @@ impl State {
             peer_id,
             peer_name: profile.name,
             avatar_url: profile.avatar_url,
-            last_message_preview: preview_of(&last.body),
+            last_message_preview: last.preview(),
             last_message_ts: last.ts,
             last_seq: last.seq,
             last_sender: last.sender(),

@@ -1,0 +1,237 @@
+//! Writing and reading the objects of the cold tier: written once and read back, read by ranges, through a bounded cache.
+
+use std::sync::Arc;
+
+use bluetick_protocol::{ConversationId, Seq};
+use quick_cache::{Weighter, sync::Cache};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+use super::{
+    ColdRun,
+    format::{self, Damage, Index},
+};
+use crate::{Message, Objects, Result, StoreError};
+
+/// What keys of the cold tier begin with.
+const UNDER: &str = "cold";
+
+#[derive(Debug, Clone, Copy)]
+pub struct ColdConfig {
+    /// Memory for blocks that were read.
+    pub cache_bytes: u64,
+}
+
+impl Default for ColdConfig {
+    fn default() -> Self {
+        ColdConfig { cache_bytes: 32 * 1024 * 1024 }
+    }
+}
+
+/// An object's index, or one of its blocks, by its place.
+type CacheKey = (Arc<str>, u32);
+const INDEX: u32 = u32::MAX;
+
+#[derive(Clone)]
+enum Cached {
+    Index(Arc<Index>),
+    Block(Arc<[Arc<Message>]>),
+}
+
+#[derive(Clone)]
+struct ByBytes;
+
+impl Weighter<CacheKey, Cached> for ByBytes {
+    fn weight(&self, key: &CacheKey, value: &Cached) -> u64 {
+        let value = match value {
+            Cached::Index(index) => size_of::<Index>() + index.blocks.len() * size_of::<format::Block>(),
+            Cached::Block(messages) => messages.iter().map(|m| m.weight()).sum(),
+        };
+        (key.0.len() + 64 + value) as u64
+    }
+}
+
+impl std::fmt::Debug for ColdObjects {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cold{:?}", self.objects)
+    }
+}
+
+pub struct ColdObjects {
+    objects: Objects,
+    cache: Cache<CacheKey, Cached, ByBytes>,
+}
+
+impl ColdObjects {
+    pub fn new(objects: Objects, config: ColdConfig) -> ColdObjects {
+        let blocks = (config.cache_bytes / (64 * 1024)).max(16) as usize;
+        ColdObjects { objects, cache: Cache::with_weighter(blocks, config.cache_bytes, ByBytes) }
+    }
+
+    pub fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    /// Writes messages of one conversation with consecutive seqs into an object, and reads it back. The same messages have
+    /// the same key, so whoever does it again after a crash, or beside somebody else, writes nothing twice.
+    pub async fn write(&self, messages: &[Arc<Message>]) -> Result<ColdRun> {
+        let (Some(first), Some(last)) = (messages.first(), messages.last()) else {
+            return Err(StoreError::Unsupported("a cold object without messages".into()));
+        };
+        let consecutive = (first.seq..)
+            .zip(messages)
+            .all(|(seq, m)| m.seq == seq && m.conversation_id == first.conversation_id);
+        if !consecutive {
+            return Err(StoreError::Corrupt(format!(
+                "messages of {} to be packed lack one",
+                first.conversation_id
+            )));
+        }
+        let to_pack = messages.to_vec();
+        let (object, index_bytes) = blocking(move || format::pack(&to_pack)).await?.map_err(|e| {
+            StoreError::Corrupt(format!("messages of {} cannot be packed: {e}", first.conversation_id))
+        })?;
+        let run = ColdRun {
+            conversation_id: first.conversation_id.clone(),
+            first_seq: first.seq,
+            last_seq: last.seq,
+            object: format!(
+                "{}/{:012}-{:012}-{:032x}",
+                place_of(&first.conversation_id),
+                first.seq,
+                last.seq,
+                xxh3_128(&object)
+            ),
+            bytes: object.len() as u64,
+            index_bytes,
+            first_ts: first.ts,
+            last_ts: last.ts,
+            first_id: first.message_id,
+            last_id: last.message_id,
+        };
+        self.objects.put_new(&run.object, object.into()).await?;
+        crate::failpoint::hit("cold.object_written");
+        let read_back = self.read_whole(&run).await?;
+        if read_back != messages {
+            return Err(damaged(&run, "it does not hold what was written"));
+        }
+        crate::failpoint::hit("cold.object_verified");
+        Ok(run)
+    }
+
+    /// Messages of a run, from one seq to another, both included, as far as the run has them.
+    pub async fn read(&self, run: &ColdRun, from: Seq, up_to: Seq) -> Result<Vec<Arc<Message>>> {
+        let object: Arc<str> = run.object.as_str().into();
+        let index = self.index(run, &object).await?;
+        let mut messages = Vec::new();
+        for (place, block) in index.blocks.iter().enumerate() {
+            if block.last_seq() < from || block.first_seq > up_to {
+                continue;
+            }
+            let key = (object.clone(), place as u32);
+            let read = async {
+                let bytes = self.bytes(run, block.at, block.bytes).await?;
+                let (index, block) = (index.clone(), block.clone());
+                let messages = blocking(move || format::read_block(&index, &block, &bytes)).await?;
+                let messages = messages.map_err(|Damage(why)| damaged(run, &why))?;
+                Ok::<_, StoreError>(Cached::Block(messages.into()))
+            };
+            if let Cached::Block(block) = self.cache.get_or_insert_async(&key, read).await? {
+                messages.extend(block.iter().filter(|m| (from..=up_to).contains(&m.seq)).cloned());
+            }
+        }
+        Ok(messages)
+    }
+
+    /// Everything in a run's object, read from the object store and checked.
+    pub async fn read_whole(&self, run: &ColdRun) -> Result<Vec<Arc<Message>>> {
+        let bytes = self.bytes(run, 0, run.bytes).await?;
+        let checked = run.clone();
+        blocking(move || {
+            let fail = |Damage(why): Damage| damaged(&checked, &why);
+            let end = bytes.len().saturating_sub(checked.index_bytes as usize);
+            let index = format::read_index(&bytes[end..], checked.bytes).map_err(fail)?;
+            check_index(&checked, &index)?;
+            let mut messages = Vec::new();
+            for block in &index.blocks {
+                let bytes = &bytes[block.at as usize..(block.at + block.bytes) as usize];
+                messages.extend(format::read_block(&index, block, bytes).map_err(fail)?);
+            }
+            Ok(messages)
+        })
+        .await?
+    }
+
+    /// Deletes a run's object, which no row names any more.
+    pub async fn delete(&self, run: &ColdRun) -> Result<()> {
+        let object: Arc<str> = run.object.as_str().into();
+        if let Some(Cached::Index(index)) = self.cache.get(&(object.clone(), INDEX)) {
+            for place in 0..index.blocks.len() as u32 {
+                self.cache.remove(&(object.clone(), place));
+            }
+            self.cache.remove(&(object.clone(), INDEX));
+        }
+        self.objects.delete(&run.object).await
+    }
+
+    /// Every object of the cold tier, or of one conversation.
+    pub async fn list(&self, conversation: Option<&ConversationId>) -> Result<Vec<crate::ObjectInfo>> {
+        match conversation {
+            Some(conversation) => self.objects.list(&place_of(conversation)).await,
+            None => self.objects.list(UNDER).await,
+        }
+    }
+
+    async fn index(&self, run: &ColdRun, object: &Arc<str>) -> Result<Arc<Index>> {
+        let key = (object.clone(), INDEX);
+        let read = async {
+            let at = run.bytes.saturating_sub(run.index_bytes);
+            let end = self.bytes(run, at, run.index_bytes).await?;
+            let index = format::read_index(&end, run.bytes).map_err(|Damage(why)| damaged(run, &why))?;
+            check_index(run, &index)?;
+            Ok::<_, StoreError>(Cached::Index(Arc::new(index)))
+        };
+        match self.cache.get_or_insert_async(&key, read).await? {
+            Cached::Index(index) => Ok(index),
+            Cached::Block(_) => Err(damaged(run, "its index was taken for a block")),
+        }
+    }
+
+    async fn bytes(&self, run: &ColdRun, at: u64, length: u64) -> Result<bytes::Bytes> {
+        metrics::counter!("bluetick_cold_reads_total").increment(1);
+        metrics::counter!("bluetick_cold_read_bytes_total").increment(length);
+        let bytes = self.objects.read(&run.object, at..at + length).await?;
+        let bytes = bytes.ok_or_else(|| damaged(run, "it is missing"))?;
+        match bytes.len() as u64 == length {
+            true => Ok(bytes),
+            false => Err(damaged(run, "it is shorter than it should be")),
+        }
+    }
+}
+
+/// Where the objects of a conversation are: by a hash, which spreads them and names nobody.
+fn place_of(conversation: &ConversationId) -> String {
+    format!("{UNDER}/{:016x}", xxh3_64(conversation.as_str().as_bytes()))
+}
+
+fn check_index(run: &ColdRun, index: &Index) -> Result<()> {
+    let last = index.blocks.last().map_or(0, |block| block.last_seq());
+    match (&index.conversation, index.first_seq, last) == (&run.conversation_id, run.first_seq, run.last_seq)
+    {
+        true => Ok(()),
+        false => Err(damaged(run, "it holds other messages than it should")),
+    }
+}
+
+fn damaged(run: &ColdRun, why: &str) -> StoreError {
+    StoreError::Damaged {
+        object: run.object.clone(),
+        why: format!("messages {} to {} of {}: {why}", run.first_seq, run.last_seq, run.conversation_id),
+    }
+}
+
+/// Compressing takes a while: it is done off the async threads.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|e| StoreError::Corrupt(format!("a cold object could not be worked on: {e}")))
+}

@@ -1,0 +1,61 @@
+//! What was announced of attachments, and who refers to them.
+
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+use bluetick_protocol::{ConversationId, S3Ref};
+
+use super::Memory;
+use crate::{AttachmentRow, Attachments, Result, UploadState};
+
+#[async_trait]
+impl Attachments for Memory {
+    async fn announce(&self, row: AttachmentRow) -> Result<()> {
+        self.write()?.attachments.insert(row.s3_ref.clone(), (row, BTreeSet::new()));
+        Ok(())
+    }
+
+    async fn attachment(&self, s3_ref: &S3Ref) -> Result<Option<AttachmentRow>> {
+        Ok(self.read().attachments.get(s3_ref).map(|(row, _)| row.clone()))
+    }
+
+    async fn uploaded(&self, s3_ref: &S3Ref) -> Result<bool> {
+        let mut state = self.write()?;
+        let row = state.attachments.get_mut(s3_ref).map(|(row, _)| row);
+        let expected = row.filter(|row| row.state == UploadState::Expected);
+        Ok(expected.map(|row| row.state = UploadState::Uploaded).is_some())
+    }
+
+    async fn claim(&self, s3_ref: &S3Ref, conversation: &ConversationId) -> Result<bool> {
+        let mut state = self.write()?;
+        let row = state.attachments.get_mut(s3_ref).filter(|(row, _)| row.state == UploadState::Uploaded);
+        Ok(row
+            .map(|(row, claims)| {
+                row.claimed = true;
+                claims.insert(conversation.clone());
+            })
+            .is_some())
+    }
+
+    async fn is_claimed_by(&self, s3_ref: &S3Ref, conversation: &ConversationId) -> Result<bool> {
+        Ok(self.read().attachments.get(s3_ref).is_some_and(|(_, claims)| claims.contains(conversation)))
+    }
+
+    async fn unclaimed(&self, before_ms: u64, limit: usize) -> Result<Vec<AttachmentRow>> {
+        let state = self.read();
+        let rows = state.attachments.values().map(|(row, _)| row);
+        let old = rows.filter(|row| !row.claimed && row.s3_ref.minted_at() < before_ms);
+        Ok(old.take(limit).cloned().collect())
+    }
+
+    async fn collect(&self, s3_ref: &S3Ref) -> Result<bool> {
+        let mut state = self.write()?;
+        let row = state.attachments.get_mut(s3_ref).map(|(row, _)| row).filter(|row| !row.claimed);
+        Ok(row.map(|row| row.state = UploadState::Collecting).is_some())
+    }
+
+    async fn forget(&self, s3_ref: &S3Ref) -> Result<()> {
+        self.write()?.attachments.remove(s3_ref);
+        Ok(())
+    }
+}

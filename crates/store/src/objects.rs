@@ -1,0 +1,174 @@
+//! The object store: where bytes go that are written once and never change: cold messages and attachments. A directory by
+//! default, S3 or what speaks it when one machine is outgrown.
+
+use std::{fmt, ops::Range, path::Path as FilePath, sync::Arc};
+
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use object_store::{
+    Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, aws::AmazonS3Builder,
+    local::LocalFileSystem, memory::InMemory, path::Path,
+};
+
+use crate::{Result, StoreError};
+
+/// Where S3 is, and under which name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct S3Config {
+    pub bucket: String,
+    /// What every key begins with, if several things share the bucket.
+    pub prefix: String,
+    pub region: Option<String>,
+    /// Another address than Amazon's.
+    pub endpoint: Option<String>,
+    /// The bucket is the first part of the path, not of the host's name, as most servers but Amazon's want it.
+    pub path_style: bool,
+    /// Nothing where the environment, the machine or the container says who we are.
+    pub access_key_id: Option<String>,
+    pub secret_access_key: Option<String>,
+}
+
+/// What the object store says of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectInfo {
+    pub key: String,
+    pub bytes: u64,
+    /// When it was written, in ms since 1970, by the store's clock.
+    pub written_at: u64,
+}
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Objects {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) s3: Option<Arc<object_store::aws::AmazonS3>>,
+    prefix: String,
+    /// What an operator calls it.
+    place: String,
+}
+
+impl fmt::Debug for Objects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Objects({})", self.place)
+    }
+}
+
+impl Objects {
+    /// A directory, made if there is none. What is written there is on the disk when it is said to be.
+    pub fn directory(dir: &FilePath) -> Result<Objects> {
+        let unusable =
+            |why: String| StoreError::Unusable(format!("cannot use {} for objects: {why}", dir.display()));
+        std::fs::create_dir_all(dir).map_err(|e| unusable(e.to_string()))?;
+        let store = LocalFileSystem::new_with_prefix(dir).map_err(|e| unusable(e.to_string()))?;
+        Ok(Objects {
+            store: Arc::new(store.with_fsync(true).with_automatic_cleanup(true)),
+            s3: None,
+            prefix: String::new(),
+            place: dir.display().to_string(),
+        })
+    }
+
+    /// A bucket. Nothing is asked of it before the first use.
+    pub fn s3(config: &S3Config) -> Result<Objects> {
+        let mut builder = AmazonS3Builder::from_env()
+            .with_bucket_name(&config.bucket)
+            .with_virtual_hosted_style_request(!config.path_style);
+        if let Some(region) = &config.region {
+            builder = builder.with_region(region);
+        }
+        if let Some(endpoint) = &config.endpoint {
+            builder = builder.with_endpoint(endpoint).with_allow_http(endpoint.starts_with("http://"));
+        }
+        if let (Some(id), Some(secret)) = (&config.access_key_id, &config.secret_access_key) {
+            builder = builder.with_access_key_id(id).with_secret_access_key(secret);
+        }
+        let s3 = builder.build();
+        let s3 = s3.map_err(|e| {
+            StoreError::Unusable(format!("cannot use the bucket {} for objects: {e}", config.bucket))
+        })?;
+        let s3 = Arc::new(s3);
+        Ok(Objects {
+            store: s3.clone(),
+            s3: Some(s3),
+            prefix: config.prefix.clone(),
+            place: format!("s3://{}/{}", config.bucket, config.prefix),
+        })
+    }
+
+    /// In memory, for tests and simulation.
+    pub fn memory() -> Objects {
+        let store = Arc::new(InMemory::new());
+        Objects { store, s3: None, prefix: String::new(), place: "memory".into() }
+    }
+
+    /// What an operator calls it.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    pub(crate) fn path(&self, key: &str) -> Path {
+        Path::from_iter([self.prefix.as_str(), key].into_iter().flat_map(|part| part.split('/')))
+    }
+
+    /// Writes an object under a key that has none. Returns false if it has one.
+    pub async fn put_new(&self, key: &str, bytes: Bytes) -> Result<bool> {
+        let options = PutOptions::from(PutMode::Create);
+        match self.store.put_opts(&self.path(key), bytes.into(), options).await {
+            Ok(_) => Ok(true),
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(false),
+            Err(e) => Err(self.failed("write", key, e)),
+        }
+    }
+
+    /// Part of an object; nothing if there is none.
+    pub async fn read(&self, key: &str, range: Range<u64>) -> Result<Option<Bytes>> {
+        match self.store.get_range(&self.path(key), range).await {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(e) => Err(self.failed("read", key, e)),
+        }
+    }
+
+    /// How long an object is; nothing if there is none.
+    pub async fn info(&self, key: &str) -> Result<Option<ObjectInfo>> {
+        match self.store.head(&self.path(key)).await {
+            Ok(meta) => Ok(Some(self.describe(&meta))),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(e) => Err(self.failed("look at", key, e)),
+        }
+    }
+
+    /// Deletes an object, or finds that there is none.
+    pub async fn delete(&self, key: &str) -> Result<()> {
+        match self.store.delete(&self.path(key)).await {
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(e) => Err(self.failed("delete", key, e)),
+        }
+    }
+
+    /// The objects whose keys begin with these parts.
+    pub async fn list(&self, under: &str) -> Result<Vec<ObjectInfo>> {
+        let listed: Vec<_> = self
+            .store
+            .list(Some(&self.path(under)))
+            .try_collect()
+            .await
+            .map_err(|e| self.failed("list", under, e))?;
+        Ok(listed.iter().map(|meta| self.describe(meta)).collect())
+    }
+
+    fn describe(&self, meta: &object_store::ObjectMeta) -> ObjectInfo {
+        let key = meta.location.as_ref();
+        let key = key.strip_prefix(self.prefix.as_str()).unwrap_or(key).trim_start_matches('/');
+        ObjectInfo {
+            key: key.to_owned(),
+            bytes: meta.size,
+            written_at: meta.last_modified.timestamp_millis().max(0) as u64,
+        }
+    }
+
+    pub(crate) fn failed(&self, what: &str, key: &str, error: Error) -> StoreError {
+        tracing::warn!(%key, place = %self.place, %error, "the object store failed to {what}");
+        StoreError::unavailable(format!("the object store {} (to {what} {key}: {error})", self.place))
+    }
+}
