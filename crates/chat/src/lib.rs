@@ -6,6 +6,7 @@
 mod ack;
 mod admin;
 mod app;
+mod cold;
 mod deliver;
 mod devices;
 mod error;
@@ -27,6 +28,9 @@ mod users;
 
 pub use admin::{Admin, AdminCall, Erased, Export, Operator, Recounted, Repaired, TraceReport};
 pub use app::*;
+pub use cold::{
+    ColdMoved, ColdPlace, ColdProgress, ColdStep, ColdStepped, ColdSurvey, ColdVerified, Mover, MoverConfig,
+};
 pub use error::wire;
 pub use gateway::Gateway;
 pub use node::{ChatConfig, Node, SendBudget, Unlimited};

@@ -57,6 +57,10 @@ mod armed {
         // A run of messages goes cold, and a cold one is erased.
         "cold.object_written",
         "cold.object_verified",
+        "cold.recorded",
+        "cold.some_dropped",
+        "cold.all_dropped",
+        "cold.replaced_deleted",
         "cold.erased_anew",
         "cold.erased_swapped",
         // A restored store is moved into its place.

@@ -67,6 +67,13 @@ impl Message {
         preview_of(&self.body, self.attachment.as_ref())
     }
 
+    /// How many bytes of it are worth keeping: its texts and its numbers.
+    pub fn stored_bytes(&self) -> u64 {
+        let json = |j: &Option<Json>| j.as_ref().map_or(0, |j| j.as_str().len());
+        let texts = self.conversation_id.as_str().len() + self.client_msg_id.as_str().len() + self.body.len();
+        (texts + json(&self.attachment) + json(&self.meta) + 3 * size_of::<u64>()) as u64
+    }
+
     /// About how much memory it takes, for bounds.
     pub fn weight(&self) -> usize {
         let json = |j: &Option<Json>| j.as_ref().map_or(0, |j| j.as_str().len());

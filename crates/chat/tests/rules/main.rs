@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod blocks;
+mod cold;
 mod harness;
 mod outages;
 mod r01_register_then_read;

@@ -1,10 +1,16 @@
 //! Writing and reading the objects of the cold tier: written once and read back, read by ranges, through a bounded cache.
 
-use std::sync::Arc;
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use bluetick_protocol::{ConversationId, Seq};
 use quick_cache::{Weighter, sync::Cache};
-use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_seed};
 
 use super::{
     ColdRun,
@@ -59,20 +65,28 @@ impl std::fmt::Debug for ColdObjects {
 pub struct ColdObjects {
     objects: Objects,
     cache: Cache<CacheKey, Cached, ByBytes>,
+    /// What sets the objects of this process apart, and how many it wrote.
+    salt: u64,
+    written: AtomicU64,
 }
 
 impl ColdObjects {
     pub fn new(objects: Objects, config: ColdConfig) -> ColdObjects {
         let blocks = (config.cache_bytes / (64 * 1024)).max(16) as usize;
-        ColdObjects { objects, cache: Cache::with_weighter(blocks, config.cache_bytes, ByBytes) }
+        ColdObjects {
+            objects,
+            cache: Cache::with_weighter(blocks, config.cache_bytes, ByBytes),
+            salt: RandomState::new().hash_one(0),
+            written: AtomicU64::new(0),
+        }
     }
 
     pub fn objects(&self) -> &Objects {
         &self.objects
     }
 
-    /// Writes messages of one conversation with consecutive seqs into an object, and reads it back. The same messages have
-    /// the same key, so whoever does it again after a crash, or beside somebody else, writes nothing twice.
+    /// Writes messages of one conversation with consecutive seqs into an object, and reads it back. Its key is its own: no
+    /// two writers ever mean the same object, so one that no row names may be deleted once it is old.
     pub async fn write(&self, messages: &[Arc<Message>]) -> Result<ColdRun> {
         let (Some(first), Some(last)) = (messages.first(), messages.last()) else {
             return Err(StoreError::Unsupported("a cold object without messages".into()));
@@ -99,7 +113,10 @@ impl ColdObjects {
                 place_of(&first.conversation_id),
                 first.seq,
                 last.seq,
-                xxh3_128(&object)
+                xxh3_128_with_seed(
+                    &object,
+                    self.salt.wrapping_add(self.written.fetch_add(1, Ordering::Relaxed))
+                )
             ),
             bytes: object.len() as u64,
             index_bytes,
@@ -108,7 +125,9 @@ impl ColdObjects {
             first_id: first.message_id,
             last_id: last.message_id,
         };
-        self.objects.put_new(&run.object, object.into()).await?;
+        if !self.objects.put_new(&run.object, object.into()).await? {
+            return Err(damaged(&run, "it is there already, and nobody wrote it"));
+        }
         crate::failpoint::hit("cold.object_written");
         let read_back = self.read_whole(&run).await?;
         if read_back != messages {

@@ -1,0 +1,193 @@
+//! What an operator asks of the cold tier. Each is done in steps that any app server can take, so that whoever asks can
+//! show how far it is, and nothing is lost when a process goes.
+
+use std::time::Duration;
+
+use bluetick_protocol::ConversationId;
+use bluetick_store::{COLD_SHARDS, ColdCandidate, ColdRun, Result};
+use serde::{Deserialize, Serialize};
+
+use super::{ColdMoved, ColdProgress, Mover};
+use crate::{Answer, wire};
+
+/// A step takes about so long.
+const STEP: Duration = Duration::from_millis(500);
+/// Candidates and runs that are asked for at once.
+const PAGE: usize = 50;
+const SURVEYED: usize = 1_000;
+
+/// Where a round that goes by steps is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColdPlace {
+    pub shard: u16,
+    /// The last candidate that was looked at there.
+    pub after: Option<(ConversationId, Option<u64>)>,
+    /// When the round began: what is due later is not looked at.
+    pub now: u64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColdStep {
+    /// Where to go on; at the beginning if nowhere.
+    pub place: Option<ColdPlace>,
+    /// At the beginning: also look at conversations that are older than the cold tier.
+    #[serde(default)]
+    pub enlist: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColdStepped {
+    /// Where to go on; nothing at the end.
+    pub place: Option<ColdPlace>,
+    pub looked_at: u64,
+    pub moved: ColdMoved,
+    /// The shard is another process's just now: ask again later.
+    pub busy: bool,
+    /// How many conversations were enlisted.
+    pub enlisted: Option<u64>,
+    pub shards: u16,
+    pub last_error: Option<String>,
+}
+
+/// What the runs of the cold tier add up to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColdSurvey {
+    pub after: Option<ColdRun>,
+    pub conversations: u64,
+    pub runs: u64,
+    pub messages: u64,
+    pub bytes: u64,
+    pub oldest_ts: Option<u64>,
+    pub newest_ts: Option<u64>,
+    /// Where objects are.
+    pub place: String,
+    /// What the process that answers has done in the background.
+    pub progress: ColdProgress,
+    pub whole: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColdVerified {
+    pub after: Option<ColdRun>,
+    pub objects: u64,
+    pub messages: u64,
+    pub bytes: u64,
+    /// Objects, or runs, and what is wrong with them.
+    pub damaged: Vec<(String, String)>,
+    /// Objects that no run named, which were deleted.
+    pub swept: u64,
+    pub whole: bool,
+}
+
+impl Mover {
+    /// Moves for a little while, from a place on.
+    pub async fn step(&self, asked: ColdStep) -> Answer<ColdStepped> {
+        self.take_step(asked).await.map_err(wire)
+    }
+
+    async fn take_step(&self, asked: ColdStep) -> Result<ColdStepped> {
+        let mut done = ColdStepped { shards: COLD_SHARDS, ..ColdStepped::default() };
+        self.objects()?;
+        let mut place = match asked.place {
+            Some(place) => place,
+            None => {
+                let now = self.clock.now_ms();
+                if asked.enlist {
+                    done.enlisted = Some(self.store.cold.runs.enlist_all(now).await?);
+                }
+                // What is only in memory would be left for the next time.
+                self.store.maintenance.checkpoint().await?;
+                ColdPlace { now, ..ColdPlace::default() }
+            }
+        };
+        let ends = tokio::time::Instant::now() + STEP;
+        while place.shard < COLD_SHARDS && tokio::time::Instant::now() < ends && !self.is_stopping() {
+            let Some(mut held) = self.hold(place.shard).await? else {
+                done.busy = true;
+                break;
+            };
+            let after = place.after.clone();
+            let after = after.map(|(conversation_id, due_at)| ColdCandidate { conversation_id, due_at });
+            let runs = &self.store.cold.runs;
+            let page = runs.candidates(place.shard, after.as_ref(), place.now, PAGE).await?;
+            if page.is_empty() {
+                self.let_go(&held).await?;
+                place = ColdPlace { shard: place.shard + 1, after: None, now: place.now };
+                continue;
+            }
+            for candidate in page {
+                if tokio::time::Instant::now() >= ends || !self.keep(&mut held).await? {
+                    break;
+                }
+                done.moved.add(self.look_at(&candidate, true).await);
+                done.looked_at += 1;
+                place.after = Some((candidate.conversation_id, candidate.due_at));
+            }
+            self.let_go(&held).await?;
+        }
+        done.last_error = self.progress().last_error;
+        done.place = (place.shard < COLD_SHARDS).then_some(place);
+        Ok(done)
+    }
+
+    /// Adds up runs from where an earlier answer ended.
+    pub async fn survey(&self, asked: ColdSurvey) -> Answer<ColdSurvey> {
+        let mut sums = asked;
+        let page = self.store.cold.runs.all_runs(sums.after.as_ref(), SURVEYED).await.map_err(wire)?;
+        for run in &page {
+            let before = sums.after.as_ref().map(|run| &run.conversation_id);
+            sums.conversations += u64::from(before != Some(&run.conversation_id));
+            sums.runs += 1;
+            sums.messages += run.messages();
+            sums.bytes += run.bytes;
+            sums.oldest_ts = Some(sums.oldest_ts.map_or(run.first_ts, |ts| ts.min(run.first_ts)));
+            sums.newest_ts = Some(sums.newest_ts.map_or(run.last_ts, |ts| ts.max(run.last_ts)));
+            sums.after = Some(run.clone());
+        }
+        sums.whole = page.is_empty();
+        sums.place = self.objects().map(|objects| objects.objects().place().to_owned()).unwrap_or_default();
+        sums.progress = self.progress();
+        Ok(sums)
+    }
+
+    /// Reads objects whole, for a little while, from where an earlier answer ended.
+    pub async fn verify(&self, after: Option<ColdRun>) -> Answer<ColdVerified> {
+        self.verify_some(after).await.map_err(wire)
+    }
+
+    async fn verify_some(&self, after: Option<ColdRun>) -> Result<ColdVerified> {
+        let mut done = ColdVerified { after, ..ColdVerified::default() };
+        let ends = tokio::time::Instant::now() + STEP;
+        let page = self.store.cold.runs.all_runs(done.after.as_ref(), PAGE).await?;
+        done.whole = page.is_empty();
+        for run in page {
+            if tokio::time::Instant::now() >= ends && done.objects > 0 {
+                break;
+            }
+            let before = done.after.as_ref().filter(|before| before.conversation_id == run.conversation_id);
+            if before.is_none() {
+                done.swept += self.sweep(&run.conversation_id).await?;
+            }
+            let begins = before.map_or(1, |before| before.last_seq + 1);
+            if run.first_seq != begins {
+                let why = format!("messages {begins} to {} are in no run", run.first_seq.saturating_sub(1));
+                done.damaged.push((run.conversation_id.to_string(), why));
+            }
+            match self.objects()?.read_whole(&run).await {
+                Ok(messages) => done.messages += messages.len() as u64,
+                Err(bluetick_store::StoreError::Damaged { object, why }) => {
+                    // It may have been written anew since.
+                    let now = self.store.cold.run_at(&run.conversation_id, run.last_seq).await?;
+                    if now.as_ref() == Some(&run) {
+                        done.damaged.push((object, why));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            done.objects += 1;
+            done.bytes += run.bytes;
+            done.after = Some(run);
+        }
+        Ok(done)
+    }
+}
