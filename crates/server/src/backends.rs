@@ -34,7 +34,7 @@ pub async fn open(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, Serv
 
 /// Opening may replay a log, which is no work for a thread that others wait for.
 async fn open_embedded(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
-    let embedded = config.embedded_store();
+    let embedded = config.embedded_store_with_objects()?;
     let store = tokio::task::spawn_blocking(move || Store::embedded(embedded, clock))
         .await
         .map_err(|error| ServeError::Start(error.to_string()))??;
@@ -50,7 +50,7 @@ async fn open_embedded(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened,
 /// An app server's: DynamoDB and Redis.
 #[cfg(feature = "cluster")]
 async fn open_store(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
-    let (store, registry, _) = Store::distributed(config.distributed_store(), clock).await?;
+    let (store, registry, _) = Store::distributed(config.distributed_store_with_objects()?, clock).await?;
     let Registry { sessions, directory, redis } = registry;
     Ok(Opened { store: Some(store), sessions, directory: Some(directory), redis: Some(redis) })
 }

@@ -4,6 +4,7 @@
 mod check;
 mod cluster;
 mod layers;
+mod objects;
 
 use std::{
     fmt,
@@ -19,6 +20,7 @@ use serde::{Deserialize, Deserializer, de};
 use crate::push::PushConfig;
 
 pub use cluster::{Backend, Cluster, Dynamodb, Redis, RedisMode, Role};
+pub use objects::Objects;
 
 /// What `bluetick serve --print-config` shows.
 pub const DEFAULTS: &str = include_str!("config.default.toml");
@@ -40,6 +42,7 @@ pub struct Config {
     #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "settings are checked in every build"))]
     pub dynamodb: Dynamodb,
     pub redis: Redis,
+    pub objects: Objects,
     pub push: PushConfig,
     pub log: Log,
     pub demo: Demo,
@@ -523,12 +526,42 @@ mod tests {
                 "[store]\nbackend = \"dynamodb\"\n[redis]\nurls = [\"redis://a\"]\nmode = \"sentinel\"",
                 "redis.master",
             ),
+            ("[objects]\ndir = \"a\"\ns3_bucket = \"b\"", "only one"),
+            ("[objects]\ns3_region = \"eu-west-1\"", "objects.s3_bucket"),
+            ("[objects]\ns3_bucket = \"s3://b\"", "objects.s3_bucket"),
+            ("[objects]\ns3_bucket = \"b\"\ns3_access_key_id = \"k\"", "s3_secret_access_key"),
+            ("[objects]\ns3_bucket = \"b\"\ns3_endpoint = \"s3.example.org\"", "https://"),
+            ("[objects]\ns3_bucket = \"b\"\ns3_prefix = \"a//b\"", "objects.s3_prefix"),
+            (
+                "[store]\nbackend = \"dynamodb\"\n[redis]\nurls = [\"redis://a\"]\n[objects]\ndir = \"d\"",
+                "objects.s3_bucket",
+            ),
         ] {
             let error = refused(file);
             assert!(error.contains(needle), "{file}: {error}");
         }
         assert!(load("[server]\nlisten = \"0.0.0.0:80\"\n[auth]\nhs256_secret_file = \"f\"", &[]).is_ok());
         assert!(load("[auth]\njwks_url = \"http://127.0.0.1:9/keys\"", &[]).is_ok());
+    }
+
+    #[test]
+    fn objects_are_in_a_bucket_or_else_in_the_data_directory() {
+        let config = load("[server]\ndata_dir = \"/d\"", &[]).unwrap();
+        assert_eq!(config.objects_dir(), Path::new("/d/objects"));
+        let env = [
+            ("BLUETICK_OBJECTS__S3_BUCKET", "chat"),
+            ("BLUETICK_OBJECTS__S3_PREFIX", "/blue/tick/"),
+            ("BLUETICK_OBJECTS__S3_ENDPOINT", "http://127.0.0.1:9"),
+            ("BLUETICK_OBJECTS__S3_PATH_STYLE", "true"),
+            ("BLUETICK_OBJECTS__S3_ACCESS_KEY_ID", "1234512345"),
+            ("BLUETICK_OBJECTS__S3_SECRET_ACCESS_KEY", "6789067890"),
+        ];
+        let config = load("", &env).unwrap();
+        assert!(config.objects.s3_path_style);
+        let objects = config.object_store().unwrap().unwrap();
+        assert_eq!(objects.place(), "s3://chat/blue/tick");
+        let shown = format!("{config:?}{objects:?}");
+        assert!(!shown.contains("1234512345") && !shown.contains("6789067890"), "{shown}");
     }
 
     const GATEWAY: [(&str, &str); 5] = [

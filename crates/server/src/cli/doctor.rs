@@ -366,7 +366,11 @@ async fn check_store(place: &Place, findings: &mut Findings) {
     if !place.holds_store() {
         return;
     }
-    let store = match Store::embedded(place.config.embedded_store(), Arc::new(SystemClock)) {
+    let opened = place
+        .config
+        .embedded_store_with_objects()
+        .and_then(|config| Store::embedded(config, Arc::new(SystemClock)));
+    let store = match opened {
         Ok(store) => store,
         Err(e) => return findings.fail("store", e.to_string()),
     };

@@ -128,7 +128,7 @@ async fn read_store(place: &Place, kind: Kind, user: &UserId) -> Result<Option<R
     if !place.holds_store() {
         return Ok(None);
     }
-    let store = Store::embedded(place.config.embedded_store(), Arc::new(SystemClock))?;
+    let store = Store::embedded(place.config.embedded_store_with_objects()?, Arc::new(SystemClock))?;
     let rows = Rows::read(kind, &store, user).await;
     store.maintenance.close().await?;
     rows.map(Some)

@@ -67,9 +67,9 @@ pub async fn run(args: MigrateArgs) -> Outcome {
     let dynamo = Dynamo::new(to.dynamo).await.map_err(failed("DynamoDB cannot be used"))?;
     check(&dynamo).await?;
     let redis = Redis::new(to.redis).map_err(failed("Redis cannot be used"))?;
-    let source = EmbeddedSource::open(config.embedded_store(), clock.clone())
-        .await
-        .map_err(failed("the store cannot be read"))?;
+    let from = config.embedded_store_with_objects().map_err(failed("the store's objects cannot be used"))?;
+    let source =
+        EmbeddedSource::open(from, clock.clone()).await.map_err(failed("the store cannot be read"))?;
     let loader = Loader::new(dynamo, redis, clock);
     let moved = match args.verify_only {
         true => verify(&loader, &source).await,

@@ -1,6 +1,7 @@
 //! Relations between settings, each with a message that says what to set.
 
 mod cluster;
+mod objects;
 
 use bluetick_protocol::limits;
 
@@ -18,6 +19,7 @@ impl Config {
         self.check_limits()?;
         self.check_ranges()?;
         self.push.check().map_err(ConfigError::Contradiction)?;
+        self.check_objects()?;
         self.check_cluster()
     }
 

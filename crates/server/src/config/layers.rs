@@ -77,7 +77,7 @@ fn env_value(section: &str, key: &str, text: String) -> Value {
     );
     let parsed = matches!(section, "limits" | "sessions" | "store" | "demo")
         || key.ends_with("_secs")
-        || matches!((section, key), ("push", "delay_ms" | "concurrency"))
+        || matches!((section, key), ("push", "delay_ms" | "concurrency") | ("objects", "s3_path_style"))
         || text.trim_start().starts_with('[') && list;
     if list && !text.trim_start().starts_with('[') {
         return Value::from(

@@ -1,0 +1,50 @@
+//! Whether the settings of the object store fit together.
+
+use super::{Config, ConfigError, wrong};
+use crate::config::Backend;
+
+impl Config {
+    pub(super) fn check_objects(&self) -> Result<(), ConfigError> {
+        let objects = &self.objects;
+        if objects.dir.is_some() && objects.s3_bucket.is_some() {
+            return wrong("objects: set only one of dir and s3_bucket");
+        }
+        if objects.dir.is_some() && self.store.backend == Backend::Dynamodb {
+            return wrong(
+                "objects.dir is a directory of one machine, and with store.backend = \"dynamodb\" several share \
+                 what is in it; set objects.s3_bucket",
+            );
+        }
+        let s3 = [
+            ("s3_region", objects.s3_region.is_some()),
+            ("s3_endpoint", objects.s3_endpoint.is_some()),
+            ("s3_path_style", objects.s3_path_style),
+            ("s3_access_key_id", objects.s3_access_key_id.is_some()),
+            ("s3_secret_access_key", objects.s3_secret_access_key.is_some()),
+            ("s3_prefix", !objects.s3_prefix.is_empty()),
+        ];
+        if objects.s3_bucket.is_none()
+            && let Some((key, _)) = s3.iter().find(|(_, set)| *set)
+        {
+            return wrong(format!("objects.{key} is set and objects.s3_bucket is not; name the bucket"));
+        }
+        if objects.s3_bucket.as_ref().is_some_and(|bucket| bucket.trim().is_empty() || bucket.contains('/')) {
+            return wrong("objects.s3_bucket must be the name of a bucket, without s3:// and without a path");
+        }
+        if objects.s3_access_key_id.is_some() != objects.s3_secret_access_key.is_some() {
+            return wrong("objects: set both s3_access_key_id and s3_secret_access_key, or neither");
+        }
+        let is_url = |url: &String| url.starts_with("https://") || url.starts_with("http://");
+        if objects.s3_endpoint.as_ref().is_some_and(|endpoint| !is_url(endpoint)) {
+            return wrong("objects.s3_endpoint must begin with https:// or http://");
+        }
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._/".contains(&b);
+        let prefix = objects.s3_prefix.trim_matches('/');
+        if !objects.s3_prefix.bytes().all(plain)
+            || prefix.split('/').any(|part| part.is_empty()) && !prefix.is_empty()
+        {
+            return wrong("objects.s3_prefix may have letters, digits and - . _, and / between its parts");
+        }
+        Ok(())
+    }
+}
