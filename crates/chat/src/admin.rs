@@ -8,11 +8,14 @@ use bluetick_protocol::{
     ConversationId, ErrorCode, Json, MessageFrame, MessageId, Mute, Profile, Seq, UserId, WireError,
 };
 use bluetick_store::{
-    ConversationRow, DeviceRow, Message, OwedPush, PageLimit, PendingRow, SessionEntry, StatusRow, Store,
+    ColdRun, ConversationRow, DeviceRow, Message, OwedPush, PageLimit, PendingRow, SessionEntry, StatusRow,
+    Store,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Answer, Event, Gateways, Push, PushTested, Trace, TraceEvent, wire};
+use crate::{
+    Answer, ColdStep, ColdSurvey, Event, Gateways, Mover, Push, PushTested, Trace, TraceEvent, wire,
+};
 
 /// How long an erasure waits for the user's sessions to end.
 const SESSIONS_END_WITHIN_MS: u64 = 5_000;
@@ -38,6 +41,12 @@ pub enum AdminCall {
     /// What this one process remembers of a message.
     Events(ConversationId, Seq),
     Checkpoint,
+    /// Moves old messages into objects for a little while, from a place on.
+    ColdStep(ColdStep),
+    /// Adds up what is cold, from a place on.
+    ColdSurvey(ColdSurvey),
+    /// Checks objects for a little while, from a place on.
+    ColdVerify(Option<ColdRun>),
 }
 
 /// Whoever does what an operator asks, and answers with what is to be shown, as JSON.
@@ -52,6 +61,8 @@ pub struct Admin {
     trace: Arc<Trace>,
     /// Nothing where nobody is to be notified.
     push: Option<Arc<Push>>,
+    /// Nothing where there is no object store.
+    mover: Option<Arc<Mover>>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -120,6 +131,9 @@ impl Operator for Admin {
             AdminCall::TraceId(id) => json(&self.trace_id(id).await?),
             AdminCall::Trace(id, seq) => json(&self.trace(&id, seq).await?),
             AdminCall::Events(id, seq) => json(&self.trace.of(&id, seq)),
+            AdminCall::ColdStep(step) => json(&self.mover()?.step(step).await?),
+            AdminCall::ColdSurvey(survey) => json(&self.mover()?.survey(survey).await?),
+            AdminCall::ColdVerify(after) => json(&self.mover()?.verify(after).await?),
             AdminCall::Checkpoint => {
                 self.store.maintenance.checkpoint().await.map_err(wire)?;
                 json(&())
@@ -138,13 +152,25 @@ fn json(answer: &impl Serialize) -> Answer<Json> {
 
 impl Admin {
     pub fn new(store: Store, gateways: Arc<dyn Gateways>, trace: Arc<Trace>) -> Admin {
-        Admin { store, gateways, trace, push: None }
+        Admin { store, gateways, trace, push: None, mover: None }
     }
 
     /// With the notification service, if there is one.
     pub fn with_push(mut self, push: Option<Arc<Push>>) -> Admin {
         self.push = push;
         self
+    }
+
+    /// With the cold tier, if there is one.
+    pub fn with_mover(mut self, mover: Option<Arc<Mover>>) -> Admin {
+        self.mover = mover;
+        self
+    }
+
+    fn mover(&self) -> Answer<&Mover> {
+        self.mover.as_deref().ok_or_else(|| {
+            WireError::new(ErrorCode::Unsupported, "this server has no object store: set [objects]")
+        })
     }
 
     pub async fn pending(&self, user: &UserId) -> Answer<Vec<PendingRow>> {

@@ -3,6 +3,7 @@
 
 mod check;
 mod cluster;
+mod cold;
 mod layers;
 mod objects;
 
@@ -20,6 +21,7 @@ use serde::{Deserialize, Deserializer, de};
 use crate::push::PushConfig;
 
 pub use cluster::{Backend, Cluster, Dynamodb, Redis, RedisMode, Role};
+pub use cold::Cold;
 pub use objects::Objects;
 
 /// What `bluetick serve --print-config` shows.
@@ -43,6 +45,7 @@ pub struct Config {
     pub dynamodb: Dynamodb,
     pub redis: Redis,
     pub objects: Objects,
+    pub cold: Cold,
     pub push: PushConfig,
     pub log: Log,
     pub demo: Demo,

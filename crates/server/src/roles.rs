@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bluetick_chat::{Admin, App, Gateway, Gateways, Node, Operator, Push, SendBudget};
+use bluetick_chat::{Admin, App, Gateway, Gateways, Mover, Node, Operator, Push, SendBudget};
 use bluetick_store::{Clock, Store};
 use tokio::task::JoinHandle;
 
@@ -20,6 +20,8 @@ pub struct Process {
     pub store: Option<Store>,
     /// Of a process that notifies devices.
     notifying: Option<Notifying>,
+    /// Of a process that moves old messages.
+    moving: Option<Moving>,
     #[cfg(feature = "cluster")]
     membership: Option<cluster::Membership>,
 }
@@ -44,7 +46,27 @@ impl Drop for Notifying {
     }
 }
 
+/// The mover of the cold tier at work. If this is dropped before it has stopped, what was begun is finished by the next.
+struct Moving {
+    mover: Arc<Mover>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
 impl Process {
+    /// Finishes the run that is being moved.
+    pub async fn stop_moving(&mut self) {
+        if let Some(moving) = &mut self.moving {
+            moving.mover.stop();
+            let _ = (&mut moving.task).await;
+        }
+    }
+
     /// Finishes the notifications that are under way and leaves the others to whoever comes next.
     pub async fn stop_notifying(&mut self) {
         if let Some(notifying) = &mut self.notifying {
@@ -90,6 +112,7 @@ impl Process {
         };
         Ok(Process {
             notifying: rules.notify(),
+            moving: rules.begin_moving(config),
             app: rules.app,
             operator: rules.operator,
             gateway,
@@ -111,6 +134,9 @@ impl Process {
 
     /// Takes it out of the directory, so that nobody new comes.
     pub async fn withdraw(&self) {
+        if let Some(moving) = &self.moving {
+            moving.mover.stop();
+        }
         #[cfg(feature = "cluster")]
         if let Some(membership) = &self.membership {
             membership.announcer.withdraw().await;
@@ -143,6 +169,8 @@ struct Rules {
     app: Arc<dyn App>,
     operator: Arc<dyn Operator>,
     push: Option<Arc<Push>>,
+    /// None where there is no object store.
+    mover: Option<Arc<Mover>>,
 }
 
 impl Rules {
@@ -151,13 +179,32 @@ impl Rules {
         let mut node = Node::new(store.clone(), gateways.clone(), clock.clone(), config.chat(), budget);
         let push = providers.map(|providers| {
             let settings = config.notifications();
-            Arc::new(Push::new(store.clone(), providers, clock, node.trace(), settings, chance::draw()))
+            Arc::new(Push::new(
+                store.clone(),
+                providers,
+                clock.clone(),
+                node.trace(),
+                settings,
+                chance::draw(),
+            ))
         });
         if let Some(push) = &push {
             node = node.with_push(push.clone());
         }
-        let admin = Admin::new(store.clone(), gateways, node.trace()).with_push(push.clone());
-        Rules { app: Arc::new(node), operator: Arc::new(admin), push }
+        let mover = store.cold.objects.as_ref().map(|_| {
+            let holder = format!("{:016x}", chance::draw());
+            Arc::new(Mover::new(store.clone(), clock, config.mover(), holder))
+        });
+        let admin = Admin::new(store.clone(), gateways, node.trace());
+        let admin = admin.with_push(push.clone()).with_mover(mover.clone());
+        Rules { app: Arc::new(node), operator: Arc::new(admin), push, mover }
+    }
+
+    /// Sets the mover to work, if there is one and it is wanted.
+    fn begin_moving(&self, config: &Config) -> Option<Moving> {
+        let mover = self.mover.clone().filter(|_| config.cold.enabled)?;
+        let running = mover.clone();
+        Some(Moving { mover, task: tokio::spawn(async move { running.run().await }) })
     }
 
     /// Sets the notification service to work, if there is one.
@@ -250,6 +297,7 @@ mod cluster {
         let announcer = Announcer::start(directory, roles, address.clone(), readiness.clone());
         Ok(Process {
             notifying: own.as_ref().and_then(Rules::notify),
+            moving: own.as_ref().and_then(|own| own.begin_moving(config)),
             app,
             operator: Arc::new(ClusterOperator { own: operator, servers }),
             gateway,

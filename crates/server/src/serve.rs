@@ -42,6 +42,7 @@ use crate::{
 
 /// Sessions and requests have this long to end, then notifications, and the store the rest of the twenty seconds.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(13);
+const MOVING_DEADLINE: Duration = Duration::from_secs(3);
 const NOTIFYING_DEADLINE: Duration = Duration::from_secs(3);
 const CLOSE_DEADLINE: Duration = Duration::from_secs(4);
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
@@ -216,6 +217,9 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
     housekeeping.abort();
     if tokio::time::timeout(NOTIFYING_DEADLINE, process.stop_notifying()).await.is_err() {
         tracing::warn!("some notifications were under way; they stay owed and may be sent twice");
+    }
+    if tokio::time::timeout(MOVING_DEADLINE, process.stop_moving()).await.is_err() {
+        tracing::warn!("messages were being moved; the next start goes on with them");
     }
     drop(process);
     let Some(store) = store else {

@@ -5,6 +5,7 @@ mod absent;
 mod backup;
 mod bench;
 mod chat;
+mod cold;
 mod doctor;
 mod erase;
 mod export;
@@ -57,6 +58,8 @@ enum Command {
     Trace(trace::TraceArgs),
     /// Make keys for notifications, and see whether they arrive
     Push(push::PushArgs),
+    /// Move old messages into objects, and look after those
+    Cold(cold::ColdArgs),
     /// Count a user's unread messages anew
     Repair(repair::RepairArgs),
     /// Write out everything kept of a user, as JSON
@@ -131,6 +134,7 @@ impl Cli {
             Command::Inspect(args) => Box::pin(inspect::run(args)).await,
             Command::Trace(args) => Box::pin(trace::run(args)).await,
             Command::Push(args) => Box::pin(push::run(args)).await,
+            Command::Cold(args) => Box::pin(cold::run(args)).await,
             Command::Repair(args) => Box::pin(repair::run(args)).await,
             Command::Export(args) => Box::pin(export::run(args)).await,
             Command::Erase(args) => Box::pin(erase::run(args)).await,

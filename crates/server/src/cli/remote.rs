@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bluetick_protocol::ErrorBody;
 use bytes::Bytes;
-use reqwest::{Method, Response, StatusCode};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 
 use super::Failure;
 
@@ -64,6 +64,12 @@ impl Remote {
         answer.bytes().await.map_err(|e| self.broken(&e))
     }
 
+    /// The same with something to say.
+    pub async fn post_json(&self, path: &str, body: &impl serde::Serialize) -> Result<Bytes, Unanswered> {
+        let answer = self.answer(self.request(Method::POST, &format!("/admin/v1/{path}")).json(body)).await?;
+        answer.bytes().await.map_err(|e| self.broken(&e))
+    }
+
     /// A GET below `/admin/v1/` whose answer is read piece by piece.
     pub async fn open(&self, path: &str) -> Result<Response, Unanswered> {
         self.ask(Method::GET, &format!("/admin/v1/{path}")).await
@@ -71,7 +77,7 @@ impl Remote {
 
     /// The text of a page that needs no key, whatever its status.
     pub async fn page(&self, path: &str) -> Result<(StatusCode, String), Unanswered> {
-        let answer = self.request(Method::GET, path).await?;
+        let answer = self.send(self.request(Method::GET, path)).await?;
         let status = answer.status();
         let text = answer.text().await.map_err(|e| self.broken(&e))?;
         Ok((status, text))
@@ -82,11 +88,15 @@ impl Remote {
         Unanswered::Unreachable(format!("the answer of {} broke off: {}; try again", self.url, innermost(e)))
     }
 
-    async fn request(&self, method: Method, path: &str) -> Result<Response, Unanswered> {
-        let mut request = self.http.request(method, format!("{}{path}", self.url));
-        if let Some(key) = &self.key {
-            request = request.bearer_auth(key);
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.url));
+        match &self.key {
+            Some(key) => request.bearer_auth(key),
+            None => request,
         }
+    }
+
+    async fn send(&self, request: RequestBuilder) -> Result<Response, Unanswered> {
         request.send().await.map_err(|e| {
             Unanswered::Unreachable(format!(
                 "no server answers at {} ({}); start one with `bluetick serve`, or name another with --server",
@@ -97,7 +107,11 @@ impl Remote {
     }
 
     async fn ask(&self, method: Method, path: &str) -> Result<Response, Unanswered> {
-        let answer = self.request(method, path).await?;
+        self.answer(self.request(method, path)).await
+    }
+
+    async fn answer(&self, request: RequestBuilder) -> Result<Response, Unanswered> {
+        let answer = self.send(request).await?;
         let status = answer.status();
         if status.is_success() {
             return Ok(answer);

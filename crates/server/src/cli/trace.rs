@@ -118,7 +118,7 @@ impl Report {
 }
 
 /// A moment as people read it, in UTC.
-fn utc(ms: u64) -> String {
+pub(super) fn utc(ms: u64) -> String {
     let (days, in_day) = (ms / 86_400_000, ms % 86_400_000);
     let (year, month, day) = civil(days);
     let (hour, minute) = (in_day / 3_600_000, in_day / 60_000 % 60);

@@ -47,7 +47,9 @@ impl Config {
 
     /// The object store as the cold tier uses it.
     pub fn cold_objects(&self) -> bluetick_store::Result<Option<ColdObjects>> {
-        Ok(self.object_store()?.map(|objects| ColdObjects::new(objects, ColdConfig::default())))
+        Ok(self
+            .object_store()?
+            .map(|objects| ColdObjects::new(objects, ColdConfig { cache_bytes: self.cold.cache_bytes })))
     }
 
     /// The embedded store with its objects. The directory for them is made if there is none.

@@ -12,9 +12,9 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use bluetick_chat::{AdminCall, wire};
+use bluetick_chat::{AdminCall, ColdStep, ColdSurvey, wire};
 use bluetick_protocol::{ConversationId, ErrorCode, Json as Raw, MessageId, Seq, UserId, WireError};
-use bluetick_store::Store;
+use bluetick_store::{ColdRun, Store};
 use futures_util::stream;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -43,6 +43,9 @@ pub fn router(state: AppState) -> Router {
         .route("/users/{user}/erase", post(erase))
         .route("/trace/{message_id}", get(trace_id))
         .route("/trace/{conversation}/{seq}", get(trace))
+        .route("/cold/run", post(cold_run))
+        .route("/cold/status", post(cold_status))
+        .route("/cold/verify", post(cold_verify))
         .route("/checkpoint", post(checkpoint))
         .route("/backup", get(backup))
         .fallback(unknown)
@@ -141,6 +144,19 @@ async fn trace(State(state): State<AppState>, Path((conversation, seq)): Path<(S
         }
     };
     Ok(Json(state.operator.run(AdminCall::Trace(conversation, seq)).await?))
+}
+
+/// Each of these is a step: what it answers says where the next one goes on.
+async fn cold_run(State(state): State<AppState>, Json(step): Json<ColdStep>) -> Answer {
+    Ok(Json(state.operator.run(AdminCall::ColdStep(step)).await?))
+}
+
+async fn cold_status(State(state): State<AppState>, Json(survey): Json<ColdSurvey>) -> Answer {
+    Ok(Json(state.operator.run(AdminCall::ColdSurvey(survey)).await?))
+}
+
+async fn cold_verify(State(state): State<AppState>, Json(after): Json<Option<ColdRun>>) -> Answer {
+    Ok(Json(state.operator.run(AdminCall::ColdVerify(after)).await?))
 }
 
 async fn checkpoint(State(state): State<AppState>) -> Result<StatusCode, ApiError> {
