@@ -85,6 +85,11 @@ impl Memory {
         self.state.lock().conversation_mut(conversation).next_seq()
     }
 
+    /// Takes a message away, as if it had never been written: a hole before others.
+    pub fn lose(&self, conversation: &ConversationId, seq: Seq) {
+        self.state.lock().conversation_mut(conversation).messages.remove(&seq);
+    }
+
     fn read(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }

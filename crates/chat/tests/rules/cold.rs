@@ -101,10 +101,10 @@ async fn what_is_old_goes_and_what_is_not_stays() {
     // The last is of today: 30 days and an hour for clocks that differ keep 31.
     assert_eq!(moved.messages, 69);
     assert_eq!(world.hot().await, (70..=100).collect::<Vec<_>>());
-    assert_eq!(world.all().await, before);
+    assert!(world.all().await == before);
     let again = world.mover().move_conversation(&world.id, true).await.unwrap();
     assert_eq!(again, ColdMoved::default());
-    assert_eq!(world.all().await, before);
+    assert!(world.all().await == before);
 }
 
 #[tokio::test]
@@ -179,7 +179,7 @@ async fn what_was_withheld_goes_too() {
     let before = world.all().await;
     world.mover().move_conversation(&world.id, true).await.unwrap();
     assert_eq!(world.runs().await, [(1, 7)]);
-    assert_eq!(world.all().await, before);
+    assert!(world.all().await == before);
 }
 
 #[tokio::test]
@@ -198,6 +198,23 @@ async fn a_hole_is_closed_and_goes() {
 }
 
 #[tokio::test]
+async fn a_hole_above_the_border_hides_nothing_below_it() {
+    let world = World::new();
+    world.days(40).await;
+    world.mover().move_conversation(&world.id, true).await.unwrap();
+    assert_eq!(world.runs().await, [(1, 9)]);
+    let limit = PageLimit::messages(100);
+    // As if 10 had been handed out and never written: nobody has closed that yet.
+    let tenth = world.store.cold.hot.read_from(&world.id, 10, PageLimit::messages(1)).await.unwrap();
+    world.memory.lose(&world.id, tenth[0].seq);
+    let seqs = |page: Vec<Arc<Message>>| page.iter().map(|m| m.seq).collect::<Vec<_>>();
+    let expected: Vec<Seq> = (1..=40).filter(|seq| *seq != 10).collect();
+    assert_eq!(seqs(world.store.messages.read_before(&world.id, Seq::MAX, limit).await.unwrap()), expected);
+    assert_eq!(seqs(world.store.messages.read_before(&world.id, 11, limit).await.unwrap()), expected[..9]);
+    assert_eq!(seqs(world.store.messages.read_from(&world.id, 1, limit).await.unwrap()), expected);
+}
+
+#[tokio::test]
 async fn a_short_run_grows_and_leaves_one_object() {
     let world = World::new();
     let config = MoverConfig { short_run: 30, ..MoverConfig::default() };
@@ -206,7 +223,7 @@ async fn a_short_run_grows_and_leaves_one_object() {
         world.days(10).await;
         let before = world.all().await;
         mover.move_conversation(&world.id, true).await.unwrap();
-        assert_eq!(world.all().await, before);
+        assert!(world.all().await == before);
     }
     // 60 days: 29 are old enough. They were moved in pieces, into one object.
     assert_eq!(world.runs().await, [(1, 29)]);
@@ -252,7 +269,7 @@ async fn runs_end_where_they_are_long() {
     let moved = world.mover_with(config).move_conversation(&world.id, true).await.unwrap();
     assert_eq!((moved.messages, moved.objects), (99, 3));
     assert_eq!(world.runs().await, [(1, 40), (41, 80), (81, 99)]);
-    assert_eq!(world.all().await, before);
+    assert!(world.all().await == before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -274,12 +291,12 @@ async fn two_movers_move_everything_once() {
     });
     let reads = async {
         for _ in 0..50 {
-            assert_eq!(world.all().await, before);
+            assert!(world.all().await == before);
             tokio::task::yield_now().await;
         }
     };
     tokio::join!(futures_util::future::join_all(moves), reads);
-    assert_eq!(world.all().await, before);
+    assert!(world.all().await == before);
     assert_eq!(world.hot().await, (270..=300).collect::<Vec<_>>());
     let runs = world.runs().await;
     assert_eq!(runs.first().unwrap().0, 1);
@@ -298,10 +315,10 @@ async fn a_move_that_was_cut_off_is_finished() {
     let run = cold.objects().unwrap().write(&before[..50]).await.unwrap();
     assert!(cold.runs.record(&run, None, &seen).await.unwrap());
     cold.runs.drop_hot(&before[20..30]).await.unwrap();
-    assert_eq!(world.all().await, before);
+    assert!(world.all().await == before);
     world.mover().move_conversation(&world.id, true).await.unwrap();
     assert_eq!(world.hot().await, (70..=100).collect::<Vec<_>>());
-    assert_eq!(world.all().await, before);
+    assert!(world.all().await == before);
 }
 
 #[tokio::test]
@@ -317,7 +334,7 @@ async fn nothing_is_dropped_by_the_word_of_a_lost_object() {
     let outcome = world.mover().move_conversation(&world.id, true).await;
     assert!(matches!(outcome, Err(StoreError::Damaged { object, .. }) if object == run.object));
     assert_eq!(world.hot().await.len(), 100);
-    assert_eq!(world.all().await, before);
+    assert!(world.all().await == before);
 }
 
 #[tokio::test]

@@ -44,6 +44,8 @@ const FIRST_START: &[&str] = &["first_start"];
 const STORE: &[&str] = &["log", "commit", "checkpoint"];
 const RULES: &[&str] = &["send", "deliver", "ack", "settle", "close", "erase"];
 const RESTORE: &[&str] = &["restore"];
+/// Walked in `cold.rs`.
+const COLD: &[&str] = &["cold"];
 
 impl Town {
     /// Starts a server, with checkpoints every few dozen messages, and everybody who lives there.
@@ -199,7 +201,8 @@ async fn a_crash_of_a_restore_leaves_no_store_or_the_whole_one() {
 
 #[test]
 fn every_failpoint_is_walked_and_every_one_in_the_code_is_listed() {
-    let walked: BTreeSet<_> = [FIRST_START, STORE, RULES, RESTORE].iter().flat_map(|k| points(k)).collect();
+    let walked: BTreeSet<_> =
+        [FIRST_START, STORE, RULES, RESTORE, COLD].iter().flat_map(|k| points(k)).collect();
     assert_eq!(walked, failpoint::ALL.iter().copied().collect(), "a test walks each");
     let mut in_code = BTreeSet::new();
     for krate in ["store", "chat", "server"] {

@@ -6,6 +6,7 @@
 
 mod bad_input;
 mod blocks;
+mod cold;
 #[cfg(debug_assertions)]
 mod crash;
 mod deployment;

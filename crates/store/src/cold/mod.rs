@@ -87,6 +87,9 @@ pub trait ColdRuns: Send + Sync {
     /// Runs that end at or after a seq, in order, at most `limit`. A read after a record sees it.
     async fn runs_from(&self, conversation: &ConversationId, seq: Seq, limit: usize) -> Result<Vec<ColdRun>>;
 
+    /// The run that ends at the border: everything up to its end is cold.
+    async fn last_run(&self, conversation: &ConversationId) -> Result<Option<ColdRun>>;
+
     /// Conversations of a shard that should be looked at by now, at most about `limit`, after those of an earlier page. The
     /// page that comes back empty is the last.
     async fn candidates(

@@ -114,17 +114,27 @@ fn first_missing(page: &[Arc<Message>], from: Seq) -> Option<(usize, Seq)> {
     (0..page.len()).find(|&at| page[at].seq != expected(at)).map(|at| (at, expected(at)))
 }
 
-/// The last seq before `before` that a page in order lacks, and how many of the page come after it. Below its beginning only
-/// if the page was not ended by its limit.
-fn last_missing(page: &[Arc<Message>], before: Seq, full: bool) -> Option<(usize, Seq)> {
-    let mut expected = before.checked_sub(1)?;
+/// Seqs that a page lacks, and how many of the page come after them.
+struct Gap {
+    first: Seq,
+    last: Seq,
+    kept: usize,
+}
+
+/// The gaps of a page in order before `before`, the latest first. What lies below its beginning is one only if the page was
+/// not ended by its limit.
+fn gaps(page: &[Arc<Message>], before: Seq, full: bool) -> Vec<Gap> {
+    let (mut gaps, mut end) = (Vec::new(), before);
     for (kept, message) in page.iter().rev().enumerate() {
-        if message.seq != expected {
-            return Some((kept, expected));
+        if message.seq + 1 < end {
+            gaps.push(Gap { first: message.seq + 1, last: end - 1, kept });
         }
-        expected -= 1;
+        end = message.seq;
     }
-    (expected > 0 && !full).then_some((page.len(), expected))
+    if end > 1 && !full {
+        gaps.push(Gap { first: 1, last: end - 1, kept: page.len() });
+    }
+    gaps
 }
 
 fn body_bytes(page: &[Arc<Message>]) -> usize {
@@ -200,14 +210,21 @@ impl Messages for ColdTier {
                 return Ok(in_order(page));
             }
             let hot = self.hot.read_before(conversation, end, room).await?;
-            let Some((kept, missing)) = last_missing(&hot, end, hot.len() >= room.messages) else {
+            let gaps = gaps(&hot, end, hot.len() >= room.messages);
+            let border = match gaps.is_empty() {
+                true => 0,
+                false => self.runs.last_run(conversation).await?.map_or(0, |run| run.last_seq),
+            };
+            // What lies above the border is a hole, or the end, and not for us to fill.
+            let Some(gap) = gaps.into_iter().find(|gap| gap.first <= border) else {
                 page.extend(hot.into_iter().rev());
                 return Ok(in_order(page));
             };
-            let cold = self.cold_page(conversation, missing, false, room.messages - kept).await?;
+            let (kept, last) = (gap.kept, gap.last.min(border));
+            let cold = self.cold_page(conversation, last, false, room.messages - kept).await?;
             let Some(cold) = cold else {
-                page.extend(hot.into_iter().rev());
-                return Ok(in_order(page));
+                let why = format!("message {last} of {conversation} is in no run, and not hot");
+                return Err(StoreError::Corrupt(why));
             };
             page.extend(hot.into_iter().rev().take(kept));
             let mut bytes = body_bytes(&page);

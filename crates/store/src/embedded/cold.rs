@@ -23,6 +23,10 @@ impl ColdRuns for Embedded {
         Ok(Vec::new())
     }
 
+    async fn last_run(&self, _conversation: &ConversationId) -> Result<Option<ColdRun>> {
+        not_yet()
+    }
+
     async fn candidates(
         &self,
         _shard: u16,

@@ -16,6 +16,12 @@ impl ColdRuns for Memory {
         Ok(runs.into_iter().flatten().map(|(_, run)| run.clone()).take(limit).collect())
     }
 
+    async fn last_run(&self, conversation: &ConversationId) -> Result<Option<ColdRun>> {
+        let state = self.read();
+        let runs = state.conversations.get(conversation).map(|c| &c.cold_runs);
+        Ok(runs.and_then(|runs| runs.last_key_value()).map(|(_, run)| run.clone()))
+    }
+
     async fn candidates(
         &self,
         shard: u16,
