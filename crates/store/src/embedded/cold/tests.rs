@@ -156,7 +156,7 @@ async fn runs_are_read_over_memory_and_engine() {
             store.checkpoint().await.unwrap();
         }
     }
-    // The last run in the engine is replaced in memory, and the one in memory with it.
+    // The one in memory is replaced, and one in the engine gets another object in memory.
     let seen = store.movable(&id()).await.unwrap().unwrap();
     let longer = place.objects.write(&messages[10..20]).await.unwrap();
     assert!(store.record(&longer, runs.last(), &seen).await.unwrap());
@@ -203,12 +203,17 @@ async fn an_erasure_in_the_same_group_is_seen() {
     let messages = filled(&store).await;
     let seen = store.movable(&id()).await.unwrap().unwrap();
     let run = place.objects.write(&messages[..10]).await.unwrap();
-    for _ in 0..20 {
-        let erased = store.ask(|reply| Op::Erase { id: id(), side: Side::Low, reply });
-        let (erased, recorded) = tokio::join!(erased, store.record(&run, None, &seen));
-        erased.unwrap();
-        assert!(!recorded.unwrap());
-    }
+    let row = RunRow { run, counted: [8, 0] };
+    // While the committer is busy both come into its queue, and then into one group.
+    let busy = store.step(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        Ok(())
+    });
+    let erased = store.ask(|reply| Op::Erase { id: id(), side: Side::Low, reply });
+    let recorded = store.step(move |view| view.record(&row, None, &seen));
+    let (busy, erased, recorded) = tokio::join!(busy, erased, recorded);
+    busy.and(erased).unwrap();
+    assert!(!recorded.unwrap());
     store.shut().await.unwrap();
 }
 
