@@ -640,6 +640,7 @@ async fn a_store_opens_while_its_servers_are_down() {
         },
         idempotency_window: Duration::from_secs(60),
         objects: None,
+        cold_after: None,
     };
     let clock = Arc::new(ManualClock::new(START_MS));
     let (store, _, _) = Store::distributed(config, clock).await.unwrap();
