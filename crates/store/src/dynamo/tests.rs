@@ -22,6 +22,8 @@ use crate::{
     conformance::START_MS,
 };
 
+mod cold;
+
 fn service(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| {
         panic!("{variable} is not set: run `scripts/services start`, then eval \"$(scripts/services env)\"")
