@@ -25,6 +25,8 @@ use crate::{COLD_SHARDS, ColdCandidate, Result, cold_shard};
 
 /// Conversations that are listed at once.
 const AT_ONCE: usize = 16;
+/// Nobody takes so long to write the first rows of a conversation.
+const SOON_MS: u64 = 60_000;
 /// The sort key of a shard's lease; it comes after every time.
 const LEASE: &str = "lease";
 
@@ -56,9 +58,10 @@ impl DynamoStore {
         self.dynamo.write(&Write::put(Table::ColdDue, due_key(conversation, due_at))).await.map(|_| ())
     }
 
-    /// Lists a conversation that begins. Returns whether its rows are to say so.
+    /// Lists a conversation that begins. Returns whether its rows are to say so. What is due so soon that somebody may look
+    /// before there are rows is listed after them.
     pub(super) async fn list_beginning(&self, conversation: &ConversationId, ts: u64) -> bool {
-        let Some(cold_after_ms) = self.cold_after_ms else { return false };
+        let Some(cold_after_ms) = self.cold_after_ms.filter(|&after| after >= SOON_MS) else { return false };
         self.put_due(conversation, ts + cold_after_ms).await.is_ok()
     }
 
@@ -72,10 +75,15 @@ impl DynamoStore {
         }
     }
 
-    /// Returns whether no row, or not every row, said so before.
+    /// Returns whether a row did not say so before.
     async fn list(&self, conversation: &ConversationId, due_at: u64) -> Result<bool> {
         self.put_due(conversation, due_at).await?;
-        self.flag_both(conversation, true).await
+        let changed = self.flag_both(conversation, true).await?;
+        // Somebody may have looked, and taken it off, before there was a flag to take away.
+        if self.dynamo.get(Table::ColdDue, due_key(conversation, due_at)).await?.is_none() {
+            self.put_due(conversation, due_at).await?;
+        }
+        Ok(changed)
     }
 
     /// Returns whether any row said otherwise.

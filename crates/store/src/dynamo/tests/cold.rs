@@ -302,7 +302,8 @@ async fn a_conversation_is_listed_once() {
 #[tokio::test]
 async fn a_conversation_older_than_the_cold_tier_is_listed_by_the_next_send() {
     let mut t = cold_world().await;
-    let with = std::mem::replace(&mut t.rows, Arc::new(node_of(&t)));
+    let without = Arc::new(node_of(&t));
+    let with = std::mem::replace(&mut t.rows, without);
     t.send("m1").await;
     assert_eq!((t.due().await, t.flags().await), (vec![], vec![false, false]), "nobody is to be listed");
     t.rows = with;
@@ -312,6 +313,15 @@ async fn a_conversation_older_than_the_cold_tier_is_listed_by_the_next_send() {
     let written = t.written(Table::ColdDue);
     t.send("m3").await;
     assert_eq!(t.written(Table::ColdDue), written);
+}
+
+#[tokio::test]
+async fn what_is_due_at_once_is_listed_after_its_rows() {
+    let mut t = cold_world().await;
+    t.rows = Arc::new(node_of(&t).with_objects(t.rows.objects.clone(), Some(0)));
+    t.send("m1").await;
+    assert_eq!((t.due().await, t.flags().await), (vec![START_MS], vec![true, true]));
+    assert_eq!(t.written(Table::Conversations), 4.0, "the rows are there before they say so");
 }
 
 #[tokio::test]
@@ -348,7 +358,8 @@ async fn who_has_nothing_to_grow_old_is_parked_until_somebody_writes() {
 #[tokio::test]
 async fn all_are_listed_once_and_again_if_the_list_was_lost() {
     let mut t = cold_world().await;
-    let with = std::mem::replace(&mut t.rows, Arc::new(node_of(&t)));
+    let without = Arc::new(node_of(&t));
+    let with = std::mem::replace(&mut t.rows, without);
     let ids: Vec<_> = (0..20).map(|n| ConversationId::new(&format!("alice~bob{n:02}")).unwrap()).collect();
     for id in &ids {
         let new = NewMessage {
