@@ -16,7 +16,7 @@ use std::{
 };
 
 use bluetick_chat::{Mover, MoverConfig};
-use bluetick_protocol::{ClientMsgId, ConversationId, Seq, Side, UserId};
+use bluetick_protocol::{ClientMsgId, ConversationId, Side, UserId};
 use bluetick_store::{
     Clock, ColdConfig, ColdObjects, EmbeddedConfig, ManualClock, NewMessage, Objects, PageLimit, Store,
     SystemClock,
@@ -276,7 +276,7 @@ async fn send_for(store: &Store, how_long: Duration) -> Result<Vec<Duration>, Fa
 mod dynamodb {
     use bluetick_store::{
         DistributedConfig, RedisConfig, RedisMode, S3Config,
-        dynamo::{CreateOptions, DynamoConfig, create_tables},
+        dynamo::{CreateOptions, DynamoConfig, Table, create_tables, size_of},
     };
 
     use super::*;
@@ -310,7 +310,7 @@ mod dynamodb {
             },
             idempotency_window: Duration::from_secs(30 * 24 * 3600),
             objects: Some(Arc::new(ColdObjects::new(objects, ColdConfig::default()))),
-            ..DistributedConfig::default()
+            cold_after: Some(Duration::from_secs(30 * 24 * 3600)),
         })
     }
 
@@ -333,7 +333,7 @@ mod dynamodb {
         load(&store, &clock, &id, messages, true).await?;
         println!("loaded in {:.0} s", begun.elapsed().as_secs_f64());
         let (store, _, dynamo) = Store::distributed(config(&prefix)?, Arc::new(SystemClock)).await?;
-        let (bytes, rows) = dynamo.size_of(bluetick_store::dynamo::Table::Messages).await?;
+        let (bytes, rows) = size_of(&dynamo, Table::Messages).await?;
         say_pages("history, all hot", &read_all(&store, &id, messages).await?);
         let begun = Instant::now();
         let moved = mover(&store, u32::MAX).move_conversation(&id, true).await?;

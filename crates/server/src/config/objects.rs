@@ -63,6 +63,7 @@ impl Config {
         &self,
     ) -> bluetick_store::Result<bluetick_store::DistributedConfig> {
         let objects = self.cold_objects()?.map(Into::into);
-        Ok(bluetick_store::DistributedConfig { objects, ..self.distributed_store() })
+        let cold_after = self.cold.enabled.then(|| self.mover().after);
+        Ok(bluetick_store::DistributedConfig { objects, cold_after, ..self.distributed_store() })
     }
 }

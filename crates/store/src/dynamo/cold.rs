@@ -87,12 +87,6 @@ fn raise_border(run: &ColdRun, side: Side, seen: &Movable) -> Write {
 }
 
 impl DynamoStore {
-    async fn last_run(&self, conversation: &ConversationId) -> Result<Option<ColdRun>> {
-        let query = Query { backwards: true, limit: Some(1), ..Query::of(Table::ColdRuns, s(conversation)) };
-        let (items, _) = self.dynamo.query(&query).await?;
-        items.first().map(read_run).transpose()
-    }
-
     async fn border(&self, conversation: &ConversationId) -> Result<Seq> {
         Ok(self.last_run(conversation).await?.map_or(0, |run| run.last_seq))
     }
@@ -128,8 +122,10 @@ impl ColdRuns for DynamoStore {
         Ok(runs)
     }
 
-    async fn last_run(&self, _conversation: &ConversationId) -> Result<Option<ColdRun>> {
-        not_yet()
+    async fn last_run(&self, conversation: &ConversationId) -> Result<Option<ColdRun>> {
+        let query = Query { backwards: true, limit: Some(1), ..Query::of(Table::ColdRuns, s(conversation)) };
+        let (items, _) = self.dynamo.query(&query).await?;
+        items.first().map(read_run).transpose()
     }
 
     async fn candidates(

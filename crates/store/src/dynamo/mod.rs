@@ -49,7 +49,7 @@ use std::sync::{
 pub use client::{Dynamo, DynamoConfig, Units};
 pub use compare::{Comparison, Difference, Sum};
 pub use load::{Begun, Loader};
-pub use tables::{Billing, CreateOptions, Finding, Table, check_tables, create_tables};
+pub use tables::{Billing, CreateOptions, Finding, Table, check_tables, create_tables, size_of};
 
 use crate::{Clock, ColdObjects, Result, StoreError, redis::Redis};
 use lease::Lease;

@@ -236,8 +236,14 @@ async fn describe(dynamo: &Dynamo, table: Table) -> Result<Option<TableDescripti
 
 /// About how many rows a table has; DynamoDB counts every few hours.
 pub(super) async fn rows_about(dynamo: &Dynamo, table: Table) -> Result<u64> {
+    Ok(size_of(dynamo, table).await?.1)
+}
+
+/// About how many bytes a table holds, and how many rows, as DynamoDB counts them now and then.
+pub async fn size_of(dynamo: &Dynamo, table: Table) -> Result<(u64, u64)> {
     let described = describe(dynamo, table).await?;
-    Ok(described.and_then(|table| table.item_count).unwrap_or_default().unsigned_abs())
+    let count = |n: Option<i64>| n.unwrap_or_default().unsigned_abs();
+    Ok(described.map_or((0, 0), |table| (count(table.table_size_bytes), count(table.item_count))))
 }
 
 async fn wait_until_active(dynamo: &Dynamo, table: Table) -> Result<()> {
