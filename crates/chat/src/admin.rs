@@ -5,14 +5,17 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_protocol::{
-    ConversationId, ErrorCode, Json, MessageFrame, MessageId, Mute, Profile, Seq, UserId, WireError,
+    ConversationId, Download, ErrorCode, Json, MessageFrame, MessageId, Mute, Profile, S3Ref, Seq, UserId,
+    WireError,
 };
 use bluetick_store::{
     ConversationRow, DeviceRow, Message, OwedPush, PageLimit, PendingRow, SessionEntry, StatusRow, Store,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Answer, Event, Gateways, Push, PushTested, Trace, TraceEvent, wire};
+use crate::{Answer, Event, Gateways, Push, PushTested, Trace, TraceEvent, Uploads, wire};
+
+mod attachments;
 
 /// How long an erasure waits for the user's sessions to end.
 const SESSIONS_END_WITHIN_MS: u64 = 5_000;
@@ -52,6 +55,8 @@ pub struct Admin {
     trace: Arc<Trace>,
     /// Nothing where nobody is to be notified.
     push: Option<Arc<Push>>,
+    /// Nothing where messages have no attachments.
+    uploads: Option<Arc<dyn Uploads>>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -95,12 +100,24 @@ pub struct Export {
     pub message_status: Vec<StatusRow>,
     pub pending_deliveries: Vec<PendingRow>,
     pub messages: Vec<MessageFrame>,
+    pub attachments: Vec<Exported>,
+}
+
+/// An attachment of an exported message, and where its bytes are for a while.
+#[derive(Debug, Clone, Serialize)]
+pub struct Exported {
+    pub conversation_id: ConversationId,
+    pub seq: Seq,
+    pub s3_ref: S3Ref,
+    #[serde(flatten)]
+    pub download: Download,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Erased {
     pub conversations: u64,
     pub messages: u64,
+    pub attachments: u64,
 }
 
 #[async_trait]
@@ -138,12 +155,18 @@ fn json(answer: &impl Serialize) -> Answer<Json> {
 
 impl Admin {
     pub fn new(store: Store, gateways: Arc<dyn Gateways>, trace: Arc<Trace>) -> Admin {
-        Admin { store, gateways, trace, push: None }
+        Admin { store, gateways, trace, push: None, uploads: None }
     }
 
     /// With the notification service, if there is one.
     pub fn with_push(mut self, push: Option<Arc<Push>>) -> Admin {
         self.push = push;
+        self
+    }
+
+    /// With the place of attachments, if there is one.
+    pub fn with_uploads(mut self, uploads: Option<Arc<dyn Uploads>>) -> Admin {
+        self.uploads = uploads;
         self
     }
 
@@ -235,7 +258,7 @@ impl Admin {
 
     /// Everything that is kept of a user and for them.
     pub async fn export(&self, user: &UserId) -> Answer<Export> {
-        let mut messages = Vec::new();
+        let (mut messages, mut attachments) = (Vec::new(), Vec::new());
         for id in self.store.maintenance.memberships(user).await.map_err(wire)? {
             let Some(side) = id.side_of(user) else { continue };
             let mut from = 1;
@@ -244,7 +267,10 @@ impl Admin {
                 let page = page.map_err(wire)?;
                 let Some(last) = page.last() else { break };
                 from = last.seq + 1;
-                messages.extend(page.iter().filter(|m| m.visible_to(side)).map(|m| m.to_frame()));
+                for message in page.iter().filter(|m| m.visible_to(side)) {
+                    messages.push(message.to_frame());
+                    attachments.extend(self.exported(message).await?);
+                }
             }
         }
         Ok(Export {
@@ -257,6 +283,7 @@ impl Admin {
             message_status: self.status(user).await?,
             pending_deliveries: self.pending(user).await?,
             messages,
+            attachments,
         })
     }
 
@@ -273,9 +300,15 @@ impl Admin {
             }
             tokio::time::sleep(Duration::from_millis(SESSIONS_LOOK_EVERY_MS)).await;
         }
-        let mut erased = Erased { conversations: 0, messages: 0 };
+        let mut erased = Erased { conversations: 0, messages: 0, attachments: 0 };
         for id in self.store.maintenance.memberships(user).await.map_err(wire)? {
+            let Some(side) = id.side_of(user) else { continue };
+            erased.attachments += self.erase_attachments(&id, side).await?;
+            // What is cold is written anew without them. Once more afterwards: what was being moved meanwhile was read
+            // before the erasure, and nothing moves in the old form from then on.
+            erased.messages += self.store.cold.erase(&id, side).await.map_err(wire)?;
             erased.messages += self.store.maintenance.erase_member(user, &id).await.map_err(wire)?;
+            erased.messages += self.store.cold.erase(&id, side).await.map_err(wire)?;
             erased.conversations += 1;
             bluetick_store::failpoint::hit("erase.member_erased");
         }

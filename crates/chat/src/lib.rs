@@ -6,6 +6,7 @@
 mod ack;
 mod admin;
 mod app;
+mod attachments;
 mod deliver;
 mod devices;
 mod error;
@@ -25,8 +26,9 @@ mod slot;
 mod trace;
 mod users;
 
-pub use admin::{Admin, AdminCall, Erased, Export, Operator, Recounted, Repaired, TraceReport};
+pub use admin::{Admin, AdminCall, Erased, Export, Exported, Operator, Recounted, Repaired, TraceReport};
 pub use app::*;
+pub use attachments::{Begun, Collector, Link, UploadLimits, Uploads};
 pub use error::wire;
 pub use gateway::Gateway;
 pub use node::{ChatConfig, Node, SendBudget, Unlimited};

@@ -1,15 +1,18 @@
 //! The parts of a process by its roles, and how they are put together: a gateway that asks app servers by RPC, an app
 //! server that hands over by RPC, or both in one process, where each calls the other directly.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use bluetick_chat::{Admin, App, Gateway, Gateways, Node, Operator, Push, SendBudget};
+use bluetick_chat::{Admin, App, Collector, Gateway, Gateways, Node, Operator, Push, SendBudget, Uploads};
 use bluetick_store::{Clock, Store};
 use tokio::task::JoinHandle;
 
 use crate::{
     backends::Opened, chance, config::Config, push::Providers, readiness::Readiness, serve::ServeError,
 };
+
+/// How often uploads that no message refers to are looked for.
+const COLLECT_EVERY: Duration = Duration::from_secs(600);
 
 /// What a process works with, wherever it is done.
 pub struct Process {
@@ -20,6 +23,8 @@ pub struct Process {
     pub store: Option<Store>,
     /// Of a process that notifies devices.
     notifying: Option<Notifying>,
+    /// Held for as long as it is to work.
+    _collecting: Option<Collecting>,
     #[cfg(feature = "cluster")]
     membership: Option<cluster::Membership>,
 }
@@ -30,6 +35,8 @@ pub struct Means {
     pub budget: Arc<dyn SendBudget>,
     /// None where nobody is to be notified.
     pub providers: Option<Arc<Providers>>,
+    /// None where messages have no attachments.
+    pub uploads: Option<Arc<dyn Uploads>>,
 }
 
 /// The notification service at work. If this is dropped before it has stopped, what is under way stays owed.
@@ -41,6 +48,15 @@ struct Notifying {
 impl Drop for Notifying {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+/// The collector at work. It may be ended anywhere: what it has begun the next one finishes.
+struct Collecting(JoinHandle<()>);
+
+impl Drop for Collecting {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -90,6 +106,7 @@ impl Process {
         };
         Ok(Process {
             notifying: rules.notify(),
+            _collecting: rules.collect(),
             app: rules.app,
             operator: rules.operator,
             gateway,
@@ -143,21 +160,55 @@ struct Rules {
     app: Arc<dyn App>,
     operator: Arc<dyn Operator>,
     push: Option<Arc<Push>>,
+    collector: Option<Arc<Collector>>,
 }
 
 impl Rules {
     fn new(config: &Config, store: &Store, gateways: Arc<dyn Gateways>, means: Means) -> Rules {
-        let Means { clock, budget, providers } = means;
+        let Means { clock, budget, providers, uploads } = means;
         let mut node = Node::new(store.clone(), gateways.clone(), clock.clone(), config.chat(), budget);
         let push = providers.map(|providers| {
             let settings = config.notifications();
-            Arc::new(Push::new(store.clone(), providers, clock, node.trace(), settings, chance::draw()))
+            Arc::new(Push::new(
+                store.clone(),
+                providers,
+                clock.clone(),
+                node.trace(),
+                settings,
+                chance::draw(),
+            ))
         });
+        if let Some(uploads) = &uploads {
+            node = node.with_uploads(uploads.clone());
+        }
         if let Some(push) = &push {
             node = node.with_push(push.clone());
         }
         let admin = Admin::new(store.clone(), gateways, node.trace()).with_push(push.clone());
-        Rules { app: Arc::new(node), operator: Arc::new(admin), push }
+        let admin = admin.with_uploads(uploads.clone());
+        let collector = uploads.map(|uploads| Arc::new(Collector::new(store.clone(), uploads, clock)));
+        Rules { app: Arc::new(node), operator: Arc::new(admin), push, collector }
+    }
+
+    /// Sets the collector of uploads that nobody refers to to work, if there are uploads.
+    fn collect(&self) -> Option<Collecting> {
+        let collector = self.collector.clone()?;
+        let task = tokio::spawn(async move {
+            // Not all processes of a cluster at the same time.
+            tokio::time::sleep(COLLECT_EVERY.mul_f64((chance::draw() % 1000) as f64 / 1000.0)).await;
+            let mut every = tokio::time::interval(COLLECT_EVERY);
+            loop {
+                every.tick().await;
+                match collector.collect().await {
+                    Ok(0) => {}
+                    Ok(collected) => tracing::info!(collected, "uploads that no message refers to are gone"),
+                    Err(error) => {
+                        tracing::warn!(%error, "uploads could not be collected; trying again later")
+                    }
+                }
+            }
+        });
+        Some(Collecting(task))
     }
 
     /// Sets the notification service to work, if there is one.
@@ -170,7 +221,7 @@ impl Rules {
 
 #[cfg(feature = "cluster")]
 mod cluster {
-    use std::{net::SocketAddr, time::Duration};
+    use std::net::SocketAddr;
 
     use bluetick_store::NodeRole;
     use tokio::task::AbortHandle;
@@ -250,6 +301,7 @@ mod cluster {
         let announcer = Announcer::start(directory, roles, address.clone(), readiness.clone());
         Ok(Process {
             notifying: own.as_ref().and_then(Rules::notify),
+            _collecting: own.as_ref().and_then(Rules::collect),
             app,
             operator: Arc::new(ClusterOperator { own: operator, servers }),
             gateway,
