@@ -64,8 +64,9 @@ data "aws_iam_policy_document" "app" {
 }
 
 # Filling and reading whole tables: `bluetick migrate` writes in batches, counts and compares. Attach it, beside the rights of an app server, to a
-# person or a job, for as long as it takes. App servers need it only for `bluetick trace MESSAGE_ID`, which searches; by
-# conversation and seq a trace needs nothing more.
+# person or a job, for as long as it takes. App servers need it only for what looks through a whole table: `bluetick trace MESSAGE_ID`, which
+# searches (by conversation and seq a trace needs nothing more), the list of all cold runs, and listing the conversations that are older
+# than the cold tier. Moving what is old needs nothing of it.
 data "aws_iam_policy_document" "operator" {
   statement {
     sid       = "MoveAndCompare"

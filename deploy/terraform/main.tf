@@ -35,6 +35,9 @@ locals {
     push_outbox        = { keys = [["user_id", "S"], ["conversation_id", "S"]], ttl = null, backup = false }
     sent_ids           = { keys = [["sent_id", "S"]], ttl = "expires_at", backup = false }
     node_leases        = { keys = [["node", "N"]], ttl = null, backup = false }
+    cold_runs          = { keys = [["conversation_id", "S"], ["last_seq", "N"]], ttl = null, backup = true }
+    cold_due           = { keys = [["shard", "S"], ["due", "S"]], ttl = null, backup = false }
+    attachments        = { keys = [["s3_ref", "S"], ["item", "S"]], ttl = null, backup = true }
   }
 }
 

@@ -73,6 +73,7 @@ impl World {
             },
             idempotency_window: Duration::from_secs(30 * 24 * 3600),
             objects: None,
+            cold_after: None,
         };
         let clock = Arc::new(SystemClock);
         let (store, _, dynamo) = Store::distributed(config, clock.clone()).await.expect("the store opens");

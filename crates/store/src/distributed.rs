@@ -16,6 +16,8 @@ pub struct DistributedConfig {
     pub idempotency_window: Duration,
     /// Where cold messages are.
     pub objects: Option<Arc<ColdObjects>>,
+    /// How old messages are when they go there. Without it, or without objects, no send has its conversation looked at.
+    pub cold_after: Option<Duration>,
 }
 
 /// Who is connected where, and which nodes there are: all that a gateway knows.
@@ -48,8 +50,9 @@ impl Store {
         let dynamo = Dynamo::new(config.dynamo).await?;
         let window_ms = config.idempotency_window.as_millis() as u64;
         let objects = config.objects;
+        let cold_after_ms = config.cold_after.map(|after| after.as_millis() as u64);
         let rows = DynamoStore::new(dynamo.clone(), registry.redis.clone(), clock, window_ms);
-        let rows = Arc::new(rows.with_objects(objects.clone()));
+        let rows = Arc::new(rows.with_objects(objects.clone(), cold_after_ms));
         let cold = Arc::new(ColdTier { hot: rows.clone(), runs: rows.clone(), objects });
         let store = Store {
             messages: cold.clone(),

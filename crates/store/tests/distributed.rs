@@ -48,6 +48,7 @@ fn config() -> DistributedConfig {
         },
         idempotency_window: Duration::from_secs(30 * 24 * 3600),
         objects: Some(Arc::new(ColdObjects::new(Objects::memory(), ColdConfig::default()))),
+        cold_after: Some(Duration::from_secs(30 * 24 * 3600)),
     }
 }
 

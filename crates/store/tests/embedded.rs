@@ -5,11 +5,12 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use bluetick_protocol::{
-    ClientMsgId, ConversationId, DeviceId, Mute, PushContent, PushRegistration, PushTarget, Side, UserId,
+    ClientMsgId, ConversationId, DeviceId, Mute, PushContent, PushRegistration, PushTarget, S3Ref, Side,
+    UserId,
 };
 use bluetick_store::{
-    Content, DeviceRow, EmbeddedConfig, EmbeddedSource, Kind, ManualClock, NewMessage, OwedPush, PageLimit,
-    Place, Store, StoreError,
+    AttachmentRow, Content, DeviceRow, EmbeddedConfig, EmbeddedSource, Kind, ManualClock, NewMessage,
+    OwedPush, PageLimit, Place, Store, StoreError, UploadState,
     conformance::model::{same_as_model, still_same_as_model},
     restore,
 };
@@ -127,8 +128,8 @@ async fn a_directory_in_use_or_of_a_newer_format_is_refused() {
     let store = open(dir.path(), 1 << 20, &clock);
     assert!(refused(dir.path()).contains("in use"));
     drop(store);
-    std::fs::write(dir.path().join("VERSION"), "3\n").unwrap();
-    assert!(refused(dir.path()).contains("format 3"));
+    std::fs::write(dir.path().join("VERSION"), "4\n").unwrap();
+    assert!(refused(dir.path()).contains("format 4"));
 }
 
 #[tokio::test]
@@ -151,12 +152,12 @@ async fn a_directory_of_the_format_before_is_opened_and_marked() {
     let version = dir.path().join("VERSION");
     let store = open(dir.path(), 1 << 30, &clock);
     store.messages.commit_sends(vec![message(1)]).await.remove(0).unwrap();
-    assert_eq!(std::fs::read_to_string(&version).unwrap(), "2\n");
+    assert_eq!(std::fs::read_to_string(&version).unwrap(), "3\n");
     store.maintenance.close().await.unwrap();
     drop(store);
     std::fs::write(&version, "1\n").unwrap();
     let store = open(dir.path(), 1 << 30, &clock);
-    assert_eq!(std::fs::read_to_string(&version).unwrap(), "2\n", "older versions refuse it from now on");
+    assert_eq!(std::fs::read_to_string(&version).unwrap(), "3\n", "older versions refuse it from now on");
     let id = ConversationId::new("alice~bob").unwrap();
     assert_eq!(store.messages.last_seq(&id).await.unwrap(), 1);
 }
@@ -253,6 +254,47 @@ async fn a_walk_finds_everything_that_is_kept_by_user() {
     let rest = walked(&source, Some(Place::User(user("bob-2")))).await;
     assert_eq!(rest, all[all.len() - 2..], "a walk goes on at a user");
     source.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn attachments_are_there_after_a_restart_and_are_not_left_behind_by_a_move() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let id = ConversationId::new("alice~bob").unwrap();
+    let rows = [1, 2, 3].map(|n| AttachmentRow {
+        s3_ref: S3Ref::mint(START_MS + u64::from(n), [n; 10]),
+        owner: user("alice"),
+        name: format!("{n}.pdf"),
+        mime: "application/pdf".into(),
+        bytes: 7,
+        sha256: "ab".repeat(32),
+        upload_id: None,
+        state: UploadState::Expected,
+        claimed: false,
+    });
+    let store = open(dir.path(), 1 << 30, &clock);
+    for row in &rows {
+        store.attachments.announce(row.clone()).await.unwrap();
+        assert!(store.attachments.uploaded(&row.s3_ref).await.unwrap());
+    }
+    assert!(store.attachments.claim(&rows[1].s3_ref, &id).await.unwrap());
+    drop(store);
+    // From the log, from both, and from the engine.
+    for _ in 0..3 {
+        let store = open(dir.path(), 1 << 30, &clock);
+        assert!(store.attachments.is_claimed_by(&rows[1].s3_ref, &id).await.unwrap());
+        assert!(store.attachments.attachment(&rows[1].s3_ref).await.unwrap().unwrap().claimed);
+        let unclaimed = store.attachments.unclaimed(START_MS + 3, 9).await.unwrap();
+        assert_eq!(unclaimed, [AttachmentRow { state: UploadState::Uploaded, ..rows[0].clone() }]);
+        store.maintenance.checkpoint().await.unwrap();
+        store.attachments.forget(&rows[2].s3_ref).await.unwrap();
+        assert_eq!(store.attachments.unclaimed(u64::MAX, 9).await.unwrap(), unclaimed);
+    }
+    let store = open(dir.path(), 1 << 30, &clock);
+    store.maintenance.close().await.unwrap();
+    drop(store);
+    let source = EmbeddedSource::open(EmbeddedConfig::new(dir.path()), clock).await;
+    assert!(matches!(source.err().unwrap(), StoreError::Unsupported(why) if why.contains("attachments")));
 }
 
 async fn walked(source: &EmbeddedSource, from: Option<Place>) -> Vec<Content> {

@@ -57,6 +57,7 @@ fn config() -> DistributedConfig {
         },
         idempotency_window: Duration::from_secs(30 * 24 * 3600),
         objects: None,
+        cold_after: None,
     }
 }
 

@@ -98,6 +98,7 @@ impl Config {
             redis: self.redis_server(),
             idempotency_window: Duration::from_secs(self.store.idempotency_days * 86_400),
             objects: None,
+            cold_after: None,
         }
     }
 

@@ -1,46 +1,215 @@
-//! What was announced of attachments, and who refers to them.
+//! `attachments`: PK s3_ref, SK item.
+//!
+//! | PK | SK | |
+//! | --- | --- | --- |
+//! | an s3_ref | `row` | what was announced |
+//! | an s3_ref | a conversation | a message there refers to it |
+//! | `unclaimed#00` to `#15` | an s3_ref | no message refers to it yet |
+//!
+//! An s3_ref begins with its time, so what nobody claimed is in order of age in each of its partitions, and is found
+//! without a look at the others. It is written with the announcement and goes with the first claim, or with the row.
 
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, S3Ref};
+use futures_util::future::try_join_all;
+use rand::RngExt as _;
+use xxhash_rust::xxh3::xxh3_64;
 
-use super::DynamoStore;
-use crate::{AttachmentRow, Attachments, Result, StoreError};
+use super::{
+    DynamoStore,
+    client::Query,
+    item::{Attributes as _, Item, Key, damaged, flag, key, n, s},
+    tables::Table,
+    write::{Transacted, Write, Written},
+};
+use crate::{AttachmentRow, Attachments, Result, StoreError, UploadState};
 
-fn not_yet<T>() -> Result<T> {
-    Err(StoreError::Unsupported("attachments".into()))
+/// The sort key of the row itself; a conversation's id has a `~`.
+const ROW: &str = "row";
+/// Partitions of what nobody claimed.
+const UNCLAIMED: u64 = 16;
+
+fn item_key(s3_ref: &S3Ref, item: impl ToString) -> Key {
+    key([("s3_ref", s(s3_ref)), ("item", s(item))])
+}
+
+fn unclaimed_in(partition: u64) -> String {
+    // No s3_ref has this character.
+    format!("unclaimed#{partition:02}")
+}
+
+fn unclaimed_key(s3_ref: &S3Ref) -> Key {
+    let partition = xxh3_64(s3_ref.as_str().as_bytes()) % UNCLAIMED;
+    key([("s3_ref", s(unclaimed_in(partition))), ("item", s(s3_ref))])
+}
+
+fn state_name(state: UploadState) -> &'static str {
+    match state {
+        UploadState::Expected => "expected",
+        UploadState::Uploaded => "uploaded",
+        UploadState::Collecting => "collecting",
+    }
+}
+
+fn row_item(row: &AttachmentRow) -> Item {
+    let mut item = item_key(&row.s3_ref, ROW);
+    item.extend(key([
+        ("owner", s(&row.owner)),
+        ("name", s(&row.name)),
+        ("mime", s(&row.mime)),
+        ("bytes", n(row.bytes)),
+        ("sha256", s(&row.sha256)),
+        ("state", s(state_name(row.state))),
+    ]));
+    if let Some(upload_id) = &row.upload_id {
+        item.insert("upload_id".into(), s(upload_id));
+    }
+    if row.claimed {
+        item.insert("claimed".into(), flag());
+    }
+    item
+}
+
+fn read_row(item: &Item) -> Result<AttachmentRow> {
+    let states = [UploadState::Expected, UploadState::Uploaded, UploadState::Collecting];
+    let state = item.need_text("state")?;
+    Ok(AttachmentRow {
+        s3_ref: S3Ref::new(item.need_text("s3_ref")?).map_err(|e| damaged("s3_ref", e))?,
+        owner: item.user("owner")?,
+        name: item.need_text("name")?.to_owned(),
+        mime: item.need_text("mime")?.to_owned(),
+        bytes: item.need_number("bytes")?,
+        sha256: item.need_text("sha256")?.to_owned(),
+        upload_id: item.owned("upload_id"),
+        state: states
+            .into_iter()
+            .find(|known| state_name(*known) == state)
+            .ok_or_else(|| damaged("state", "it is none of those there are"))?,
+        claimed: item.has("claimed"),
+    })
+}
+
+impl DynamoStore {
+    /// The oldest of what nobody claimed, of one partition.
+    async fn unclaimed_of(&self, partition: u64, before_ms: u64, limit: usize) -> Result<Vec<String>> {
+        let mut query = Query {
+            range: Some(("<", s(format!("{before_ms:012x}")))),
+            only: Some("#item"),
+            ..Query::of(Table::Attachments, s(unclaimed_in(partition)))
+        };
+        let mut found = Vec::new();
+        while found.len() < limit {
+            query.limit = Some((limit - found.len()).min(1_000) as i32);
+            let (items, next) = self.dynamo.query(&query).await?;
+            for item in &items {
+                found.push(item.need_text("item")?.to_owned());
+            }
+            match next {
+                Some(next) => query.start = Some(next),
+                None => break,
+            }
+        }
+        Ok(found)
+    }
+
+    async fn forget_claims(&self, s3_ref: &S3Ref) -> Result<()> {
+        let items = self.dynamo.query_all(Table::Attachments, s(s3_ref)).await?;
+        let mut claims = Vec::new();
+        for item in &items {
+            let item = item.need_text("item")?;
+            if item != ROW {
+                claims.push(item_key(s3_ref, item));
+            }
+        }
+        self.delete_items(Table::Attachments, claims).await
+    }
 }
 
 #[async_trait]
 impl Attachments for DynamoStore {
-    async fn announce(&self, _row: AttachmentRow) -> Result<()> {
-        not_yet()
+    async fn announce(&self, row: AttachmentRow) -> Result<()> {
+        self.writable()?;
+        let put = Write::put(Table::Attachments, row_item(&row)).only_if("attribute_not_exists(#s3_ref)");
+        let mut writes = vec![put];
+        if !row.claimed {
+            writes.push(Write::put(Table::Attachments, unclaimed_key(&row.s3_ref)));
+        }
+        match self.dynamo.transact(&writes).await? {
+            Transacted::Done => Ok(()),
+            Transacted::Refused(refused) => match refused.into_iter().next().flatten().flatten() {
+                // The answer to the write got lost, not the write.
+                Some(item) if read_row(&item)? == row => Ok(()),
+                _ => Err(StoreError::Corrupt(format!("{} was announced before", row.s3_ref))),
+            },
+        }
     }
 
-    async fn attachment(&self, _s3_ref: &S3Ref) -> Result<Option<AttachmentRow>> {
-        not_yet()
+    async fn attachment(&self, s3_ref: &S3Ref) -> Result<Option<AttachmentRow>> {
+        let item = self.dynamo.get(Table::Attachments, item_key(s3_ref, ROW)).await?;
+        item.as_ref().map(read_row).transpose()
     }
 
-    async fn uploaded(&self, _s3_ref: &S3Ref) -> Result<bool> {
-        not_yet()
+    async fn uploaded(&self, s3_ref: &S3Ref) -> Result<bool> {
+        self.writable()?;
+        // Whose call it was that found them expected, should its answer get lost.
+        let arrival = rand::rng().random_range(1..u64::from(u32::MAX));
+        let update = "SET #state = :uploaded, #arrival = :arrival";
+        let write = Write::update(Table::Attachments, item_key(s3_ref, ROW), update)
+            .only_if("#state = :expected")
+            .value(":uploaded", s(state_name(UploadState::Uploaded)))
+            .value(":expected", s(state_name(UploadState::Expected)))
+            .value(":arrival", n(arrival));
+        Ok(match self.dynamo.write(&write).await? {
+            Written::Done(_) => true,
+            Written::Refused(item) => item.is_some_and(|item| item.number("arrival") == Some(arrival)),
+        })
     }
 
-    async fn claim(&self, _s3_ref: &S3Ref, _conversation: &ConversationId) -> Result<bool> {
-        not_yet()
+    async fn claim(&self, s3_ref: &S3Ref, conversation: &ConversationId) -> Result<bool> {
+        self.writable()?;
+        let row = Write::update(Table::Attachments, item_key(s3_ref, ROW), "SET #claimed = :yes")
+            .only_if("#state = :uploaded")
+            .value(":uploaded", s(state_name(UploadState::Uploaded)))
+            .value(":yes", flag());
+        let claim = Write::put(Table::Attachments, item_key(s3_ref, conversation));
+        let unclaimed = Write::delete(Table::Attachments, unclaimed_key(s3_ref));
+        let claimed = self.dynamo.transact(&[row, claim, unclaimed]).await?;
+        Ok(matches!(claimed, Transacted::Done))
     }
 
-    async fn is_claimed_by(&self, _s3_ref: &S3Ref, _conversation: &ConversationId) -> Result<bool> {
-        not_yet()
+    async fn is_claimed_by(&self, s3_ref: &S3Ref, conversation: &ConversationId) -> Result<bool> {
+        let item = self.dynamo.get(Table::Attachments, item_key(s3_ref, conversation)).await?;
+        Ok(item.is_some())
     }
 
-    async fn unclaimed(&self, _before_ms: u64, _limit: usize) -> Result<Vec<AttachmentRow>> {
-        not_yet()
+    async fn unclaimed(&self, before_ms: u64, limit: usize) -> Result<Vec<AttachmentRow>> {
+        let partitions = (0..UNCLAIMED).map(|partition| self.unclaimed_of(partition, before_ms, limit));
+        let mut found: Vec<String> = try_join_all(partitions).await?.into_iter().flatten().collect();
+        found.sort_unstable();
+        found.truncate(limit);
+        let keys = found.iter().map(|s3_ref| key([("s3_ref", s(s3_ref)), ("item", s(ROW))])).collect();
+        let items = self.dynamo.get_many(Table::Attachments, keys).await?;
+        let mut rows: Vec<AttachmentRow> = items.iter().map(read_row).collect::<Result<_>>()?;
+        // Somebody may have claimed one meanwhile.
+        rows.retain(|row| !row.claimed);
+        rows.sort_by(|one, other| one.s3_ref.as_str().cmp(other.s3_ref.as_str()));
+        Ok(rows)
     }
 
-    async fn collect(&self, _s3_ref: &S3Ref) -> Result<bool> {
-        not_yet()
+    async fn collect(&self, s3_ref: &S3Ref) -> Result<bool> {
+        self.writable()?;
+        let write = Write::update(Table::Attachments, item_key(s3_ref, ROW), "SET #state = :collecting")
+            .only_if("attribute_exists(#state) AND attribute_not_exists(#claimed)")
+            .value(":collecting", s(state_name(UploadState::Collecting)));
+        Ok(matches!(self.dynamo.write(&write).await?, Written::Done(_)))
     }
 
-    async fn forget(&self, _s3_ref: &S3Ref) -> Result<()> {
-        not_yet()
+    async fn forget(&self, s3_ref: &S3Ref) -> Result<()> {
+        self.writable()?;
+        self.forget_claims(s3_ref).await?;
+        let row = Write::delete(Table::Attachments, item_key(s3_ref, ROW));
+        self.dynamo.transact(&[row, Write::delete(Table::Attachments, unclaimed_key(s3_ref))]).await?;
+        // Without a row nobody claims it any more; somebody may have in between.
+        self.forget_claims(s3_ref).await
     }
 }

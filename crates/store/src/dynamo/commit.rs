@@ -22,7 +22,9 @@ use super::{
     item::{Attributes as _, Item, key, n, s},
     messages::{Stored, message_item},
     row::Row,
+    rows::Beginning,
     status::{Read, ReadOutcome},
+    stray::Recorded,
     tables::Table,
     write::{Transacted, Write},
 };
@@ -50,6 +52,8 @@ enum Put {
     Stored,
     SeqTaken,
     Duplicate(Arc<Message>),
+    /// It was sent before, under a seq that was not free, and its message is gone.
+    TakenBack,
 }
 
 pub(super) fn sent_id(conversation: &ConversationId, from: Side, client_msg_id: &str) -> String {
@@ -119,12 +123,15 @@ impl DynamoStore {
         };
         if count > 1 {
             match self.try_together(id, &chunk, wanted, seqs).await {
-                Ok(Some(stored)) => {
-                    return match Box::pin(self.finish(&chunk, &stored)).await {
-                        Ok(done) => (done.into_iter().map(Ok).collect(), None),
-                        Err(error) => failed(Vec::new(), error),
-                    };
-                }
+                Ok(Some(stored)) => match Box::pin(self.finish(&chunk, &stored)).await {
+                    Ok(Some(done)) => return (done.into_iter().map(Ok).collect(), None),
+                    Ok(None) => {
+                        if let Err(error) = self.after_taken(id, seqs).await {
+                            return failed(Vec::new(), error);
+                        }
+                    }
+                    Err(error) => return failed(Vec::new(), error),
+                },
                 // Something was in the way of one of them: one by one it shows which.
                 Ok(None) => {}
                 Err(error) => return failed(Vec::new(), error),
@@ -148,7 +155,6 @@ impl DynamoStore {
         wanted: u64,
         seqs: &mut Seqs,
     ) -> Result<Committed> {
-        let (mut message, mut put) = (None, Put::SeqTaken);
         let mut extra = Extra::default();
         for _ in 0..SEQ_TRIES {
             let seq = self.next_seq(id, wanted, seqs).await?;
@@ -161,7 +167,7 @@ impl DynamoStore {
                 }
             };
             let next = Arc::new(new.clone().into_message(seq, minted, self.clock.now_ms()));
-            put = match self.put_one(&next, &mut extra).await {
+            let put = match self.put_one(&next, &mut extra).await {
                 Ok(put) => put,
                 Err(error) => {
                     // Even if it was stored: the table takes no second message under it.
@@ -169,30 +175,31 @@ impl DynamoStore {
                     return Err(error);
                 }
             };
-            match &put {
-                Put::SeqTaken => self.after_taken(id, seqs).await?,
+            let committed = match put {
+                Put::SeqTaken => None,
                 Put::Stored => {
-                    message = Some(next);
-                    break;
+                    let (news, stored) = ([new.clone()], [Stored { message: next, hole: false }]);
+                    let done = Box::pin(self.finish_with(&news, &stored, extra.clone())).await?;
+                    done.and_then(|mut done| done.pop())
                 }
                 Put::Duplicate(original) => {
                     // If another node has stored it under a later seq, what follows it must come later still.
                     seqs.free.push_front(seq);
                     let after = original.seq;
                     seqs.free.retain(|&seq| seq > after);
-                    break;
+                    self.repeat(&new, original).await?
                 }
+                Put::TakenBack => {
+                    seqs.free.push_front(seq);
+                    None
+                }
+            };
+            match committed {
+                Some(committed) => return Ok(committed),
+                None => self.after_taken(id, seqs).await?,
             }
         }
-        match (put, message) {
-            (Put::Duplicate(original), _) => self.repeat(&new, original).await,
-            (_, Some(message)) => {
-                let stored = [Stored { message, hole: false }];
-                let mut done = Box::pin(self.finish_with(&[new], &stored, extra)).await?;
-                done.pop().ok_or_else(|| StoreError::unavailable("this send"))
-            }
-            _ => Err(StoreError::unavailable("a free seq")),
-        }
+        Err(StoreError::unavailable("a free seq"))
     }
 
     // --- seqs ---
@@ -283,15 +290,16 @@ impl DynamoStore {
         }
         match record {
             Some(record) => {
-                let seq = record.need_number("seq")?;
-                let original = self.message_at(&message.conversation_id, seq).await?;
-                let original = original.ok_or_else(|| {
-                    StoreError::Corrupt(format!(
-                        "{} {seq} has a record and no message",
-                        message.conversation_id
-                    ))
-                })?;
-                Ok(Put::Duplicate(original.message))
+                let id = &message.conversation_id;
+                match self.recorded(id, &record).await? {
+                    Recorded::Message(original) => Ok(Put::Duplicate(original)),
+                    Recorded::Stray => {
+                        let (seq, message_id) =
+                            (record.need_number("seq")?, record.message_id("message_id")?);
+                        self.take_back(record.need_text("sent_id")?, id, seq, message_id).await?;
+                        Ok(Put::TakenBack)
+                    }
+                }
             }
             None => Ok(Put::SeqTaken),
         }
@@ -350,48 +358,65 @@ impl DynamoStore {
         }
         let id = &message.conversation_id;
         if message.seq == 1 {
-            return Ok(Extra { profiles: Some(self.profiles(id).await?), ..Extra::default() });
+            // Written down before the rows say that it is.
+            let (profiles, cold_listed) =
+                tokio::join!(self.profiles(id), self.list_beginning(id, message.ts));
+            let beginning = Beginning { profiles: profiles?, cold_listed };
+            return Ok(Extra { beginning: Some(beginning), ..Extra::default() });
         }
         let sender = id.member(message.from);
         let (row, status) = tokio::join!(self.row(id, message.from), self.status(&sender, id));
-        Ok(Extra { sender: Some((row?, status?)), profiles: None })
+        Ok(Extra { sender: Some((row?, status?)), beginning: None })
     }
 
-    async fn finish(&self, news: &[NewMessage], stored: &[Stored]) -> Result<Vec<Committed>> {
+    async fn finish(&self, news: &[NewMessage], stored: &[Stored]) -> Result<Option<Vec<Committed>>> {
         let extra = match stored.first() {
             Some(first) => self.read_beside(&first.message, &Extra::default()).await?,
-            None => return Ok(Vec::new()),
+            None => return Ok(Some(Vec::new())),
         };
         self.finish_with(news, stored, extra).await
     }
 
-    /// Everything that follows the transaction, side by side.
+    /// Everything that follows the transaction, side by side. Nothing comes back if some of it was stored under seqs that were
+    /// not free, and was taken back (R8).
     async fn finish_with(
         &self,
         news: &[NewMessage],
         stored: &[Stored],
         extra: Extra,
-    ) -> Result<Vec<Committed>> {
-        let Some(first) = stored.first().map(|stored| stored.message.clone()) else { return Ok(Vec::new()) };
+    ) -> Result<Option<Vec<Committed>>> {
+        let Some(first) = stored.first().map(|stored| stored.message.clone()) else {
+            return Ok(Some(Vec::new()));
+        };
         let (id, from) = (&first.conversation_id, first.from);
+        let cold_up_to = extra.sender.as_ref().map_or(0, |(row, _)| row.cold_up_to);
+        if self.take_back_strays(stored, cold_up_to).await? {
+            return Ok(None);
+        }
         // The row keeps the first, and the outbox the last.
         let mut undelivered = news.iter().zip(stored).filter(|(new, _)| new.undelivered && !new.withheld);
         let owed = undelivered.clone().rev().find_map(|(new, stored)| Some((&stored.message, new.push_due?)));
         let first_undelivered = undelivered.next().map(|(_, stored)| &stored.message);
         let note = self.note_and_owe(first_undelivered, owed);
-        let profiles = extra.profiles.as_ref();
+        let beginning = extra.beginning.as_ref();
         let sender = async {
-            let read = self.show_to_sender(news, stored, &extra).await?;
-            self.touch(id, from, read.1).await?;
-            Ok::<_, StoreError>(read.0)
+            let (implied_read, row) = self.show_to_sender(news, stored, &extra).await?;
+            self.touch(id, from, row.shown.as_ref().map(|shown| shown.ts)).await?;
+            self.list_if_unlisted(&row, first.ts).await;
+            Ok::<_, StoreError>((implied_read, row.cold_up_to))
         };
         let receiver = async {
-            let row = self.show_sent(from.other(), stored, profiles).await?;
+            let row = self.show_sent(from.other(), stored, beginning).await?;
             self.touch(id, from.other(), row.and_then(|row| row.shown.map(|shown| shown.ts))).await
         };
-        let (implied_read, (), ()) = try_join3(Box::pin(sender), Box::pin(receiver), Box::pin(note)).await?;
-        if let Some(profiles) = profiles {
-            self.copy_again_if_changed(id, profiles).await?;
+        let ((implied_read, cold_up_to), (), ()) =
+            try_join3(Box::pin(sender), Box::pin(receiver), Box::pin(note)).await?;
+        // Messages may have become cold since the row was read.
+        if self.take_back_strays(stored, cold_up_to).await? {
+            return Ok(None);
+        }
+        if let Some(beginning) = beginning {
+            self.copy_again_if_changed(id, &beginning.profiles).await?;
         }
         let mut done: Vec<Committed> = stored
             .iter()
@@ -400,7 +425,7 @@ impl DynamoStore {
         if let Some(last) = done.last_mut() {
             last.implied_read = implied_read;
         }
-        Ok(done)
+        Ok(Some(done))
     }
 
     /// The pending row of a message that could not be handed over, and beside it the notification of it.
@@ -428,18 +453,24 @@ impl DynamoStore {
     }
 
     /// The sender's own row, and the read that a reply implies: up to what their client had seen, or else up to what was
-    /// delivered to them (R10). Returns the boundaries if they moved, and the time of the row.
+    /// delivered to them (R10). Returns the boundaries if they moved, and the row as it is then.
     async fn show_to_sender(
         &self,
         news: &[NewMessage],
         stored: &[Stored],
         extra: &Extra,
-    ) -> Result<(Option<Advanced>, Option<u64>)> {
-        let Some(first) = stored.first().map(|stored| &stored.message) else { return Ok((None, None)) };
+    ) -> Result<(Option<Advanced>, Row)> {
+        let Some(first) = stored.first().map(|stored| &stored.message) else {
+            return Err(StoreError::unavailable("this send"));
+        };
         let (id, from) = (&first.conversation_id, first.from);
         let seen = |delivered: Seq, last: Seq| {
             let seen = news.iter().map(|new| new.seen_seq.unwrap_or(delivered)).max().unwrap_or(0);
             seen.min(last).min(first.seq - 1)
+        };
+        let show = async || {
+            let row = self.show_sent(from, stored, extra.beginning.as_ref()).await?;
+            Ok::<_, StoreError>(row.unwrap_or_else(|| Row::none(id, from)))
         };
         if let Some((row, status)) = &extra.sender {
             let read = seen(status.last_delivered_seq, Seq::MAX);
@@ -451,27 +482,25 @@ impl DynamoStore {
                 let outcome = self.read_at_once(Read { row: &next, version: row.version, delivered }).await?;
                 if let ReadOutcome::Moved(status) = outcome {
                     let advanced = Advanced { row: status, read_before: row.read_seq, moved: true };
-                    return Ok((Some(advanced), next.shown.map(|shown| shown.ts)));
+                    return Ok((Some(advanced), next));
                 }
             } else if read <= row.read_seq {
-                let row = self.show_sent(from, stored, extra.profiles.as_ref()).await?;
-                return Ok((None, row.and_then(|row| row.shown.map(|shown| shown.ts))));
+                return Ok((None, show().await?));
             }
         }
         // The rows were not as they were read: one after the other.
-        let row = self.show_sent(from, stored, extra.profiles.as_ref()).await?;
-        let ts = row.as_ref().and_then(|row| row.shown.as_ref().map(|shown| shown.ts));
+        let row = show().await?;
         if first.seq == 1 {
-            return Ok((None, ts));
+            return Ok((None, row));
         }
         let sender = id.member(from);
         let status = self.status(&sender, id).await?;
         let read = seen(status.last_delivered_seq, Seq::MAX);
         if read <= status.last_read_seq {
-            return Ok((None, ts));
+            return Ok((None, row));
         }
         let advanced = self.advance(&sender, id, 0, read).await?;
-        Ok((Some(advanced).filter(|advanced| advanced.moved), ts))
+        Ok((Some(advanced).filter(|advanced| advanced.moved), row))
     }
 
     /// A profile that changed while its first row was made is copied again: whoever changed it may have come too early
@@ -487,14 +516,21 @@ impl DynamoStore {
     }
 
     /// A retry: the original, and every step after its commit again, which may never have been made (R9).
-    async fn repeat(&self, new: &NewMessage, original: Arc<Message>) -> Result<Committed> {
+    /// Nothing comes back if it was stored under a seq that was not free, and was taken back (R8).
+    async fn repeat(&self, new: &NewMessage, original: Arc<Message>) -> Result<Option<Committed>> {
         let (id, from) = (&original.conversation_id, original.from);
         let receiver = id.member(from.other());
-        for side in Side::BOTH {
+        for side in [from, from.other()] {
             if original.withheld && side != from {
                 continue;
             }
             let row = self.row(id, side).await?;
+            if side == from {
+                let stored = Stored { message: original.clone(), hole: false };
+                if self.take_back_strays(&[stored], row.cold_up_to).await? {
+                    return Ok(None);
+                }
+            }
             let was_shown = row.last_seq() >= original.seq;
             // A device whose cursor has passed the message meanwhile must meet it all the same, so what is shown
             // late is shown as of now.
@@ -502,6 +538,9 @@ impl DynamoStore {
                 true => row,
                 false => self.bring_up(row, Some(self.clock.now_ms())).await?,
             };
+            if side == from {
+                self.list_if_unlisted(&row, original.ts).await;
+            }
             self.touch_again(row).await?;
         }
         // The read that it implies, as far as it was not made: a boundary that is there already does not move.
@@ -519,7 +558,7 @@ impl DynamoStore {
                 self.note_and_owe(Some(&original), due.map(|due_at| (&original, due_at))).await?;
             }
         }
-        Ok(Committed { message: original, duplicate: true, implied_read })
+        Ok(Some(Committed { message: original, duplicate: true, implied_read }))
     }
 }
 
@@ -537,8 +576,8 @@ impl Seqs {
 struct Extra {
     /// The sender's row and boundaries before this send.
     sender: Option<(Row, StatusRow)>,
-    /// Both profiles, where the first message makes the rows.
-    profiles: Option<[Profile; 2]>,
+    /// What the first message makes the rows of.
+    beginning: Option<Beginning>,
 }
 
 /// The sends at the front that may be one transaction: of one side, alike, none of them twice.

@@ -277,11 +277,13 @@ fn kind_of(table: Table, item: &Item) -> Kind {
         Table::Conversations => Kind::Conversations,
         Table::Devices => Kind::Devices,
         Table::PushOutbox => Kind::PushOutbox,
-        Table::Users | Table::NodeLeases => match item.text("item") {
-            Some(text) if text.starts_with(BLOCK) => Kind::Blocks,
-            Some(text) if text.starts_with(MUTE) => Kind::Mutes,
-            _ => Kind::Profiles,
-        },
+        Table::Users | Table::NodeLeases | Table::ColdRuns | Table::ColdDue | Table::Attachments => {
+            match item.text("item") {
+                Some(text) if text.starts_with(BLOCK) => Kind::Blocks,
+                Some(text) if text.starts_with(MUTE) => Kind::Mutes,
+                _ => Kind::Profiles,
+            }
+        }
     }
 }
 
@@ -312,7 +314,7 @@ fn content_of(table: Table, item: &Item) -> Result<Content> {
         Table::Conversations => Content::Conversation(Row::of_user(item, &item.user("user_id")?)?.into()),
         Table::Devices => Content::Device(read_device(item)?),
         Table::PushOutbox => Content::Owed(read_owed(item)?),
-        Table::Users | Table::NodeLeases => {
+        Table::Users | Table::NodeLeases | Table::ColdRuns | Table::ColdDue | Table::Attachments => {
             let user_id = item.user("user_id")?;
             match item.need_text("item")? {
                 PROFILE => Content::Profile { user_id, profile: read_profile(Some(item)) },

@@ -242,7 +242,7 @@ impl Conversations for DynamoStore {
             let before = self.exact(row.clone()).await?.unread;
             let row = self.bring_up(row, None).await?;
             let read = self.status(user, id).await?.last_read_seq.max(row.erased_up_to);
-            let unread = self.count_between(id, side, read, row.counted_seq).await?;
+            let unread = self.count_between(&row, read, row.counted_seq).await?;
             let mut next = row.clone();
             (next.read_seq, next.unread) = (read, unread);
             if next == row || self.replace(&next).await?.is_none() {

@@ -49,7 +49,7 @@ const BATCH_MAX: usize = 25;
 /// What a row may hold, less what its attributes are called.
 const ROW_MAX_BYTES: usize = 390_000;
 
-/// The tables whose rows are moved: all but the leases.
+/// The tables whose rows are moved: all but the leases, and what the tables themselves know of old messages.
 pub(super) const MOVED: [Table; 8] = [
     Table::Messages,
     Table::PendingDeliveries,
@@ -372,7 +372,7 @@ impl Loader {
     }
 
     async fn refuse_other_data(&self) -> Result<()> {
-        for table in MOVED {
+        for table in Table::ALL.into_iter().filter(|&table| table != Table::NodeLeases) {
             let (items, _) = self.dynamo.scan(&Scan { limit: Some(1), ..Scan::of(table) }).await?;
             if !items.is_empty() {
                 return refused(format!(
@@ -387,7 +387,7 @@ impl Loader {
 
     /// Takes out what an earlier run wrote. The marker stays until the tables are claimed again.
     async fn empty(&self) -> Result<()> {
-        for table in MOVED {
+        for table in Table::ALL.into_iter().filter(|&table| table != Table::NodeLeases) {
             let mut scan = Scan { keys_only: true, ..Scan::of(table) };
             loop {
                 let (items, next) = self.dynamo.scan(&scan).await?;
@@ -474,6 +474,9 @@ impl From<MemberRow> for Row {
             read_seq: row.read_seq,
             erased_up_to: row.erased_up_to,
             concerned: row.concerned,
+            // Whoever looks for what is old is told of it afterwards, by `enlist_all`.
+            cold_up_to: 0,
+            cold_listed: false,
         }
     }
 }

@@ -8,6 +8,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{
     DynamoStore,
+    everywhere::Parts::Whole,
     item::{Attributes as _, flag, key, n, s},
     messages::message_key,
     row::{Row, row_key},
@@ -65,11 +66,11 @@ impl DynamoStore {
         };
         loop {
             let from = row.counted_seq + 1;
-            let limit = PageLimit { messages: PAGE, bytes: usize::MAX };
-            let page = self.page(&row.conversation_id, (">=", from), false, limit).await?;
+            let page = self.stored_from(&row.conversation_id, from, row.cold_up_to, PAGE, Whole).await?;
             let before = row.counted_seq;
             row.take_in(&page);
-            if row.counted_seq == before || page.len() < PAGE {
+            // A page may end where a cold run does.
+            if row.counted_seq == before {
                 break;
             }
         }
@@ -86,6 +87,8 @@ impl DynamoStore {
                     counted_seq: up_to,
                     read_seq: up_to,
                     peer: old.peer.clone(),
+                    cold_up_to: old.cold_up_to,
+                    cold_listed: old.cold_listed,
                     ..Row::none(id, side)
                 },
                 MakeRow::Anew if old.version == 0 => return Ok(old),

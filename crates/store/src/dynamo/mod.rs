@@ -5,6 +5,9 @@
 //! - `commit.rs`: a send: seq, transaction, rows; `lease.rs`: who may mint ids
 //! - `messages.rs`, `pending.rs`, `status.rs`, `users.rs`, `devices.rs`, `push_outbox.rs`: a system each
 //! - `row.rs`: what one `conversations` row counts and shows; `rows.rs`: how it is brought up to date
+//! - `everywhere.rs`: what the rows need of messages, hot or cold; `stray.rs`: a seq that was used and is cold (R8)
+//! - `cold.rs`: the runs of the cold tier; `enlist.rs`: when conversations are looked at for what is old
+//! - `attachments.rs`: what was announced of attachments
 //! - `inbox.rs`: the reads of `conversations`, by the order that Redis keeps
 //! - `maintenance.rs`: health and erasure
 //! - `load.rs`: fills the tables from another store; `compare.rs`: whether they hold what it holds
@@ -18,6 +21,8 @@ mod cold;
 mod commit;
 mod compare;
 mod devices;
+mod enlist;
+mod everywhere;
 mod inbox;
 mod item;
 mod lease;
@@ -29,6 +34,7 @@ mod push_outbox;
 mod row;
 mod rows;
 mod status;
+mod stray;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -58,6 +64,8 @@ pub(crate) struct DynamoStore {
     closed: AtomicBool,
     outbox_round: tokio::sync::Mutex<Round>,
     objects: Option<Arc<ColdObjects>>,
+    /// How old messages are when they become cold, if conversations are to be found for that.
+    cold_after_ms: Option<u64>,
 }
 
 impl DynamoStore {
@@ -77,11 +85,17 @@ impl DynamoStore {
             closed: AtomicBool::new(false),
             outbox_round: Default::default(),
             objects: None,
+            cold_after_ms: None,
         }
     }
 
-    /// Where cold messages are.
-    pub(crate) fn with_objects(mut self, objects: Option<Arc<ColdObjects>>) -> DynamoStore {
+    /// Where cold messages are, and after how long they go there.
+    pub(crate) fn with_objects(
+        mut self,
+        objects: Option<Arc<ColdObjects>>,
+        cold_after_ms: Option<u64>,
+    ) -> DynamoStore {
+        self.cold_after_ms = cold_after_ms.filter(|_| objects.is_some());
         self.objects = objects;
         self
     }

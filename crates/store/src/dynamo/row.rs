@@ -31,6 +31,10 @@ pub(super) struct Row {
     pub erased_up_to: Seq,
     /// Something was sent to this member that the row does not show.
     pub concerned: bool,
+    /// The last seq that is in a cold run. Hot rows up to here may be gone, so no seq up to here is free (R8).
+    pub cold_up_to: Seq,
+    /// It is written down when the conversation is to be looked at for what is old.
+    pub cold_listed: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -60,6 +64,8 @@ impl Row {
             read_seq: 0,
             erased_up_to: 0,
             concerned: false,
+            cold_up_to: 0,
+            cold_listed: false,
         }
     }
 
@@ -131,8 +137,13 @@ impl Row {
         if self.erased_up_to > 0 {
             put("erased_up_to", n(self.erased_up_to));
         }
-        if self.concerned {
-            put("concerned", flag());
+        if self.cold_up_to > 0 {
+            put("cold_up_to", n(self.cold_up_to));
+        }
+        for (name, on) in [("concerned", self.concerned), ("cold_listed", self.cold_listed)] {
+            if on {
+                put(name, flag());
+            }
         }
         if let Some(shown) = &self.shown {
             put("last_seq", n(shown.last_seq));
@@ -167,6 +178,8 @@ impl Row {
             read_seq: item.seq("read_seq"),
             erased_up_to: item.seq("erased_up_to"),
             concerned: item.has("concerned"),
+            cold_up_to: item.seq("cold_up_to"),
+            cold_listed: item.has("cold_listed"),
         })
     }
 
@@ -277,6 +290,7 @@ mod tests {
         row.take_in(&[stored(1, Side::Low, |_| ()), stored(2, Side::Low, |m| m.withheld = true)]);
         row.peer = Profile { name: Some("Alice".into()), avatar_url: Some("https://a".into()) };
         (row.version, row.read_seq, row.erased_up_to) = (7, 1, 1);
+        (row.cold_up_to, row.cold_listed) = (1, true);
         assert_eq!(Row::from_item(&row.to_item(), &row.conversation_id, row.side).unwrap(), row);
     }
 }

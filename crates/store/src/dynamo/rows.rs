@@ -8,6 +8,7 @@ use rand::RngExt as _;
 
 use super::{
     DynamoStore,
+    everywhere::Parts::Headers,
     item::{flag, n, s},
     messages::Stored,
     row::{Row, counts_for, row_key},
@@ -22,6 +23,13 @@ const PAGE: usize = 200;
 const TRIES: usize = 60;
 /// A hole before messages so old is given up, so that rows need not be counted behind it for ever.
 const HOLE_AGE_MS: u64 = 5_000;
+
+/// What the rows of a new conversation are made of, beside its first message.
+#[derive(Clone)]
+pub(super) struct Beginning {
+    pub profiles: [Profile; 2],
+    pub cold_listed: bool,
+}
 
 impl DynamoStore {
     pub(super) async fn row(&self, conversation: &ConversationId, side: Side) -> Result<Row> {
@@ -58,7 +66,7 @@ impl DynamoStore {
         &self,
         side: Side,
         sends: &[Stored],
-        profiles: Option<&[Profile; 2]>,
+        beginning: Option<&Beginning>,
     ) -> Result<Option<Row>> {
         let (Some(first), Some(last)) = (sends.first(), sends.last()) else { return Ok(None) };
         let (first, message) = (&first.message, &last.message);
@@ -66,9 +74,9 @@ impl DynamoStore {
         if message.withheld && message.from != side {
             return self.note_withheld(conversation, side).await.map(|()| None);
         }
-        let write = match (first.seq, profiles) {
-            (1, Some(profiles)) => {
-                let mut row = Row::none(conversation, side);
+        let write = match (first.seq, beginning) {
+            (1, Some(Beginning { profiles, cold_listed })) => {
+                let mut row = Row { cold_listed: *cold_listed, ..Row::none(conversation, side) };
                 row.take_in(sends);
                 row.peer = profiles[side.other().index()].clone();
                 self.replacing(&row, 0)
@@ -139,6 +147,8 @@ impl DynamoStore {
                 for seq in from..to {
                     self.close_hole(&row.conversation_id, seq).await?;
                 }
+                // What was missing may have been cold, and then others have counted it.
+                row = self.row(&row.conversation_id, row.side).await?;
                 continue;
             }
             if next == row {
@@ -192,20 +202,15 @@ impl DynamoStore {
         Ok(row)
     }
 
-    /// How many messages for a side lie after one seq and not after another.
-    pub(super) async fn count_between(
-        &self,
-        conversation: &ConversationId,
-        side: Side,
-        after: Seq,
-        up_to: Seq,
-    ) -> Result<u64> {
+    /// How many messages for the member of a row lie after one seq and not after another.
+    pub(super) async fn count_between(&self, row: &Row, after: Seq, up_to: Seq) -> Result<u64> {
         let (mut from, mut counted) = (after + 1, 0);
         while from <= up_to {
-            let headers = self.headers_from(conversation, from, 1_000).await?;
+            let most = (up_to + 1 - from).min(1_000) as usize;
+            let headers = self.stored_from(&row.conversation_id, from, row.cold_up_to, most, Headers).await?;
             let Some(last) = headers.last() else { break };
             from = last.message.seq + 1;
-            let within = headers.iter().filter(|h| h.message.seq <= up_to && counts_for(h, side));
+            let within = headers.iter().filter(|h| h.message.seq <= up_to && counts_for(h, row.side));
             counted += within.count() as u64;
         }
         Ok(counted)

@@ -92,10 +92,10 @@ impl DynamoStore {
         next.unread = if read >= row.counted_last {
             0
         } else if read - row.read_seq < row.counted_seq - read {
-            let read = self.count_between(&row.conversation_id, row.side, row.read_seq, read).await?;
+            let read = self.count_between(row, row.read_seq, read).await?;
             row.unread.saturating_sub(read)
         } else {
-            self.count_between(&row.conversation_id, row.side, read, row.counted_seq).await?
+            self.count_between(row, read, row.counted_seq).await?
         };
         Ok(next)
     }

@@ -30,12 +30,18 @@ pub enum Table {
     PushOutbox,
     /// Who mints ids under which node number.
     NodeLeases,
+    /// The objects that hold what is cold.
+    ColdRuns,
+    /// When conversations are to be looked at for what is old, and who looks.
+    ColdDue,
+    /// What was announced of attachments, who refers to them, and which nobody does.
+    Attachments,
 }
 
 use ScalarAttributeType::{N, S};
 
 impl Table {
-    pub const ALL: [Table; 9] = [
+    pub const ALL: [Table; 12] = [
         Table::Messages,
         Table::PendingDeliveries,
         Table::MessageStatus,
@@ -45,6 +51,9 @@ impl Table {
         Table::Devices,
         Table::PushOutbox,
         Table::NodeLeases,
+        Table::ColdRuns,
+        Table::ColdDue,
+        Table::Attachments,
     ];
 
     pub fn name(self) -> &'static str {
@@ -58,6 +67,9 @@ impl Table {
             Table::Devices => "devices",
             Table::PushOutbox => "push_outbox",
             Table::NodeLeases => "node_leases",
+            Table::ColdRuns => "cold_runs",
+            Table::ColdDue => "cold_due",
+            Table::Attachments => "attachments",
         }
     }
 
@@ -73,12 +85,15 @@ impl Table {
             Table::Users => ("user_id", Some("item")),
             Table::Devices => ("user_id", Some("device")),
             Table::NodeLeases => ("node", None),
+            Table::ColdRuns => ("conversation_id", Some("last_seq")),
+            Table::ColdDue => ("shard", Some("due")),
+            Table::Attachments => ("s3_ref", Some("item")),
         }
     }
 
     fn key_types(self) -> Vec<(&'static str, KeyType, ScalarAttributeType)> {
         let (partition, sort) = self.key_names();
-        let type_of = |name| if matches!(name, "seq" | "node") { N } else { S };
+        let type_of = |name| if matches!(name, "seq" | "last_seq" | "node") { N } else { S };
         let mut keys = vec![(partition, KeyType::Hash, type_of(partition))];
         keys.extend(sort.map(|sort| (sort, KeyType::Range, type_of(sort))));
         keys
@@ -91,7 +106,7 @@ impl Table {
 
     /// Whether losing the table would lose what nobody can make anew.
     fn is_precious(self) -> bool {
-        !matches!(self, Table::SentIds | Table::PushOutbox | Table::NodeLeases)
+        !matches!(self, Table::SentIds | Table::PushOutbox | Table::NodeLeases | Table::ColdDue)
     }
 }
 

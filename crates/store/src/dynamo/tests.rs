@@ -22,6 +22,8 @@ use crate::{
     conformance::START_MS,
 };
 
+mod cold;
+
 fn service(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| {
         panic!("{variable} is not set: run `scripts/services start`, then eval \"$(scripts/services env)\"")
@@ -640,6 +642,7 @@ async fn a_store_opens_while_its_servers_are_down() {
         },
         idempotency_window: Duration::from_secs(60),
         objects: None,
+        cold_after: None,
     };
     let clock = Arc::new(ManualClock::new(START_MS));
     let (store, _, _) = Store::distributed(config, clock).await.unwrap();

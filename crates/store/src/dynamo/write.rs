@@ -11,8 +11,9 @@ use aws_sdk_dynamodb::{
         update_item::{UpdateItemError, UpdateItemOutput},
     },
     types::{
-        AttributeValue, Delete, DeleteRequest, Put, PutRequest, ReturnConsumedCapacity, ReturnValue,
-        ReturnValuesOnConditionCheckFailure as OnRefusal, TransactWriteItem, Update, WriteRequest,
+        AttributeValue, ConditionCheck, Delete, DeleteRequest, Put, PutRequest, ReturnConsumedCapacity,
+        ReturnValue, ReturnValuesOnConditionCheckFailure as OnRefusal, TransactWriteItem, Update,
+        WriteRequest,
     },
 };
 use parking_lot::Mutex;
@@ -39,6 +40,8 @@ pub(super) enum What {
     Put(Item),
     Update(String),
     Delete,
+    /// Nothing is written; the condition must hold for the rest of the transaction.
+    Check,
 }
 
 /// What became of a conditional write.
@@ -70,6 +73,12 @@ impl Write {
         Write { table, key, what: What::Delete, condition: None, values: HashMap::new() }
     }
 
+    /// A condition on a row that a transaction leaves as it is.
+    pub fn check(table: Table, key: Key, condition: impl Into<String>) -> Write {
+        let check = Write { table, key, what: What::Check, condition: None, values: HashMap::new() };
+        check.only_if(condition)
+    }
+
     pub fn only_if(mut self, condition: impl Into<String>) -> Write {
         self.condition = Some(condition.into());
         self
@@ -85,7 +94,7 @@ impl Write {
         let mut names = HashMap::new();
         let update = match &self.what {
             What::Update(expression) => Some(expression),
-            What::Put(_) | What::Delete => None,
+            What::Put(_) | What::Delete | What::Check => None,
         };
         for expression in update.into_iter().chain(&self.condition) {
             names.extend(names_in(expression));
@@ -165,6 +174,8 @@ impl Dynamo {
                 })
                 .await
             }
+            // By itself it would say nothing about the time after.
+            What::Check => Err(StoreError::Unsupported("a check outside of a transaction".into())),
         }
     }
 
@@ -287,6 +298,17 @@ impl Dynamo {
                     .return_values_on_condition_check_failure(OnRefusal::AllOld)
                     .build()
                     .expect("a table and a key are given"),
+            ),
+            What::Check => item.condition_check(
+                ConditionCheck::builder()
+                    .table_name(table)
+                    .set_key(Some(write.key.clone()))
+                    .set_condition_expression(write.condition.clone())
+                    .set_expression_attribute_names(names)
+                    .set_expression_attribute_values(values)
+                    .return_values_on_condition_check_failure(OnRefusal::AllOld)
+                    .build()
+                    .expect("a table, a key and a condition are given"),
             ),
         }
         .build()

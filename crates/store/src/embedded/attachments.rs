@@ -1,46 +1,146 @@
-//! What was announced of attachments, and who refers to them.
+//! What was announced of attachments, and who refers to them: small rows that change together.
+
+use std::ops::Bound;
 
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, S3Ref};
 
-use super::Embedded;
-use crate::{AttachmentRow, Attachments, Result, StoreError};
+use super::{
+    Embedded, Shared,
+    bytes::{Malformed, Reader},
+    engine::Space,
+    rows::{RowSpace, View, row_key, user_prefix},
+    state::{FORMAT, check_format},
+};
+use crate::{AttachmentRow, Attachments, Result, StoreError, UploadState};
 
-fn not_yet<T>() -> Result<T> {
-    Err(StoreError::Unsupported("attachments".into()))
+/// What a time may be in an [`S3Ref`].
+const TIME_MAX: u64 = 0xffff_ffff_ffff;
+
+/// Kept as JSON: what is announced of bytes comes and changes.
+pub(super) fn encode(row: &AttachmentRow) -> Result<Vec<u8>> {
+    let mut out = vec![FORMAT];
+    serde_json::to_writer(&mut out, row)
+        .map_err(|e| StoreError::Unsupported(format!("an attachment that is no JSON: {e}")))?;
+    Ok(out)
+}
+
+pub(super) fn decode(value: &[u8]) -> Result<AttachmentRow, Malformed> {
+    let r = &mut Reader(value);
+    check_format(r)?;
+    serde_json::from_slice(r.0).map_err(|_| Malformed("a stored attachment does not parse"))
+}
+
+impl Shared {
+    /// A walk does not carry attachments over, so it must not be thought to be everything.
+    pub(super) fn refuse_attachments(&self) -> Result<()> {
+        match self.engine.rows_from(Space::Attachments, Bound::Unbounded).next().transpose()? {
+            None => Ok(()),
+            Some(_) => Err(StoreError::Unsupported(
+                "moving a store that has attachments: neither they nor what refers to them would come along"
+                    .into(),
+            )),
+        }
+    }
+}
+
+impl View<'_> {
+    fn attachment(&self, s3_ref: &S3Ref) -> Result<Option<AttachmentRow>> {
+        let value = self.get(RowSpace::Attachments, s3_ref.as_str().as_bytes())?;
+        Ok(value.map(|value| decode(&value)).transpose()?)
+    }
+
+    /// Writes the row, and whether it is among those that nobody claimed.
+    fn put_attachment(&mut self, row: &AttachmentRow) -> Result<()> {
+        let key = row.s3_ref.as_str().as_bytes();
+        self.put(RowSpace::Attachments, key, encode(row)?);
+        match row.claimed {
+            true => self.forget(RowSpace::UnclaimedAttachments, key.to_vec())?,
+            false => self.put(RowSpace::UnclaimedAttachments, key, vec![FORMAT]),
+        }
+        Ok(())
+    }
 }
 
 #[async_trait]
 impl Attachments for Embedded {
-    async fn announce(&self, _row: AttachmentRow) -> Result<()> {
-        not_yet()
+    async fn announce(&self, row: AttachmentRow) -> Result<()> {
+        self.step(move |view| view.put_attachment(&row)).await
     }
 
-    async fn attachment(&self, _s3_ref: &S3Ref) -> Result<Option<AttachmentRow>> {
-        not_yet()
+    async fn attachment(&self, s3_ref: &S3Ref) -> Result<Option<AttachmentRow>> {
+        let key = s3_ref.as_str().as_bytes();
+        let value = self.shared.rows.get(&self.shared.engine, RowSpace::Attachments, key)?;
+        Ok(value.map(|value| decode(&value)).transpose()?)
     }
 
-    async fn uploaded(&self, _s3_ref: &S3Ref) -> Result<bool> {
-        not_yet()
+    async fn uploaded(&self, s3_ref: &S3Ref) -> Result<bool> {
+        let s3_ref = s3_ref.clone();
+        self.step(move |view| {
+            let row = view.attachment(&s3_ref)?.filter(|row| row.state == UploadState::Expected);
+            let Some(row) = row else { return Ok(false) };
+            view.put_attachment(&AttachmentRow { state: UploadState::Uploaded, ..row })?;
+            Ok(true)
+        })
+        .await
     }
 
-    async fn claim(&self, _s3_ref: &S3Ref, _conversation: &ConversationId) -> Result<bool> {
-        not_yet()
+    async fn claim(&self, s3_ref: &S3Ref, conversation: &ConversationId) -> Result<bool> {
+        let (s3_ref, key) = (s3_ref.clone(), row_key(s3_ref.as_str(), conversation.as_str()));
+        self.step(move |view| {
+            let row = view.attachment(&s3_ref)?.filter(|row| row.state == UploadState::Uploaded);
+            let Some(row) = row else { return Ok(false) };
+            if !row.claimed {
+                view.put_attachment(&AttachmentRow { claimed: true, ..row })?;
+            }
+            if view.get(RowSpace::AttachmentClaims, &key)?.is_none() {
+                view.put(RowSpace::AttachmentClaims, key, vec![FORMAT]);
+            }
+            Ok(true)
+        })
+        .await
     }
 
-    async fn is_claimed_by(&self, _s3_ref: &S3Ref, _conversation: &ConversationId) -> Result<bool> {
-        not_yet()
+    async fn is_claimed_by(&self, s3_ref: &S3Ref, conversation: &ConversationId) -> Result<bool> {
+        let key = row_key(s3_ref.as_str(), conversation.as_str());
+        Ok(self.shared.rows.get(&self.shared.engine, RowSpace::AttachmentClaims, &key)?.is_some())
     }
 
-    async fn unclaimed(&self, _before_ms: u64, _limit: usize) -> Result<Vec<AttachmentRow>> {
-        not_yet()
+    async fn unclaimed(&self, before_ms: u64, limit: usize) -> Result<Vec<AttachmentRow>> {
+        self.blocking(move |shared| {
+            // A reference begins with its time.
+            let end = format!("{:012x}", before_ms.min(TIME_MAX)).into_bytes();
+            let space = RowSpace::UnclaimedAttachments;
+            let mut rows = Vec::new();
+            for (key, _) in shared.rows.first(&shared.engine, space, &(Vec::new()..end), limit)? {
+                let value = shared.rows.get(&shared.engine, RowSpace::Attachments, &key)?;
+                rows.extend(value.map(|value| decode(&value)).transpose()?.filter(|row| !row.claimed));
+            }
+            Ok(rows)
+        })
+        .await
     }
 
-    async fn collect(&self, _s3_ref: &S3Ref) -> Result<bool> {
-        not_yet()
+    async fn collect(&self, s3_ref: &S3Ref) -> Result<bool> {
+        let s3_ref = s3_ref.clone();
+        self.step(move |view| {
+            let Some(row) = view.attachment(&s3_ref)?.filter(|row| !row.claimed) else { return Ok(false) };
+            if row.state != UploadState::Collecting {
+                view.put_attachment(&AttachmentRow { state: UploadState::Collecting, ..row })?;
+            }
+            Ok(true)
+        })
+        .await
     }
 
-    async fn forget(&self, _s3_ref: &S3Ref) -> Result<()> {
-        not_yet()
+    async fn forget(&self, s3_ref: &S3Ref) -> Result<()> {
+        let s3_ref = s3_ref.clone();
+        self.step(move |view| {
+            let key = s3_ref.as_str().as_bytes();
+            view.forget(RowSpace::Attachments, key.to_vec())?;
+            view.forget(RowSpace::UnclaimedAttachments, key.to_vec())?;
+            view.forget_under(RowSpace::AttachmentClaims, &user_prefix(s3_ref.as_str()))
+        })
+        .await
     }
 }

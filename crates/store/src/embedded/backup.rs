@@ -1,14 +1,15 @@
 //! Backup and restore: every row of the engine in one stream, taken while serving.
 //!
 //! ```text
-//! "BLUETICK-BACKUP-2\n" · row* · end
+//! "BLUETICK-BACKUP-3\n" · row* · end
 //! row = 0x01 · keyspace · key · value · crc32c u32        (texts with a varint length in front)
 //! end = 0x00 · number of rows u64
 //! ```
 //!
 //! The number in front is that of the directory's format: a restore reads this and older ones.
 //!
-//! A stream that does not end with `end` is not a backup: a restore refuses it.
+//! A stream that does not end with `end` is not a backup: a restore refuses it. Cold objects and the bytes of attachments
+//! are not in it, only the rows that name them.
 
 use std::{io::Read, path::Path};
 
@@ -21,8 +22,8 @@ use super::{
 };
 use crate::{BackupSink, Result, StoreError};
 
-const MAGIC: &[u8] = b"BLUETICK-BACKUP-2\n";
-const OLDER_MAGIC: &[u8] = b"BLUETICK-BACKUP-1\n";
+const MAGIC: &[u8] = b"BLUETICK-BACKUP-3\n";
+const OLDER_MAGICS: [&[u8]; 2] = [b"BLUETICK-BACKUP-1\n", b"BLUETICK-BACKUP-2\n"];
 const CHUNK_BYTES: usize = 256 * 1024;
 /// Rows gathered for one sorted run of a restore.
 const RUN_ROWS: usize = 200_000;
@@ -74,7 +75,7 @@ pub fn restore(backup: &mut dyn Read, dir: &Path) -> Result<u64> {
     let mut input = Input { from: std::io::BufReader::with_capacity(1 << 20, backup), crc: 0 };
     let mut magic = [0; MAGIC.len()];
     input.bytes(&mut magic)?;
-    if magic != MAGIC && magic != OLDER_MAGIC {
+    if magic != MAGIC && !OLDER_MAGICS.contains(&magic.as_slice()) {
         return Err(StoreError::Unusable("this is not a backup of bluetick, or of a newer version".into()));
     }
     let _lock = claim(dir)?;

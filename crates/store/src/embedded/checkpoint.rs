@@ -170,6 +170,8 @@ fn per_member<'a>(
 fn void_erased(shared: &Shared, dirty: &Dirty) -> Result<()> {
     let (id, mut from) = (&dirty.conv.id, 1);
     loop {
+        // What is dropped between the read and the write would come back.
+        let _nothing_is_dropped = shared.cold.rewriting.lock();
         let page =
             shared.engine.entries(id, from, Seq::MAX, PageLimit { messages: 10_000, bytes: 16 << 20 })?;
         let Some(last) = page.last() else { return Ok(()) };

@@ -1,71 +1,326 @@
-//! The rows of the cold tier.
+//! `cold_runs`: small rows that name the objects in which messages went cold, and what of `messages` may go there.
+//!
+//! A run is moved from the engine, never from memory: what memory holds, a checkpoint would write anew. Its row is durable
+//! in the log before a hot copy is dropped, so a crash leaves copies, which are found again by their seqs.
 
-use std::sync::Arc;
+pub(super) mod reads;
+
+use std::{collections::HashMap, ops::Bound, ops::Range, sync::Arc};
 
 use async_trait::async_trait;
-use bluetick_protocol::{ConversationId, Seq};
+use bluetick_protocol::{ConversationId, MessageId, Seq, Side};
+use parking_lot::Mutex;
+use quick_cache::sync::Cache;
 
-use super::Embedded;
-use crate::{ColdCandidate, ColdRun, ColdRuns, Message, Movable, Result, StoreError};
+use super::{
+    Embedded, Shared,
+    bytes::{Malformed, Reader, put_str, put_u64},
+    engine::{EngineSnapshot, Space, conversation_id, message_key},
+    hot::mask,
+    rows::{Bytes, RowSpace, View},
+    state::{Conv, FORMAT, check_format},
+};
+use crate::{ColdCandidate, ColdRun, ColdRuns, Message, Movable, PageLimit, Result, StoreError, cold_shard};
 
-fn not_yet<T>() -> Result<T> {
-    Err(StoreError::Unsupported("the cold tier".into()))
+/// Conversations of which is known up to where no hot copy is left.
+const KNOWN_GONE: usize = 4096;
+
+/// What is known of the cold tier and kept nowhere.
+pub(super) struct ColdState {
+    leases: Mutex<HashMap<u16, (String, u64)>>,
+    /// Up to where the engine has no message of a conversation any more: a look behind it passes by all that was dropped.
+    gone: Cache<ConversationId, Seq>,
+    /// Held by who reads messages of the engine to write them anew, and by who drops some.
+    pub rewriting: Mutex<()>,
+}
+
+impl Default for ColdState {
+    fn default() -> Self {
+        ColdState { leases: Mutex::default(), gone: Cache::new(KNOWN_GONE), rewriting: Mutex::default() }
+    }
+}
+
+/// A run as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RunRow {
+    pub run: ColdRun,
+    /// How many messages of each member count as unread up to its last one.
+    pub counted: [u64; 2],
+}
+
+impl RunRow {
+    fn key(&self) -> Vec<u8> {
+        message_key(&self.run.conversation_id, self.run.last_seq)
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let run = &self.run;
+        let mut out = vec![FORMAT];
+        let numbers = [run.first_seq, self.counted[0], self.counted[1], run.bytes, run.index_bytes];
+        let ends = [run.first_ts, run.last_ts, run.first_id.0, run.last_id.0];
+        numbers.into_iter().chain(ends).for_each(|n| put_u64(&mut out, n));
+        put_str(&mut out, &run.object);
+        out
+    }
+
+    pub(super) fn decode(key: &[u8], value: &[u8]) -> Result<RunRow> {
+        let split = key.split_last_chunk::<8>().and_then(|(id, seq)| Some((id.strip_suffix(&[0])?, seq)));
+        let (id, last_seq) = split.ok_or(Malformed("a key of a cold run is cut short"))?;
+        let r = &mut Reader(value);
+        check_format(r)?;
+        let first_seq = r.u64()?;
+        let counted = [r.u64()?, r.u64()?];
+        let run = ColdRun {
+            conversation_id: conversation_id(id)?,
+            first_seq,
+            last_seq: Seq::from_be_bytes(*last_seq),
+            bytes: r.u64()?,
+            index_bytes: r.u64()?,
+            first_ts: r.u64()?,
+            last_ts: r.u64()?,
+            first_id: MessageId(r.u64()?),
+            last_id: MessageId(r.u64()?),
+            object: r.str()?.to_owned(),
+        };
+        r.end()?;
+        Ok(RunRow { run, counted })
+    }
+
+    fn read((key, value): (Bytes, Bytes)) -> Result<RunRow> {
+        RunRow::decode(&key, &value)
+    }
+}
+
+/// The keys of a conversation's runs that end at or after a seq.
+fn keys_from(id: &ConversationId, seq: Seq) -> Range<Vec<u8>> {
+    let mut end = id.as_str().as_bytes().to_vec();
+    end.push(1);
+    message_key(id, seq)..end
+}
+
+/// The keys of all runs after one. Ids are text, where no byte is so high.
+fn keys_after(after: Option<&ColdRun>) -> Range<Vec<u8>> {
+    let mut start = after.map(|run| message_key(&run.conversation_id, run.last_seq)).unwrap_or_default();
+    start.push(0);
+    start..vec![u8::MAX]
+}
+
+impl Shared {
+    fn runs(&self, keys: &Range<Vec<u8>>, limit: usize) -> Result<Vec<RunRow>> {
+        let rows = self.rows.first(&self.engine, RowSpace::ColdRuns, keys, limit)?;
+        rows.into_iter().map(RunRow::read).collect()
+    }
+
+    /// All runs of a conversation, in order.
+    pub(super) fn runs_of(&self, id: &ConversationId) -> Result<Vec<RunRow>> {
+        self.runs(&keys_from(id, 0), usize::MAX)
+    }
+
+    fn last_run(&self, id: &ConversationId) -> Result<Option<RunRow>> {
+        let last = self.rows.last(&self.engine, RowSpace::ColdRuns, &keys_from(id, 0))?;
+        last.map(RunRow::read).transpose()
+    }
+
+    /// The last seq of a conversation that is in a run: so is everything before it.
+    pub(super) fn border(&self, id: &ConversationId) -> Result<Seq> {
+        Ok(self.last_run(id)?.map_or(0, |row| row.run.last_seq))
+    }
+
+    /// The engine for a backup. Called by the committer, so that nothing is recorded meanwhile.
+    pub(super) fn snapshot(&self) -> EngineSnapshot {
+        let (recent_runs, _) = self.rows.recent(RowSpace::ColdRuns, &keys_after(None));
+        self.engine.snapshot(recent_runs)
+    }
+
+    /// Hot messages that are in a run already.
+    fn leftovers(&self, id: &ConversationId, border: Seq, limit: usize) -> Result<Vec<Arc<Message>>> {
+        let from = self.cold.gone.get(id).unwrap_or(0) + 1;
+        let Some(conv) = self.hot.conv(&self.engine, id)?.filter(|_| from <= border) else {
+            return Ok(Vec::new());
+        };
+        let entries = self.engine.entries(id, from, border + 1, PageLimit::messages(limit))?;
+        let gone = entries.first().map_or(border, |first| first.message.seq - 1);
+        self.cold.gone.insert(id.clone(), gone);
+        Ok(entries.into_iter().map(|entry| mask(&conv, entry).message).collect())
+    }
+
+    fn has_something_to_move(&self, conv: &Conv) -> Result<bool> {
+        let border = self.border(&conv.id)?;
+        Ok(conv.last_seq > border + 1 || !self.leftovers(&conv.id, border, 1)?.is_empty())
+    }
+
+    /// Removes messages from the engine, in the order of their keys, as far as they are in a run.
+    fn drop_hot(&self, places: &[(ConversationId, Seq)]) -> Result<()> {
+        let _nothing_is_rewritten = self.cold.rewriting.lock();
+        let mut changes = Vec::with_capacity(places.len());
+        for of_one in places.chunk_by(|(a, _), (b, _)| a == b) {
+            let border = self.border(&of_one[0].0)?;
+            let cold = of_one.iter().filter(|(_, seq)| *seq <= border);
+            changes.extend(cold.map(|(id, seq)| (message_key(id, *seq), None)));
+        }
+        changes.sort_unstable();
+        self.engine.ingest(Space::Messages, changes)
+    }
+}
+
+fn erased(conv: &Conv) -> [Seq; 2] {
+    Side::BOTH.map(|side| conv.member(side).erased)
+}
+
+impl View<'_> {
+    /// Records a run if everything is as it was seen, and the run follows the last one or takes its place.
+    fn record(&mut self, row: &RunRow, replaces: Option<&ColdRun>, seen: &Movable) -> Result<bool> {
+        let (run, id) = (&row.run, &row.run.conversation_id);
+        let Some(conv) = self.conv(id)? else { return Ok(false) };
+        let last = self.last(RowSpace::ColdRuns, &keys_from(id, 0))?;
+        let last = last.map(RunRow::read).transpose()?.map(|row| row.run);
+        let same = last == seen.last_run && replaces.is_none_or(|old| last.as_ref() == Some(old));
+        let begins = replaces.map_or(last.as_ref().map_or(0, |last| last.last_seq) + 1, |old| old.first_seq);
+        let fits = run.first_seq == begins && (begins..conv.last_seq).contains(&run.last_seq);
+        if !same || !fits || erased(&conv) != seen.erased || !self.shared.hot.rests(id, run.last_seq) {
+            return Ok(false);
+        }
+        if let Some(old) = replaces {
+            self.remove(RowSpace::ColdRuns, message_key(id, old.last_seq));
+        }
+        self.put(RowSpace::ColdRuns, row.key(), row.encode());
+        Ok(true)
+    }
+
+    fn swap(&mut self, old: &ColdRun, new: &ColdRun) -> Result<bool> {
+        let key = message_key(&old.conversation_id, old.last_seq);
+        let row =
+            self.get(RowSpace::ColdRuns, &key)?.map(|value| RunRow::decode(&key, &value)).transpose()?;
+        let Some(row) = row.filter(|row| row.run == *old) else { return Ok(false) };
+        let place = |run: &ColdRun| (run.conversation_id.clone(), run.first_seq, run.last_seq);
+        if place(old) != place(new) {
+            return Err(StoreError::Unsupported("a cold object with other messages in place of one".into()));
+        }
+        let row = RunRow { run: new.clone(), ..row };
+        self.put(RowSpace::ColdRuns, key, row.encode());
+        Ok(true)
+    }
 }
 
 #[async_trait]
 impl ColdRuns for Embedded {
-    async fn runs_from(
-        &self,
-        _conversation: &ConversationId,
-        _seq: Seq,
-        _limit: usize,
-    ) -> Result<Vec<ColdRun>> {
-        Ok(Vec::new())
+    async fn runs_from(&self, conversation: &ConversationId, seq: Seq, limit: usize) -> Result<Vec<ColdRun>> {
+        let keys = keys_from(conversation, seq);
+        let rows = self.blocking(move |shared| shared.runs(&keys, limit)).await?;
+        Ok(rows.into_iter().map(|row| row.run).collect())
     }
 
+    /// Those of the engine in the order of their ids: what is in memory alone is young.
     async fn candidates(
         &self,
-        _shard: u16,
-        _after: Option<&ColdCandidate>,
+        shard: u16,
+        after: Option<&ColdCandidate>,
         _now: u64,
-        _limit: usize,
+        limit: usize,
     ) -> Result<Vec<ColdCandidate>> {
-        not_yet()
+        let after = after.map(|after| after.conversation_id.clone());
+        self.blocking(move |shared| {
+            let start = after.as_ref().map_or(Bound::Unbounded, |id| Bound::Excluded(id.as_str()));
+            let mut found = Vec::new();
+            for row in shared.engine.rows_from(Space::Conversations, start) {
+                let (key, value) = row?;
+                let id = conversation_id(&key)?;
+                if cold_shard(&id) == shard
+                    && shared.has_something_to_move(&Conv::decode(id.clone(), &value)?)?
+                {
+                    found.push(ColdCandidate { conversation_id: id, due_at: None });
+                }
+                if found.len() >= limit {
+                    break;
+                }
+            }
+            Ok(found)
+        })
+        .await
     }
 
+    /// No due times are kept: a walk finds them all.
     async fn enlist_all(&self, _now: u64) -> Result<u64> {
-        not_yet()
+        self.blocking(|shared| {
+            let mut young = shared.hot.dirty_ids();
+            let mut at_rest = 0;
+            for row in shared.engine.rows_from(Space::Conversations, Bound::Unbounded) {
+                young.remove(&conversation_id(&row?.0)?);
+                at_rest += 1;
+            }
+            Ok(at_rest + young.len() as u64)
+        })
+        .await
     }
 
-    async fn movable(&self, _conversation: &ConversationId) -> Result<Option<Movable>> {
-        not_yet()
+    async fn movable(&self, conversation: &ConversationId) -> Result<Option<Movable>> {
+        let id = conversation.clone();
+        self.blocking(move |shared| {
+            let conv = shared.hot.conv(&shared.engine, &id)?.filter(|conv| conv.last_seq > 0);
+            let Some(conv) = conv else { return Ok(None) };
+            // Asked for after the rows: what came since is behind what they know.
+            let up_to = shared.hot.last_at_rest(&id, conv.last_seq - 1);
+            let last_run = shared.last_run(&id)?.map(|row| row.run);
+            Ok(Some(Movable {
+                from: last_run.as_ref().map_or(0, |run| run.last_seq) + 1,
+                up_to,
+                delivered: Side::BOTH.map(|side| conv.member(side).delivered.seq),
+                pending: Side::BOTH.map(|side| conv.member(side).pending),
+                last_run,
+                erased: erased(&conv),
+            }))
+        })
+        .await
     }
 
-    async fn record(&self, _run: &ColdRun, _replaces: Option<&ColdRun>, _seen: &Movable) -> Result<bool> {
-        not_yet()
+    async fn record(&self, run: &ColdRun, replaces: Option<&ColdRun>, seen: &Movable) -> Result<bool> {
+        let (id, last_seq) = (run.conversation_id.clone(), run.last_seq);
+        let last = self.blocking(move |shared| shared.hot.entry(&shared.engine, &id, last_seq)).await?;
+        // Not hot any more: somebody was faster.
+        let Some(last) = last else { return Ok(false) };
+        let row = RunRow { run: run.clone(), counted: last.counted };
+        let (replaces, seen) = (replaces.cloned(), seen.clone());
+        self.step(move |view| view.record(&row, replaces.as_ref(), &seen)).await
     }
 
-    async fn swap(&self, _old: &ColdRun, _new: &ColdRun) -> Result<bool> {
-        not_yet()
+    async fn swap(&self, old: &ColdRun, new: &ColdRun) -> Result<bool> {
+        let (old, new) = (old.clone(), new.clone());
+        self.step(move |view| view.swap(&old, &new)).await
     }
 
-    async fn leftovers(&self, _conversation: &ConversationId, _limit: usize) -> Result<Vec<Arc<Message>>> {
-        not_yet()
+    async fn leftovers(&self, conversation: &ConversationId, limit: usize) -> Result<Vec<Arc<Message>>> {
+        let id = conversation.clone();
+        self.blocking(move |shared| shared.leftovers(&id, shared.border(&id)?, limit)).await
     }
 
-    async fn drop_hot(&self, _messages: &[Arc<Message>]) -> Result<()> {
-        not_yet()
+    async fn drop_hot(&self, messages: &[Arc<Message>]) -> Result<()> {
+        let mut places: Vec<_> = messages.iter().map(|m| (m.conversation_id.clone(), m.seq)).collect();
+        places.sort_unstable();
+        places.dedup();
+        self.blocking(move |shared| shared.drop_hot(&places)).await
     }
 
     async fn looked_at(&self, _candidate: &ColdCandidate, _next: Option<u64>) -> Result<()> {
-        not_yet()
+        Ok(())
     }
 
-    async fn lease(&self, _shard: u16, _holder: &str, _now: u64, _until: u64) -> Result<bool> {
-        not_yet()
+    /// Nobody else has the store open, so it is enough to remember them.
+    async fn lease(&self, shard: u16, holder: &str, now: u64, until: u64) -> Result<bool> {
+        let mut leases = self.shared.cold.leases.lock();
+        let (there, ends) = leases.entry(shard).or_insert_with(|| (holder.to_owned(), until));
+        let has = there == holder || *ends <= now;
+        if has {
+            (*there, *ends) = (holder.to_owned(), until);
+        }
+        Ok(has)
     }
 
-    async fn all_runs(&self, _after: Option<&ColdRun>, _limit: usize) -> Result<Vec<ColdRun>> {
-        Ok(Vec::new())
+    async fn all_runs(&self, after: Option<&ColdRun>, limit: usize) -> Result<Vec<ColdRun>> {
+        let keys = keys_after(after);
+        let rows = self.blocking(move |shared| shared.runs(&keys, limit)).await?;
+        Ok(rows.into_iter().map(|row| row.run).collect())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -123,8 +123,8 @@ pub(super) enum Op {
 /// An answer that waits for the group's fsync.
 pub(super) type Answer = Box<dyn FnOnce(Result<()>) + Send>;
 
-struct Overlay {
-    published: Published,
+pub(super) struct Overlay {
+    pub published: Published,
     changed: bool,
 }
 
@@ -314,7 +314,7 @@ impl Committer {
                 self.answer(done, reply);
             }
             Op::Step(step) => {
-                let mut view = View::new(&self.shared, &self.rows);
+                let mut view = View::new(&self.shared, &self.rows, &self.overlay);
                 let answer = step(&mut view);
                 let changes = view.into_changes();
                 self.write_rows(changes);
@@ -525,7 +525,7 @@ impl Committer {
         self.shared.log_bytes.store(self.log.total_bytes(), Ordering::Relaxed);
         // Taken here, before the next checkpoint can begin: a snapshot must not hold half of one.
         for waiter in self.checkpoint_waiters[1].drain(..) {
-            let _ = waiter.send(Ok(self.shared.engine.snapshot()));
+            let _ = waiter.send(Ok(self.shared.snapshot()));
         }
     }
 }

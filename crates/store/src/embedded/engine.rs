@@ -1,7 +1,11 @@
 //! The engine (fjall) behind the log: where rows rest once a checkpoint has written them. Written only by
 //! checkpoints, as sorted runs that bypass the engine's own journal: the log is the journal.
 
-use std::{collections::BTreeMap, ops::Bound, path::Path};
+use std::{
+    collections::BTreeMap,
+    ops::{Bound, Range},
+    path::Path,
+};
 
 use bluetick_protocol::{ConversationId, MessageId, Seq, UserId};
 use fjall::{
@@ -12,7 +16,7 @@ use parking_lot::RwLock;
 
 use super::{
     bytes::{Reader, put_u64},
-    rows::Bytes,
+    rows::{Bytes, RowMap},
     state::{Conv, Entry, FORMAT, UserRow, check_format},
 };
 use crate::{PageLimit, Result, StoreError, failpoint};
@@ -32,11 +36,15 @@ pub(super) enum Space {
     PushTokens,
     PushOutbox,
     Mutes,
+    ColdRuns,
+    Attachments,
+    AttachmentClaims,
+    UnclaimedAttachments,
     Meta,
 }
 
 impl Space {
-    pub(super) const ALL: [Space; 10] = [
+    pub(super) const ALL: [Space; 14] = [
         Space::Messages,
         Space::Conversations,
         Space::Members,
@@ -46,6 +54,10 @@ impl Space {
         Space::PushTokens,
         Space::PushOutbox,
         Space::Mutes,
+        Space::ColdRuns,
+        Space::Attachments,
+        Space::AttachmentClaims,
+        Space::UnclaimedAttachments,
         Space::Meta,
     ];
 
@@ -60,6 +72,10 @@ impl Space {
             Space::PushTokens => "push_tokens",
             Space::PushOutbox => "push_outbox",
             Space::Mutes => "mutes",
+            Space::ColdRuns => "cold_runs",
+            Space::Attachments => "attachments",
+            Space::AttachmentClaims => "attachment_claims",
+            Space::UnclaimedAttachments => "unclaimed_attachments",
             Space::Meta => "meta",
         }
     }
@@ -193,14 +209,15 @@ impl Engine {
         collect(id, self.space(Space::Messages).range(range), limit)
     }
 
-    /// The last entries of a conversation in `..before`, in order, within the limit.
+    /// The last entries of a conversation in `floor..before`, in order, within the limit.
     pub(super) fn entries_before(
         &self,
         id: &ConversationId,
+        floor: Seq,
         before: Seq,
         limit: PageLimit,
     ) -> Result<Vec<Entry>> {
-        let range = message_key(id, 0)..message_key(id, before);
+        let range = message_key(id, floor.min(before))..message_key(id, before);
         let mut entries = collect(id, self.space(Space::Messages).range(range).rev(), limit)?;
         entries.reverse();
         Ok(entries)
@@ -237,6 +254,15 @@ impl Engine {
         prefix: &[u8],
     ) -> impl Iterator<Item = Result<(Bytes, Bytes)>> + use<> {
         self.space(space).prefix(prefix).map(whole_row)
+    }
+
+    /// The rows in a range of keys, in order.
+    pub(super) fn rows_between(
+        &self,
+        space: Space,
+        keys: Range<Vec<u8>>,
+    ) -> impl DoubleEndedIterator<Item = Result<(Bytes, Bytes)>> + use<> {
+        self.space(space).range(keys).map(whole_row)
     }
 
     /// The rows from a key on, in order.
@@ -336,13 +362,20 @@ impl Engine {
         matches!(self.db.persist(PersistMode::Buffer), Err(fjall::Error::Poisoned))
     }
 
-    /// Every row there is, for a backup: the keyspace's name, key and value.
-    pub(super) fn snapshot(&self) -> EngineSnapshot {
+    /// Every row there is, for a backup: the keyspace's name, key and value. With the runs of cold messages that were
+    /// recorded since the last checkpoint: the hot copies of what they hold may be gone already.
+    pub(super) fn snapshot(&self, recent_runs: RowMap) -> EngineSnapshot {
         let mut spaces: Vec<(String, Keyspace)> =
             Space::ALL.iter().map(|s| (s.name().to_owned(), self.space(*s).clone())).collect();
         let sent_ids = self.sent_ids.read();
         spaces.extend(sent_ids.iter().map(|(n, space)| (format!("{SENT_IDS}{n}"), space.clone())));
-        EngineSnapshot { snapshot: self.db.snapshot(), spaces }
+        EngineSnapshot { snapshot: self.db.snapshot(), spaces, recent_runs }
+    }
+
+    /// Removes a keyspace, as it was before there was one.
+    #[cfg(test)]
+    pub(super) fn forget_space(&self, space: Space) {
+        self.db.delete_keyspace(self.space(space).clone()).unwrap();
     }
 
     /// Fills a keyspace of a new engine with sorted rows, for a restore.
@@ -359,14 +392,27 @@ impl Engine {
 pub(super) struct EngineSnapshot {
     snapshot: Snapshot,
     spaces: Vec<(String, Keyspace)>,
+    recent_runs: RowMap,
 }
 
 impl EngineSnapshot {
     pub(super) fn for_each(&self, mut row: impl FnMut(&str, &[u8], &[u8]) -> Result<()>) -> Result<()> {
+        let nothing = RowMap::new();
         for (name, space) in &self.spaces {
+            let recent = if *name == Space::ColdRuns.name() { &self.recent_runs } else { &nothing };
+            let mut recent = recent.iter().peekable();
             for item in self.snapshot.iter(space) {
                 let (key, value) = item.into_inner().map_err(broken)?;
-                row(name, &key, &value)?;
+                while let Some((new, value)) = recent.next_if(|(new, _)| ***new < *key) {
+                    value.iter().try_for_each(|value| row(name, new, value))?;
+                }
+                match recent.next_if(|(new, _)| ***new == *key) {
+                    Some((_, value)) => value.iter().try_for_each(|value| row(name, &key, value))?,
+                    None => row(name, &key, &value)?,
+                }
+            }
+            for (new, value) in recent {
+                value.iter().try_for_each(|value| row(name, new, value))?;
             }
         }
         Ok(())
@@ -409,7 +455,7 @@ fn whole_row(item: fjall::Guard) -> Result<(Bytes, Bytes)> {
     Ok(((*key).into(), (*value).into()))
 }
 
-fn conversation_id(bytes: &[u8]) -> Result<ConversationId> {
+pub(super) fn conversation_id(bytes: &[u8]) -> Result<ConversationId> {
     std::str::from_utf8(bytes)
         .ok()
         .and_then(|text| ConversationId::new(text).ok())

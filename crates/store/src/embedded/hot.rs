@@ -17,7 +17,7 @@ use super::{
     engine::{Engine, Space},
     state::{Conv, Entry, UserRow},
 };
-use crate::{InboxPosition, PageLimit, Result};
+use crate::{InboxPosition, Message, PageLimit, Result};
 
 const SHARDS: usize = 64;
 
@@ -209,6 +209,16 @@ impl Hot {
         (border, entries)
     }
 
+    /// Whether an entry is in the engine alone, and so is everything before it.
+    pub(super) fn rests(&self, id: &ConversationId, seq: Seq) -> bool {
+        seq < self.recent(id, 0..0, 0, false).0
+    }
+
+    /// The last seq that is in the engine alone, if the last of the conversation is `last_seq`.
+    pub(super) fn last_at_rest(&self, id: &ConversationId, last_seq: Seq) -> Seq {
+        last_seq.min(self.recent(id, 0..0, 0, false).0.saturating_sub(1))
+    }
+
     /// Whether every entry from `seq` on is in memory, so that reading them needs no disk.
     pub(super) fn holds_from(&self, id: &ConversationId, seq: Seq) -> bool {
         let shard = self.conv_shard(id).lock();
@@ -251,10 +261,12 @@ impl Hot {
         Ok(entries.into_iter().map(|e| mask(&conv, e)).collect())
     }
 
+    /// The engine is not looked at below `floor`.
     pub(super) fn read_before(
         &self,
         engine: &Engine,
         id: &ConversationId,
+        floor: Seq,
         before: Seq,
         limit: PageLimit,
     ) -> Result<Vec<Entry>> {
@@ -275,7 +287,7 @@ impl Hot {
         let room = limit.messages.saturating_sub(entries.len());
         if room > 0 {
             let room = PageLimit { messages: room, bytes: limit.bytes };
-            let mut older = engine.entries_before(id, before.min(border), room)?;
+            let mut older = engine.entries_before(id, floor, before.min(border), room)?;
             // The page as a whole keeps to the limit: the oldest go first.
             let fits = older.iter().rev().take_while(|e| {
                 bytes += e.message.body.len();
@@ -503,8 +515,20 @@ fn find(entries: &[Entry], seq: Seq) -> Option<&Entry> {
 
 /// An erased message is void from the moment the erasure is durable, wherever its bytes still are.
 pub(super) fn mask(conv: &Conv, entry: Entry) -> Entry {
-    match !entry.message.void && entry.message.seq <= conv.member(entry.message.from).erased {
+    match is_erased(conv, &entry.message) {
         true => entry.voided(),
         false => entry,
     }
+}
+
+/// The same of a message that is not in `messages`.
+pub(super) fn mask_message(conv: &Conv, message: Arc<Message>) -> Arc<Message> {
+    match is_erased(conv, &message) {
+        true => Arc::new(message.voided()),
+        false => message,
+    }
+}
+
+fn is_erased(conv: &Conv, message: &Message) -> bool {
+    !message.void && message.seq <= conv.member(message.from).erased
 }

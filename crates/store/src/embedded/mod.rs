@@ -18,6 +18,11 @@
 //!   push_tokens          hash(provider, token)       → user 0x00 device: whose it is
 //!   push_outbox          user 0x00 conversation      → the notification that is owed; all of it is in memory too
 //!   mutes                user 0x00 conversation      → until when
+//!   cold_runs            conversation 0x00 last_seq  → the object that holds a run of messages, and how many count as
+//!                                                      unread up to its end
+//!   attachments          s3_ref                      → what was announced, and whether it is there
+//!   attachment_claims    s3_ref 0x00 conversation    → (nothing) which conversations refer to it
+//!   unclaimed_attachments  s3_ref                    → (nothing) what no message refers to, oldest first
 //!   sent_ids_{n}         hash(conversation, sender, client_msg_id) → seq, ts. One keyspace for each third of the
 //!                                                      idempotency window, dropped whole when it is over (R9)
 //!   meta                 "checkpoint"                → the last record that is in the engine, the last message_id
@@ -72,6 +77,7 @@ pub use backup::restore;
 pub use scan::{EmbeddedSource, SourceIdentity, Walk};
 
 use self::{
+    cold::ColdState,
     committer::{Committer, Op},
     engine::Engine,
     hot::Hot,
@@ -83,7 +89,7 @@ use self::{
 use crate::{Clock, ColdObjects, Result, StoreError, failpoint};
 
 /// What this version writes into `VERSION`, and the newest it reads.
-const DIRECTORY_VERSION: u32 = 2;
+const DIRECTORY_VERSION: u32 = 3;
 /// Writes that wait for the committer; beyond it callers wait to hand theirs over.
 const QUEUE_OPS: usize = 8192;
 
@@ -126,6 +132,7 @@ struct Shared {
     hot: Hot,
     rows: SmallRows,
     outbox: Outbox,
+    cold: ColdState,
     seed: u64,
     /// How many checkpoints have ended.
     checkpoints: AtomicU64,
@@ -203,6 +210,7 @@ impl Embedded {
             hot: Hot::new(rows),
             rows: SmallRows::default(),
             outbox,
+            cold: ColdState::default(),
             seed: meta.seed,
             checkpoints: AtomicU64::new(0),
             checkpointed_lsn: AtomicU64::new(meta.lsn),

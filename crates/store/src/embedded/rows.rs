@@ -4,15 +4,18 @@
 //! the log, whole or not at all. Until a checkpoint the rows are in memory, in two generations as in `hot.rs`. A
 //! system that wants such rows adds a [`RowSpace`] and nothing else.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeMap, ops::Range, sync::Arc};
 
+use bluetick_protocol::ConversationId;
+use foldhash::HashMap;
 use parking_lot::RwLock;
 
 use super::{
     Embedded, Shared,
     bytes::{Malformed, Reader, put_bytes, put_u64},
-    committer::{Answer, Op},
+    committer::{Answer, Op, Overlay},
     engine::{Change, Engine, Space},
+    state::Conv,
 };
 use crate::Result;
 
@@ -27,11 +30,23 @@ pub(super) enum RowSpace {
     PushTokens = 2,
     PushOutbox = 3,
     Mutes = 4,
+    ColdRuns = 5,
+    Attachments = 6,
+    AttachmentClaims = 7,
+    UnclaimedAttachments = 8,
 }
 
 impl RowSpace {
-    pub(super) const ALL: [RowSpace; 4] =
-        [RowSpace::Devices, RowSpace::PushTokens, RowSpace::PushOutbox, RowSpace::Mutes];
+    pub(super) const ALL: [RowSpace; 8] = [
+        RowSpace::Devices,
+        RowSpace::PushTokens,
+        RowSpace::PushOutbox,
+        RowSpace::Mutes,
+        RowSpace::ColdRuns,
+        RowSpace::Attachments,
+        RowSpace::AttachmentClaims,
+        RowSpace::UnclaimedAttachments,
+    ];
 
     pub(super) fn space(self) -> Space {
         match self {
@@ -39,6 +54,10 @@ impl RowSpace {
             RowSpace::PushTokens => Space::PushTokens,
             RowSpace::PushOutbox => Space::PushOutbox,
             RowSpace::Mutes => Space::Mutes,
+            RowSpace::ColdRuns => Space::ColdRuns,
+            RowSpace::Attachments => Space::Attachments,
+            RowSpace::AttachmentClaims => Space::AttachmentClaims,
+            RowSpace::UnclaimedAttachments => Space::UnclaimedAttachments,
         }
     }
 }
@@ -91,12 +110,15 @@ pub(super) fn changes(r: &mut Reader<'_>) -> Result<Vec<RowChange>, Malformed> {
     Ok(changes)
 }
 
+/// Rows by their keys: a value, or that there is none any more.
+pub(super) type RowMap = BTreeMap<Bytes, Option<Bytes>>;
+
 /// Rows that changed, in order, each with the last of its changes.
 #[derive(Debug, Default)]
-pub(super) struct Changed([BTreeMap<Bytes, Option<Bytes>>; RowSpace::ALL.len()]);
+pub(super) struct Changed([RowMap; RowSpace::ALL.len()]);
 
 impl Changed {
-    fn of(&self, space: RowSpace) -> &BTreeMap<Bytes, Option<Bytes>> {
+    fn of(&self, space: RowSpace) -> &RowMap {
         &self.0[space as usize - 1]
     }
 
@@ -130,11 +152,20 @@ impl Changed {
     }
 
     /// Puts what changed under a prefix over older rows.
-    fn lay_over(&self, space: RowSpace, prefix: &[u8], rows: &mut BTreeMap<Bytes, Option<Bytes>>) {
+    fn lay_over(&self, space: RowSpace, prefix: &[u8], rows: &mut RowMap) {
         let under =
             self.of(space).range::<[u8], _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
         let under = under.take_while(|(key, _)| key.starts_with(prefix));
         rows.extend(under.map(|(key, value)| (key.clone(), value.clone())));
+    }
+
+    /// The same for a range of keys.
+    fn lay_between(&self, space: RowSpace, keys: &Range<Vec<u8>>, rows: &mut RowMap) {
+        let between = self.of(space).range::<[u8], _>((
+            std::ops::Bound::Included(keys.start.as_slice()),
+            std::ops::Bound::Excluded(keys.end.as_slice()),
+        ));
+        rows.extend(between.map(|(key, value)| (key.clone(), value.clone())));
     }
 }
 
@@ -171,12 +202,57 @@ impl SmallRows {
         Ok(present(rows))
     }
 
-    fn merged(
+    /// The first rows in a range of keys, in order, at most `limit`.
+    pub(super) fn first(
         &self,
         engine: &Engine,
         space: RowSpace,
-        prefix: &[u8],
-    ) -> Result<BTreeMap<Bytes, Option<Bytes>>> {
+        keys: &Range<Vec<u8>>,
+        limit: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>> {
+        self.between(space, keys, |recent| {
+            first_of(recent, engine.rows_between(space.space(), keys.clone()), limit)
+        })
+    }
+
+    /// The last row in a range of keys.
+    pub(super) fn last(
+        &self,
+        engine: &Engine,
+        space: RowSpace,
+        keys: &Range<Vec<u8>>,
+    ) -> Result<Option<(Bytes, Bytes)>> {
+        self.between(space, keys, |recent| {
+            last_of(recent, engine.rows_between(space.space(), keys.clone()).rev())
+        })
+    }
+
+    /// What is in memory of a range of keys, laid over what the engine has of it.
+    fn between<T>(
+        &self,
+        space: RowSpace,
+        keys: &Range<Vec<u8>>,
+        merge: impl Fn(RowMap) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            let (recent, freezes) = self.recent(space, keys);
+            let merged = merge(recent)?;
+            // As in `merged`.
+            if self.0.read().freezes == freezes {
+                return Ok(merged);
+            }
+        }
+    }
+
+    /// What is in memory of a range of keys, and how often rows were frozen by now.
+    pub(super) fn recent(&self, space: RowSpace, keys: &Range<Vec<u8>>) -> (RowMap, u64) {
+        let (rows, mut recent) = (self.0.read(), BTreeMap::new());
+        rows.frozen.lay_between(space, keys, &mut recent);
+        rows.active.lay_between(space, keys, &mut recent);
+        (recent, rows.freezes)
+    }
+
+    fn merged(&self, engine: &Engine, space: RowSpace, prefix: &[u8]) -> Result<RowMap> {
         loop {
             let mut recent = BTreeMap::new();
             let freezes = {
@@ -185,7 +261,7 @@ impl SmallRows {
                 rows.active.lay_over(space, prefix, &mut recent);
                 rows.freezes
             };
-            let mut rows: BTreeMap<Bytes, Option<Bytes>> = BTreeMap::new();
+            let mut rows = RowMap::new();
             for row in engine.rows_under(space.space(), prefix) {
                 let (key, value) = row?;
                 rows.insert(key, Some(value));
@@ -216,8 +292,45 @@ impl SmallRows {
     }
 }
 
-fn present(rows: BTreeMap<Bytes, Option<Bytes>>) -> Vec<(Bytes, Bytes)> {
+fn present(rows: RowMap) -> Vec<(Bytes, Bytes)> {
     rows.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+}
+
+/// The first rows of both, in order, where `recent` has the say. No more of `rest` is read than it takes.
+fn first_of(
+    recent: RowMap,
+    rest: impl Iterator<Item = Result<(Bytes, Bytes)>>,
+    limit: usize,
+) -> Result<Vec<(Bytes, Bytes)>> {
+    let (mut recent, mut rest) = (recent.into_iter().peekable(), rest.peekable());
+    let mut found = Vec::new();
+    while found.len() < limit {
+        let order = match (recent.peek(), rest.peek()) {
+            (None, None) => break,
+            (Some(_), None) => Ordering::Less,
+            (Some((new, _)), Some(Ok((old, _)))) => new.cmp(old),
+            (_, Some(_)) => Ordering::Greater,
+        };
+        if order.is_ge() {
+            let row = rest.next().transpose()?;
+            found.extend(row.filter(|_| order.is_gt()));
+        }
+        if order.is_le() {
+            found.extend(recent.next().and_then(|(key, value)| Some((key, value?))));
+        }
+    }
+    Ok(found)
+}
+
+/// The last row of both, where `recent` has the say; `rest` comes from its end.
+fn last_of(
+    recent: RowMap,
+    rest: impl Iterator<Item = Result<(Bytes, Bytes)>>,
+) -> Result<Option<(Bytes, Bytes)>> {
+    let mut rest = rest.skip_while(|row| row.as_ref().is_ok_and(|(key, _)| recent.contains_key(key)));
+    let old = rest.next().transpose()?;
+    let new = recent.iter().rev().find_map(|(key, value)| Some((key.clone(), value.clone()?)));
+    Ok(old.max(new))
 }
 
 /// Decides something over small rows in the committer's thread, and gives the answer that waits for the fsync.
@@ -227,12 +340,35 @@ pub(super) type Step = Box<dyn FnOnce(&mut View<'_>) -> Answer + Send>;
 pub(super) struct View<'a> {
     pub shared: &'a Shared,
     group: &'a Changed,
+    convs: &'a HashMap<ConversationId, Overlay>,
     changes: Vec<RowChange>,
 }
 
 impl<'a> View<'a> {
-    pub(super) fn new(shared: &'a Shared, group: &'a Changed) -> View<'a> {
-        View { shared, group, changes: Vec::new() }
+    pub(super) fn new(
+        shared: &'a Shared,
+        group: &'a Changed,
+        convs: &'a HashMap<ConversationId, Overlay>,
+    ) -> View<'a> {
+        View { shared, group, convs, changes: Vec::new() }
+    }
+
+    /// A conversation as this group leaves it so far.
+    pub(super) fn conv(&self, id: &ConversationId) -> Result<Option<Arc<Conv>>> {
+        match self.convs.get(id) {
+            Some(overlay) => Ok(Some(Arc::new(overlay.published.conv.clone()))),
+            None => self.shared.hot.conv(&self.shared.engine, id),
+        }
+    }
+
+    /// The last row in a range of keys.
+    pub(super) fn last(&self, space: RowSpace, keys: &Range<Vec<u8>>) -> Result<Option<(Bytes, Bytes)>> {
+        let (mut recent, _) = self.shared.rows.recent(space, keys);
+        self.group.lay_between(space, keys, &mut recent);
+        let own = self.changes.iter().filter(|change| change.space == space);
+        let own = own.filter(|change| *keys.start <= *change.key && *change.key < *keys.end);
+        recent.extend(own.map(|change| (change.key.clone(), change.value.clone())));
+        last_of(recent, self.shared.engine.rows_between(space.space(), keys.clone()).rev())
     }
 
     /// What this group made of a row, if it touched it.

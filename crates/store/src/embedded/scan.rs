@@ -4,7 +4,7 @@
 //! everything into the engine. The order is that of the engine's keys: conversations by id, each with its messages by
 //! seq and its members' rows after them, then users, each with all that is kept under their name: a mute, say, need not have a
 //! conversation. It never changes while nobody writes, so that a walk can go on
-//! where one before it ended.
+//! where one before it ended. Cold messages are read from their objects, and stand in the walk where they stood hot.
 
 use std::{ops::Bound, sync::Arc};
 
@@ -14,13 +14,14 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     Embedded, EmbeddedConfig, Shared,
+    cold::reads::{counts, missing},
     committer::Op,
     devices,
     engine::Space,
-    hot::mask,
+    hot::{mask, mask_message},
     mutes,
     outbox::{self, Debt},
-    state::{Conv, Entry, UserRow},
+    state::{Conv, UserRow},
 };
 use crate::{
     Clock, Content, MemberRow, Page, PageLimit, PendingRow, Place, Result, SentId, ShownMessage, StoreError,
@@ -67,6 +68,7 @@ impl EmbeddedSource {
         drop(embedded.ask(Op::Checkpoint).await?);
         let (meta, messages) = embedded
             .blocking(|shared| {
+                shared.refuse_attachments()?;
                 let messages = shared.engine.all_convs().map(|conv| conv.map(|conv| conv.last_seq));
                 Ok((shared.engine.meta()?, messages.sum::<Result<u64>>()?))
             })
@@ -157,12 +159,18 @@ impl Walker<'_> {
     }
 
     fn conversation(&mut self, conv: &Conv, first: Seq) -> Result<Place> {
-        let mut from = first.max(1);
+        let (mut from, border) = (first.max(1), self.shared.border(&conv.id)?);
+        while from <= border {
+            for message in self.cold_page(conv, from, READ.messages)? {
+                from = message.seq + 1;
+                self.message(mask_message(conv, message))?;
+            }
+        }
         loop {
             let entries = self.shared.engine.entries(&conv.id, from, Seq::MAX, READ)?;
             let Some(last) = entries.last().map(|entry| entry.message.seq) else { break };
             for entry in entries {
-                self.message(mask(conv, entry))?;
+                self.message(mask(conv, entry).message)?;
             }
             from = last + 1;
         }
@@ -175,8 +183,14 @@ impl Walker<'_> {
         Ok(place)
     }
 
-    fn message(&mut self, entry: Entry) -> Result<()> {
-        let message = entry.message;
+    /// Cold messages from a seq on, at least one. The walk has a thread of its own, which may wait for them.
+    fn cold_page(&self, conv: &Conv, from: Seq, most: usize) -> Result<Vec<Arc<crate::Message>>> {
+        let page = self.shared.cold_page(&conv.id, from, most);
+        let page = tokio::runtime::Handle::current().block_on(page)?;
+        page.map(|(_, messages)| messages).ok_or_else(|| missing(&conv.id, from))
+    }
+
+    fn message(&mut self, message: Arc<crate::Message>) -> Result<()> {
         let place = Place::Conversation { id: message.conversation_id.clone(), seq: message.seq };
         if let Some(sent_id) = self.sent_id(&message)? {
             self.push(Content::SentId(sent_id), &place)?;
@@ -250,12 +264,22 @@ impl Walker<'_> {
         if all == conv.member(other).erased_counted {
             return Ok(0);
         }
-        let (mut low, mut high) = (1, conv.last_seq);
+        // The runs know how much was counted at their ends. If it was all of it, it is in the first such run.
+        for row in self.shared.runs_of(&conv.id)? {
+            if row.counted[other.index()] >= all {
+                let (first, last) = (row.run.first_seq, row.run.last_seq);
+                let messages = self.cold_page(conv, first, usize::MAX)?;
+                let counted = messages.iter().rev().find(|m| m.seq <= last && counts(m, other));
+                return counted.map(|m| m.seq).ok_or_else(|| {
+                    StoreError::Corrupt(format!("no message {first} to {last} of {} counts", conv.id))
+                });
+            }
+        }
+        let (mut low, mut high) = (self.shared.border(&conv.id)? + 1, conv.last_seq);
         while low < high {
             let middle = low + (high - low) / 2;
             let entry = self.shared.engine.entry(&conv.id, middle)?;
-            let entry = entry
-                .ok_or_else(|| StoreError::Corrupt(format!("message {middle} of {} is missing", conv.id)))?;
+            let entry = entry.ok_or_else(|| missing(&conv.id, middle))?;
             match entry.counted[other.index()] >= all {
                 true => high = middle,
                 false => low = middle + 1,

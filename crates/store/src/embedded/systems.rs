@@ -22,22 +22,20 @@ impl Shared {
         self.hot.conv(&self.engine, id)
     }
 
-    /// A boundary of a member at a seq, clamped to the end of the conversation.
-    fn mark_at(&self, conv: &Conv, side: Side, seq: Seq) -> Result<Mark> {
+    /// A boundary of a member at a seq, clamped to the end of the conversation. Nothing if the seq is not hot.
+    pub(super) fn hot_mark(&self, conv: &Conv, side: Side, seq: Seq) -> Result<Option<Mark>> {
         if seq >= conv.last_seq {
-            return Ok(Mark { seq: conv.last_seq, counted: conv.counted[side.other().index()] });
+            return Ok(Some(Mark { seq: conv.last_seq, counted: conv.counted[side.other().index()] }));
         }
         let member = conv.member(side);
         if let Some(known) = [member.delivered, member.read].into_iter().find(|mark| mark.seq == seq) {
-            return Ok(known);
+            return Ok(Some(known));
         }
         if seq == 0 {
-            return Ok(Mark::default());
+            return Ok(Some(Mark::default()));
         }
-        match self.hot.entry(&self.engine, &conv.id, seq)? {
-            Some(entry) => Ok(Mark { seq, counted: entry.counted[side.other().index()] }),
-            None => Err(StoreError::Corrupt(format!("message {seq} of {} is missing", conv.id))),
-        }
+        let entry = self.hot.entry(&self.engine, &conv.id, seq)?;
+        Ok(entry.map(|entry| Mark { seq, counted: entry.counted[side.other().index()] }))
     }
 
     fn row(&self, conv: &Conv, side: Side) -> Result<Option<ConversationRow>> {
@@ -72,12 +70,7 @@ impl Shared {
         if let Some(seq) = self.engine.sent_id(hash, self.clock.now_ms())? {
             return Ok(Err((new, seq)));
         }
-        let seen = match (new.seen_seq, self.conv(&new.conversation_id)?) {
-            (Some(seq), Some(conv)) => Some((seq, self.mark_at(&conv, new.from, seq)?)),
-            (Some(seq), None) => Some((seq, Mark::default())),
-            (None, _) => None,
-        };
-        Ok(Ok(PreparedSend { new, hash, looked_up_at, seen }))
+        Ok(Ok(PreparedSend { new, hash, looked_up_at, seen: None }))
     }
 }
 
@@ -90,16 +83,24 @@ impl Embedded {
     /// Answers a repeated send with the original, and notes it as undelivered if nobody took it (R9) or has acked it.
     async fn duplicate(&self, new: &NewMessage, seq: Seq) -> Result<Committed> {
         let id = &new.conversation_id;
-        let entry = self.shared.hot.entry(&self.shared.engine, id, seq)?;
-        let entry = entry.ok_or_else(|| StoreError::Corrupt(format!("message {seq} of {id} is missing")))?;
-        if new.undelivered && !entry.message.withheld {
+        let message = self.message_at(id, seq).await?;
+        if new.undelivered && !message.withheld {
             let side = new.from.other();
             if self.status(&id.member(side), id).await?.last_delivered_seq < seq {
                 let push_due = new.push_due;
                 self.ask(|reply| Op::Note { id: id.clone(), side, seq, push_due, reply }).await?;
             }
         }
-        Ok(Committed { message: entry.message, duplicate: true, implied_read: None })
+        Ok(Committed { message, duplicate: true, implied_read: None })
+    }
+
+    /// What the sender's client had seen, and the boundary that is there.
+    async fn seen_by(&self, new: &NewMessage) -> Result<Option<(Seq, Mark)>> {
+        let Some(seq) = new.seen_seq else { return Ok(None) };
+        Ok(Some(match self.shared.conv(&new.conversation_id)? {
+            Some(conv) => (seq, self.mark_at(&conv, new.from, seq, conv.member(new.from).read).await?),
+            None => (seq, Mark::default()),
+        }))
     }
 
     async fn commit(&self, sends: Vec<NewMessage>) -> Vec<Result<Committed>> {
@@ -111,11 +112,14 @@ impl Embedded {
         let (mut prepared, mut places) = (Vec::new(), Vec::new());
         for new in sends {
             match self.shared.prepare(new) {
-                Ok(Ok(send)) => {
-                    places.push((answers.len(), brief(&send.new)));
-                    prepared.push(send);
-                    answers.push(None);
-                }
+                Ok(Ok(send)) => match self.seen_by(&send.new).await {
+                    Ok(seen) => {
+                        places.push((answers.len(), brief(&send.new)));
+                        prepared.push(PreparedSend { seen, ..send });
+                        answers.push(None);
+                    }
+                    Err(e) => answers.push(Some(Err(e))),
+                },
                 Ok(Err((new, seq))) => answers.push(Some(self.duplicate(&new, seq).await)),
                 Err(e) => answers.push(Some(Err(e))),
             }
@@ -166,7 +170,7 @@ impl Messages for Embedded {
     ) -> Result<Vec<Arc<Message>>> {
         let id = conversation.clone();
         let read = move |shared: &Shared| {
-            let entries = shared.hot.read_from(&shared.engine, &id, from, limit)?;
+            let entries = shared.read_from(&id, from, limit)?;
             Ok(entries.into_iter().map(|e| e.message).collect())
         };
         match self.shared.hot.holds_from(conversation, from) {
@@ -183,7 +187,7 @@ impl Messages for Embedded {
     ) -> Result<Vec<Arc<Message>>> {
         let id = conversation.clone();
         self.blocking(move |shared| {
-            let entries = shared.hot.read_before(&shared.engine, &id, before, limit)?;
+            let entries = shared.read_before(&id, before, limit)?;
             Ok(entries.into_iter().map(|e| e.message).collect())
         })
         .await
@@ -199,7 +203,7 @@ impl Messages for Embedded {
     }
 
     /// An operator's question, answered without an index that every send would pay for: ids grow within a
-    /// conversation, so each is searched by halving.
+    /// conversation, so each is searched by halving. What is cold is not looked at.
     async fn find(&self, message_id: MessageId) -> Result<Option<Arc<Message>>> {
         self.blocking(move |shared| {
             let mut ids = shared.hot.dirty_ids();
@@ -208,7 +212,7 @@ impl Messages for Embedded {
             }
             for id in ids {
                 let Some(conv) = shared.conv(&id)? else { continue };
-                let (mut low, mut high) = (1, conv.last_seq);
+                let (mut low, mut high) = (shared.border(&id)? + 1, conv.last_seq);
                 while low <= high {
                     let middle = low + (high - low) / 2;
                     let Some(entry) = shared.hot.entry(&shared.engine, &id, middle)? else {
@@ -299,9 +303,9 @@ impl MessageStatus for Embedded {
             });
         };
         let visible = conv.last_visible(side);
-        let delivered = self.shared.mark_at(&conv, side, delivered.min(visible))?;
-        let read = self.shared.mark_at(&conv, side, read.min(visible))?;
         let member = conv.member(side);
+        let delivered = self.mark_at(&conv, side, delivered.min(visible), member.delivered).await?;
+        let read = self.mark_at(&conv, side, read.min(visible), member.read).await?;
         // Boundaries only grow: what is behind them already needs no write.
         if read.seq <= member.read.seq && delivered.seq <= member.delivered.seq {
             return Ok(Advanced { row: conv.status_row(side), read_before: member.read.seq, moved: false });
@@ -427,30 +431,19 @@ impl Conversations for Embedded {
 
     async fn recount(&self, user: &UserId, id: &ConversationId) -> Result<(u64, u64)> {
         let side = side_of(id, user)?;
-        let conv_id = id.clone();
-        let counted = self
-            .blocking(move |shared| {
-                let Some(conv) = shared.conv(&conv_id)? else {
-                    return Ok(None);
-                };
-                let (mut from, mut unread) = (conv.member(side).read.seq + 1, 0);
-                while from <= conv.last_seq {
-                    let page =
-                        shared.hot.read_from(&shared.engine, &conv_id, from, PageLimit::messages(1000))?;
-                    let Some(last) = page.last() else { break };
-                    let next = last.message.seq + 1;
-                    let page = page.iter().filter(|e| e.message.seq <= conv.last_seq);
-                    unread +=
-                        page.filter(|e| e.message.from != side && e.message.visible_to(side)).count() as u64;
-                    from = next;
-                }
-                let counted = conv.counted[side.other().index()].saturating_sub(unread);
-                let read = Mark { seq: conv.member(side).read.seq, counted };
-                Ok(Some((conv.unread(side), unread, read)))
-            })
-            .await?;
-        let Some((before, after, read)) = counted else { return Ok((0, 0)) };
+        let Some(conv) = self.shared.conv(id)? else { return Ok((0, 0)) };
+        let (mut from, mut after) = (conv.member(side).read.seq + 1, 0);
+        while from <= conv.last_seq {
+            let page = self.messages_from(id, from, 1000).await?;
+            let Some(last) = page.last() else { break };
+            from = last.seq + 1;
+            let page = page.iter().filter(|m| m.seq <= conv.last_seq);
+            after += page.filter(|m| m.from != side && m.visible_to(side)).count() as u64;
+        }
+        let before = conv.unread(side);
         if before != after {
+            let counted = conv.counted[side.other().index()].saturating_sub(after);
+            let read = Mark { seq: conv.member(side).read.seq, counted };
             let id = id.clone();
             self.ask(|reply| Op::Recount { id, side, read, reply }).await?;
         }
@@ -523,7 +516,7 @@ impl Maintenance for Embedded {
             .blocking(move |shared| {
                 let (mut from, mut erased) = (1, 0);
                 loop {
-                    let page = shared.hot.read_from(&shared.engine, &id, from, PageLimit::messages(1000))?;
+                    let page = shared.read_from(&id, from, PageLimit::messages(1000))?;
                     let Some(last) = page.last() else {
                         return Ok(erased);
                     };

@@ -190,7 +190,7 @@ impl Committer {
 
     /// Changes small rows beside something else of the same group.
     fn step(&mut self, step: impl FnOnce(&mut View<'_>) -> Result<()>) -> Result<()> {
-        let mut view = View::new(&self.shared, &self.rows);
+        let mut view = View::new(&self.shared, &self.rows, &self.overlay);
         step(&mut view)?;
         let changes = view.into_changes();
         self.write_rows(changes);

@@ -3,13 +3,13 @@
 
 use bluetick_fuzz::{fuzz, golden};
 use bluetick_protocol::{
-    DeviceId, Json, Mute, PushContent, PushKeys, PushRegistration, PushSubscription, PushTarget,
+    DeviceId, Json, Mute, PushContent, PushKeys, PushRegistration, PushSubscription, PushTarget, S3Ref,
 };
 
 use super::*;
 use crate::{
-    DeviceRow,
-    embedded::{devices, mutes, outbox::Debt, rows::RowSpace},
+    AttachmentRow, ColdRun, DeviceRow, UploadState,
+    embedded::{attachments, cold::RunRow, devices, mutes, outbox::Debt, rows::RowSpace},
 };
 
 fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -67,6 +67,14 @@ fn row() {
             assert_eq!(mutes::decode(MUTE_KEY, &mutes::encode(&mute)), Ok(mute));
             true
         }),
+        Some((b'r', rest)) => RunRow::decode(RUN_KEY, rest).is_ok_and(|row| {
+            assert_eq!(RunRow::decode(RUN_KEY, &row.encode()).unwrap(), row);
+            true
+        }),
+        Some((b'a', rest)) => attachments::decode(rest).is_ok_and(|row| {
+            assert_eq!(attachments::decode(&attachments::encode(&row).unwrap()), Ok(row));
+            true
+        }),
         Some((b'u', rest)) => UserRow::decode(rest).is_ok_and(|user| {
             keeps_user(&user);
             true
@@ -77,6 +85,7 @@ fn row() {
 
 const DEVICE_KEY: &[u8] = b"alice\0phone";
 const MUTE_KEY: &[u8] = b"alice\0alice~bob";
+const RUN_KEY: &[u8] = b"alice~bob\0\0\0\0\0\0\0\x01\x2c";
 
 fn keeps_conv(conv: &Conv) {
     let written = encoded(|out| conv.encode(out));
@@ -138,6 +147,53 @@ fn mute(until: Option<u64>) -> Mute {
     Mute { conversation_id: id(), until }
 }
 
+fn run() -> RunRow {
+    let run = ColdRun {
+        conversation_id: id(),
+        first_seq: 3,
+        last_seq: 300,
+        object: "cold/00ab/x".into(),
+        bytes: 1 << 33,
+        index_bytes: 200,
+        first_ts: 1_700_000_000_000,
+        last_ts: 1_700_000_000_001,
+        first_id: MessageId(7),
+        last_id: MessageId(u64::MAX >> 1),
+    };
+    RunRow { run, counted: [1, 297] }
+}
+
+fn attachment(upload_id: Option<&str>, state: UploadState) -> AttachmentRow {
+    AttachmentRow {
+        s3_ref: S3Ref::mint(1_700_000_000_000, [9; 10]),
+        owner: user("alice"),
+        name: "größe.pdf".into(),
+        mime: "application/pdf".into(),
+        bytes: 1 << 40,
+        sha256: "ab".repeat(32),
+        upload_id: upload_id.map(Into::into),
+        state,
+        claimed: upload_id.is_none(),
+    }
+}
+
+/// Rows of the kinds that came with the cold tier and attachments.
+fn newer_rows() -> Vec<RowChange> {
+    let row = |space, key: &[u8], value: Option<Vec<u8>>| RowChange {
+        space,
+        key: key.into(),
+        value: value.map(Into::into),
+    };
+    let attachment = attachment(Some("u-1"), UploadState::Expected);
+    let s3_ref = attachment.s3_ref.as_str().as_bytes();
+    vec![
+        row(RowSpace::ColdRuns, RUN_KEY, Some(run().encode())),
+        row(RowSpace::Attachments, s3_ref, Some(attachments::encode(&attachment).unwrap())),
+        row(RowSpace::AttachmentClaims, &[s3_ref, b"\0alice~bob"].concat(), Some(vec![FORMAT])),
+        row(RowSpace::UnclaimedAttachments, s3_ref, None),
+    ]
+}
+
 fn rows() -> Vec<RowChange> {
     let row = |space, key: &[u8], value: Option<Vec<u8>>| RowChange {
         space,
@@ -195,6 +251,7 @@ fn every_kind_is_written_as_it_always_was() {
         ("erase-user", Record::EraseUser { user: user("a.b_c-d@e") }),
         ("notified", Record::Notified { id: id(), side: high, seq: 300 }),
         ("rows", Record::Rows(rows())),
+        ("rows-newer", Record::Rows(newer_rows())),
         ("rows-none", Record::Rows(Vec::new())),
     ];
     for (name, record) in records {
@@ -230,6 +287,15 @@ fn every_kind_is_written_as_it_always_was() {
     golden("row", "ok-owed", &row(b'o', &|out| out.extend(debt().encode())));
     golden("row", "ok-mute", &row(b'q', &|out| out.extend(mutes::encode(&mute(Some(9))))));
     golden("row", "ok-mute-for-ever", &row(b'q', &|out| out.extend(mutes::encode(&mute(None)))));
+    golden("row", "ok-run", &row(b'r', &|out| out.extend(run().encode())));
+    for (name, upload_id, state) in [
+        ("expected", Some("u-1"), UploadState::Expected),
+        ("uploaded", None, UploadState::Uploaded),
+        ("collecting", Some(""), UploadState::Collecting),
+    ] {
+        let kept = attachments::encode(&attachment(upload_id, state)).unwrap();
+        golden("row", &format!("ok-attachment-{name}"), &row(b'a', &|out| out.extend(&kept)));
+    }
     let full = UserRow { profile, blocked: [user("bob"), user("carol@example.com")].into() };
     golden("row", "ok-user", &row(b'u', &|out| full.encode(out)));
     golden("row", "ok-user-empty", &row(b'u', &|out| UserRow::default().encode(out)));

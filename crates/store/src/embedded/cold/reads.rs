@@ -1,0 +1,172 @@
+//! What the store itself reads of cold messages: to count what is unread, to recount it, to move everything elsewhere. It
+//! is rare, and a read that fails fails the call: nothing is ever counted without it.
+
+use std::sync::Arc;
+
+use bluetick_protocol::{ConversationId, Seq, Side};
+
+use super::{RunRow, keys_from};
+use crate::{
+    ColdObjects, Message, PageLimit, Result, StoreError,
+    embedded::{
+        Embedded, Shared,
+        hot::mask_message,
+        state::{Conv, Entry, Mark},
+    },
+};
+
+/// How often a run that is written anew under a reader is looked up again.
+const TRIES: usize = 5;
+
+pub(in crate::embedded) fn missing(id: &ConversationId, seq: Seq) -> StoreError {
+    StoreError::Corrupt(format!("message {seq} of {id} is missing"))
+}
+
+impl Shared {
+    fn objects(&self) -> Result<&ColdObjects> {
+        self.config.objects.as_deref().ok_or_else(|| {
+            StoreError::Unusable(
+                "messages of this store are in cold objects, and no object store is set up; set [objects]"
+                    .into(),
+            )
+        })
+    }
+
+    /// The run that holds a seq, if one does.
+    pub(in crate::embedded) fn run_at(&self, id: &ConversationId, seq: Seq) -> Result<Option<RunRow>> {
+        let runs = self.runs(&keys_from(id, seq), 1)?;
+        Ok(runs.into_iter().next().filter(|row| row.run.first_seq <= seq))
+    }
+
+    /// Cold messages from a seq on, to the end of its run at most, and the run's row. Nothing if no run holds it.
+    pub(in crate::embedded) async fn cold_page(
+        &self,
+        id: &ConversationId,
+        seq: Seq,
+        most: usize,
+    ) -> Result<Option<(RunRow, Vec<Arc<Message>>)>> {
+        let (mut tried, mut failed) = (None, None);
+        for _ in 0..TRIES {
+            let Some(row) = self.run_at(id, seq)? else {
+                return failed.map_or(Ok(None), Err);
+            };
+            if tried.as_ref() == Some(&row) {
+                break;
+            }
+            let up_to = seq.saturating_add(most.max(1) as u64 - 1).min(row.run.last_seq);
+            match self.objects()?.read(&row.run, seq, up_to).await {
+                Ok(messages) if messages.len() as u64 == up_to - seq + 1 => {
+                    return Ok(Some((row, messages)));
+                }
+                Ok(_) => {
+                    let (object, why) =
+                        (row.run.object.clone(), format!("it lacks some of {seq} to {up_to} of {id}"));
+                    failed = Some(StoreError::Damaged { object, why });
+                }
+                // It may have been written anew since its row was read; the row tells.
+                Err(error) => failed = Some(error),
+            }
+            tried = Some(row);
+        }
+        let again = || StoreError::unavailable("a cold object that is written anew again and again");
+        Err(failed.unwrap_or_else(again))
+    }
+
+    /// The boundary of a member at a seq that is cold: what counts up to the end of its run, less what comes after it.
+    async fn cold_mark(&self, conv: &Conv, side: Side, seq: Seq) -> Result<Mark> {
+        let (id, other) = (&conv.id, side.other());
+        let row = self.run_at(id, seq)?.ok_or_else(|| missing(id, seq))?;
+        if row.run.last_seq == seq {
+            return Ok(Mark { seq, counted: row.counted[other.index()] });
+        }
+        let page = self.cold_page(id, seq + 1, usize::MAX).await?;
+        let (row, after) = page.ok_or_else(|| missing(id, seq + 1))?;
+        let after = after.iter().filter(|m| counts(m, other)).count() as u64;
+        Ok(Mark { seq, counted: row.counted[other.index()].saturating_sub(after) })
+    }
+
+    /// A page of hot messages from a seq on, not below what is cold.
+    pub(in crate::embedded) fn read_from(
+        &self,
+        id: &ConversationId,
+        from: Seq,
+        limit: PageLimit,
+    ) -> Result<Vec<Entry>> {
+        let from = match self.hot.holds_from(id, from) {
+            true => from,
+            // What was dropped from the engine is passed by one at a time.
+            false => from.max(self.border(id)? + 1),
+        };
+        self.hot.read_from(&self.engine, id, from, limit)
+    }
+
+    /// The same before a seq.
+    pub(in crate::embedded) fn read_before(
+        &self,
+        id: &ConversationId,
+        before: Seq,
+        limit: PageLimit,
+    ) -> Result<Vec<Entry>> {
+        self.hot.read_before(&self.engine, id, self.border(id)? + 1, before, limit)
+    }
+}
+
+/// Whether a message counts as unread for the other member until they read it. That it was erased since changes nothing.
+pub(in crate::embedded) fn counts(message: &Message, writer: Side) -> bool {
+    message.from == writer && !message.withheld
+}
+
+impl Embedded {
+    /// A boundary of a member at a seq, clamped to the end of the conversation, that is to raise one that is `there`.
+    pub(in crate::embedded) async fn mark_at(
+        &self,
+        conv: &Conv,
+        side: Side,
+        seq: Seq,
+        there: Mark,
+    ) -> Result<Mark> {
+        match self.shared.hot_mark(conv, side, seq)? {
+            Some(mark) => Ok(mark),
+            // Boundaries only grow: nobody needs to know what counts below one.
+            None if seq <= there.seq => Ok(there),
+            // Set aside: nearly nobody needs it.
+            None => Box::pin(self.shared.cold_mark(conv, side, seq)).await,
+        }
+    }
+
+    /// One message, hot or cold.
+    pub(in crate::embedded) async fn message_at(
+        &self,
+        id: &ConversationId,
+        seq: Seq,
+    ) -> Result<Arc<Message>> {
+        if let Some(entry) = self.shared.hot.entry(&self.shared.engine, id, seq)? {
+            return Ok(entry.message);
+        }
+        let page = Box::pin(self.messages_from(id, seq, 1)).await?;
+        page.into_iter().next().ok_or_else(|| missing(id, seq))
+    }
+
+    /// Messages from a seq on, hot or cold, without a gap. Nothing only behind the last one.
+    pub(in crate::embedded) async fn messages_from(
+        &self,
+        id: &ConversationId,
+        from: Seq,
+        most: usize,
+    ) -> Result<Vec<Arc<Message>>> {
+        let conversation = id.clone();
+        let read = move |shared: &Shared| shared.read_from(&conversation, from, PageLimit::messages(most));
+        let hot = self.blocking(read).await?;
+        let at_all = !hot.is_empty();
+        // What was dropped while it was read is looked for anew.
+        let in_order = hot.into_iter().zip(from..).take_while(|(entry, seq)| entry.message.seq == *seq);
+        let page: Vec<_> = in_order.map(|(entry, _)| entry.message).collect();
+        if !page.is_empty() || !at_all {
+            return Ok(page);
+        }
+        let cold = self.shared.cold_page(id, from, most).await?;
+        let (_, cold) = cold.ok_or_else(|| missing(id, from))?;
+        let conv = self.shared.hot.conv(&self.shared.engine, id)?.ok_or_else(|| missing(id, from))?;
+        Ok(cold.into_iter().map(|message| mask_message(&conv, message)).collect())
+    }
+}
