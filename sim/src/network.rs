@@ -9,8 +9,9 @@ use bluetick_chat::{
     RangeRequest, ReceiptRequest, SendRequest, SettleRequest, Settled,
 };
 use bluetick_protocol::{
-    ConversationId, DeviceId, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Mute, Presence,
-    Profile, PushDeviceCard, PushRegistration, Sent, Seq, StatusAnswer, UserCard, UserId, WireError,
+    ConversationId, DeviceId, Download, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Mute,
+    Presence, Profile, PushDeviceCard, PushRegistration, S3Ref, Sent, Seq, StatusAnswer, Upload,
+    UploadRequest, UploadedParts, UserCard, UserId, WireError,
 };
 use bluetick_store::SessionEntry;
 use futures_util::future::BoxFuture;
@@ -237,6 +238,27 @@ impl App for Apps {
 
     async fn mutes(&self, user: UserId) -> Answer<Vec<Mute>> {
         self.call(|| "mutes".into(), |node| Box::pin(async move { node.mutes(user).await })).await?
+    }
+
+    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> Answer<Upload> {
+        let call = |node: Arc<Node>| -> BoxFuture<'static, _> {
+            Box::pin(async move { node.begin_upload(user, request).await })
+        };
+        self.call(|| "begin upload".into(), call).await?
+    }
+
+    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> Answer<()> {
+        let call = |node: Arc<Node>| -> BoxFuture<'static, _> {
+            Box::pin(async move { node.complete_upload(user, s3_ref, parts).await })
+        };
+        self.call(|| "complete upload".into(), call).await?
+    }
+
+    async fn download(&self, user: UserId, id: ConversationId, s3_ref: S3Ref) -> Answer<Download> {
+        let call = |node: Arc<Node>| -> BoxFuture<'static, _> {
+            Box::pin(async move { node.download(user, id, s3_ref).await })
+        };
+        self.call(|| "download".into(), call).await?
     }
 }
 

@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_protocol::{
-    ConversationId, ErrorCode, Json, MessageFrame, MessageId, Mute, Profile, Seq, UserId, WireError,
+    ConversationId, Download, ErrorCode, Json, MessageFrame, MessageId, Mute, Profile, S3Ref, Seq, UserId,
+    WireError,
 };
 use bluetick_store::{
     ColdRun, ConversationRow, DeviceRow, Message, OwedPush, PageLimit, PendingRow, SessionEntry, StatusRow,
@@ -14,8 +15,10 @@ use bluetick_store::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Answer, ColdStep, ColdSurvey, Event, Gateways, Mover, Push, PushTested, Trace, TraceEvent, wire,
+    Answer, ColdStep, ColdSurvey, Event, Gateways, Mover, Push, PushTested, Trace, TraceEvent, Uploads, wire,
 };
+
+mod attachments;
 
 /// How long an erasure waits for the user's sessions to end.
 const SESSIONS_END_WITHIN_MS: u64 = 5_000;
@@ -63,6 +66,8 @@ pub struct Admin {
     push: Option<Arc<Push>>,
     /// Nothing where there is no object store.
     mover: Option<Arc<Mover>>,
+    /// Nothing where messages have no attachments.
+    uploads: Option<Arc<dyn Uploads>>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -106,12 +111,24 @@ pub struct Export {
     pub message_status: Vec<StatusRow>,
     pub pending_deliveries: Vec<PendingRow>,
     pub messages: Vec<MessageFrame>,
+    pub attachments: Vec<Exported>,
+}
+
+/// An attachment of an exported message, and where its bytes are for a while.
+#[derive(Debug, Clone, Serialize)]
+pub struct Exported {
+    pub conversation_id: ConversationId,
+    pub seq: Seq,
+    pub s3_ref: S3Ref,
+    #[serde(flatten)]
+    pub download: Download,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Erased {
     pub conversations: u64,
     pub messages: u64,
+    pub attachments: u64,
 }
 
 #[async_trait]
@@ -152,7 +169,7 @@ fn json(answer: &impl Serialize) -> Answer<Json> {
 
 impl Admin {
     pub fn new(store: Store, gateways: Arc<dyn Gateways>, trace: Arc<Trace>) -> Admin {
-        Admin { store, gateways, trace, push: None, mover: None }
+        Admin { store, gateways, trace, push: None, mover: None, uploads: None }
     }
 
     /// With the notification service, if there is one.
@@ -171,6 +188,12 @@ impl Admin {
         self.mover.as_deref().ok_or_else(|| {
             WireError::new(ErrorCode::Unsupported, "this server has no object store: set [objects]")
         })
+    }
+
+    /// With the place of attachments, if there is one.
+    pub fn with_uploads(mut self, uploads: Option<Arc<dyn Uploads>>) -> Admin {
+        self.uploads = uploads;
+        self
     }
 
     pub async fn pending(&self, user: &UserId) -> Answer<Vec<PendingRow>> {
@@ -261,7 +284,7 @@ impl Admin {
 
     /// Everything that is kept of a user and for them.
     pub async fn export(&self, user: &UserId) -> Answer<Export> {
-        let mut messages = Vec::new();
+        let (mut messages, mut attachments) = (Vec::new(), Vec::new());
         for id in self.store.maintenance.memberships(user).await.map_err(wire)? {
             let Some(side) = id.side_of(user) else { continue };
             let mut from = 1;
@@ -270,7 +293,10 @@ impl Admin {
                 let page = page.map_err(wire)?;
                 let Some(last) = page.last() else { break };
                 from = last.seq + 1;
-                messages.extend(page.iter().filter(|m| m.visible_to(side)).map(|m| m.to_frame()));
+                for message in page.iter().filter(|m| m.visible_to(side)) {
+                    messages.push(message.to_frame());
+                    attachments.extend(self.exported(message).await?);
+                }
             }
         }
         Ok(Export {
@@ -283,6 +309,7 @@ impl Admin {
             message_status: self.status(user).await?,
             pending_deliveries: self.pending(user).await?,
             messages,
+            attachments,
         })
     }
 
@@ -299,9 +326,15 @@ impl Admin {
             }
             tokio::time::sleep(Duration::from_millis(SESSIONS_LOOK_EVERY_MS)).await;
         }
-        let mut erased = Erased { conversations: 0, messages: 0 };
+        let mut erased = Erased { conversations: 0, messages: 0, attachments: 0 };
         for id in self.store.maintenance.memberships(user).await.map_err(wire)? {
+            let Some(side) = id.side_of(user) else { continue };
+            erased.attachments += self.erase_attachments(&id, side).await?;
+            // What is cold is written anew without them. Once more afterwards: what was being moved meanwhile was read
+            // before the erasure, and nothing moves in the old form from then on.
+            erased.messages += self.store.cold.erase(&id, side).await.map_err(wire)?;
             erased.messages += self.store.maintenance.erase_member(user, &id).await.map_err(wire)?;
+            erased.messages += self.store.cold.erase(&id, side).await.map_err(wire)?;
             erased.conversations += 1;
             bluetick_store::failpoint::hit("erase.member_erased");
         }

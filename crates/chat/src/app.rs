@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bluetick_protocol::{
-    ConversationId, DeviceId, Head, HistoryPage, HistoryQuery, InboxPage, InboxQuery, MessageId, Mute,
-    Presence, Profile, PushDeviceCard, PushRegistration, Send as SendFrame, Sent, Seq, SessionId,
-    StatusAnswer, Ticks, Typing, UserCard, UserId, WireError,
+    ConversationId, DeviceId, Download, Head, HistoryPage, HistoryQuery, InboxPage, InboxQuery, MessageId,
+    Mute, Presence, Profile, PushDeviceCard, PushRegistration, S3Ref, Send as SendFrame, Sent, Seq,
+    SessionId, StatusAnswer, Ticks, Typing, Upload, UploadRequest, UploadedParts, UserCard, UserId,
+    WireError,
 };
 use bluetick_store::{Message, SessionEntry};
 use serde::{Deserialize, Serialize};
@@ -172,6 +173,10 @@ pub trait App: Send + Sync {
     async fn mute(&self, user: UserId, mute: Mute) -> Answer<()>;
     async fn unmute(&self, user: UserId, conversation: ConversationId) -> Answer<()>;
     async fn mutes(&self, user: UserId) -> Answer<Vec<Mute>>;
+    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> Answer<Upload>;
+    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> Answer<()>;
+    /// Only for members of a conversation whose messages refer to it.
+    async fn download(&self, user: UserId, conversation: ConversationId, s3_ref: S3Ref) -> Answer<Download>;
 }
 
 /// What an app server hands to a session.

@@ -6,6 +6,7 @@
 mod ack;
 mod admin;
 mod app;
+mod attachments;
 mod cold;
 mod deliver;
 mod devices;
@@ -26,8 +27,9 @@ mod slot;
 mod trace;
 mod users;
 
-pub use admin::{Admin, AdminCall, Erased, Export, Operator, Recounted, Repaired, TraceReport};
+pub use admin::{Admin, AdminCall, Erased, Export, Exported, Operator, Recounted, Repaired, TraceReport};
 pub use app::*;
+pub use attachments::{Begun, Collector, Link, UploadLimits, Uploads};
 pub use cold::{
     ColdMoved, ColdPlace, ColdProgress, ColdStep, ColdStepped, ColdSurvey, ColdVerified, Mover, MoverConfig,
 };

@@ -4,15 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_protocol::{
-    ConversationId, DeviceId, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Mute, Presence,
-    Profile, PushDeviceCard, PushRegistration, Sent, Seq, Side, StatusAnswer, UserCard, UserId, WireError,
-    limits,
+    ConversationId, DeviceId, Download, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Mute,
+    Presence, Profile, PushDeviceCard, PushRegistration, S3Ref, Sent, Seq, Side, StatusAnswer, Upload,
+    UploadRequest, UploadedParts, UserCard, UserId, WireError, limits,
 };
 use bluetick_store::{Clock, SessionEntry, Store};
 
 use crate::{
     Answer, App, Debt, DebtsRequest, Event, Gateways, Plan, PlanRequest, Push, Range, RangeRequest,
-    ReceiptRequest, Rules, SendRequest, SettleRequest, Settled, Trace,
+    ReceiptRequest, Rules, SendRequest, SettleRequest, Settled, Trace, Uploads,
 };
 
 #[derive(Debug, Clone)]
@@ -69,6 +69,8 @@ pub struct Node {
     pub(crate) trace: Arc<Trace>,
     /// Nothing where nobody is to be notified.
     pub(crate) push: Option<Arc<Push>>,
+    /// Nothing where messages have no attachments.
+    pub(crate) uploads: Option<Arc<dyn Uploads>>,
     pub(crate) rules: Rules,
 }
 
@@ -81,7 +83,17 @@ impl Node {
         budget: Arc<dyn SendBudget>,
     ) -> Node {
         let trace = Arc::new(Trace::default());
-        Node { store, gateways, clock, config, budget, trace, push: None, rules: Rules::default() }
+        Node {
+            store,
+            gateways,
+            clock,
+            config,
+            budget,
+            trace,
+            push: None,
+            uploads: None,
+            rules: Rules::default(),
+        }
     }
 
     #[cfg(feature = "sim")]
@@ -93,6 +105,12 @@ impl Node {
     /// Notifies those whom no live session tells of a message (R14).
     pub fn with_push(mut self, push: Arc<Push>) -> Node {
         self.push = Some(push);
+        self
+    }
+
+    /// Lets messages have attachments.
+    pub fn with_uploads(mut self, uploads: Arc<dyn Uploads>) -> Node {
+        self.uploads = Some(uploads);
         self
     }
 
@@ -225,5 +243,17 @@ impl App for Node {
 
     async fn mutes(&self, user: UserId) -> Answer<Vec<Mute>> {
         self.mutes_of(user).await
+    }
+
+    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> Answer<Upload> {
+        self.announce_upload(user, request).await
+    }
+
+    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> Answer<()> {
+        self.finish_upload(user, s3_ref, parts).await
+    }
+
+    async fn download(&self, user: UserId, conversation: ConversationId, s3_ref: S3Ref) -> Answer<Download> {
+        self.download_link(user, conversation, s3_ref).await
     }
 }

@@ -90,23 +90,18 @@ impl Node {
             (None, None) => return Err(Node::bad_request("give either \"to\" or \"conversation_id\"")),
         };
         let from = id.side_of(user).ok_or_else(WireError::not_found)?;
-        if send.attachment.is_some() {
-            return Err(WireError::new(
-                ErrorCode::Unsupported,
-                "attachments are not switched on at this server",
-            ));
+        if send.attachment.is_some() && self.uploads.is_none() {
+            return Err(crate::attachments::no_uploads());
         }
-        if send.body.is_empty() {
-            return Err(WireError::new(ErrorCode::EmptyBody, "\"body\" must not be empty"));
+        if send.body.is_empty() && send.attachment.is_none() {
+            let why = "\"body\" must not be empty where there is no attachment";
+            return Err(WireError::new(ErrorCode::EmptyBody, why));
         }
         if send.body.len() > self.config.max_body_bytes {
             let message = format!("\"body\" may be at most {} bytes long", self.config.max_body_bytes);
             return Err(WireError::new(ErrorCode::BodyTooLarge, message));
         }
-        self.budget.take(user, 1).await.map_err(|ms| {
-            metrics::counter!("bluetick_rate_limited_total").increment(1);
-            WireError::new(ErrorCode::RateLimited, "too many messages in a short time").retry_after(ms)
-        })?;
+        self.take_from_budget(user).await?;
         let receiver = id.member(from.other());
         let users = &self.store.users;
         let (blocks, blocked) = join(users.blocks(user, &receiver), users.blocks(&receiver, user)).await;
@@ -117,12 +112,16 @@ impl Node {
         // The first lookup. It decides only whether the pending row rides along with the message; whom the message
         // is handed to is decided by a lookup after the commit (R2).
         let offline = !withheld && self.sessions_of(&receiver).await.is_empty();
+        let attachment = match &send.attachment {
+            Some(said) => Some(self.attach(user, &id, said).await?),
+            None => None,
+        };
         let new = NewMessage {
             conversation_id: id,
             from,
             client_msg_id: send.client_msg_id,
             body: send.body,
-            attachment: None,
+            attachment,
             meta: send.meta,
             withheld,
             seen_seq: send.seen_seq,
@@ -131,6 +130,13 @@ impl Node {
             push_due: self.push.as_ref().filter(|_| offline).map(|push| push.due_at()),
         };
         Ok(Checked { new, receiver })
+    }
+
+    pub(crate) async fn take_from_budget(&self, user: &UserId) -> Answer<()> {
+        self.budget.take(user, 1).await.map_err(|ms| {
+            metrics::counter!("bluetick_rate_limited_total").increment(1);
+            WireError::new(ErrorCode::RateLimited, "too many messages in a short time").retry_after(ms)
+        })
     }
 
     async fn deliver_new(

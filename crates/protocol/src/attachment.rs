@@ -64,6 +64,8 @@ pub struct SignedRequest {
 pub struct UploadedParts {
     /// The `ETag` of each.
     pub etags: Vec<String>,
+    /// The SHA-256 of each, in hex, as they were announced.
+    pub sha256: Vec<String>,
 }
 
 /// Where a member of the conversation gets the bytes.

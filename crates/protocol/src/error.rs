@@ -52,6 +52,18 @@ codes! {
     NotFound = "not_found", 404;
     /// You block this user; unblock before writing.
     Blocked = "blocked", 403;
+    /// The attachment is longer than this server takes.
+    AttachmentTooLarge = "attachment_too_large", 413;
+    /// This server does not take attachments of this media type.
+    TypeRefused = "type_refused", 415;
+    /// The bytes of the attachment are not there yet.
+    NotUploaded = "not_uploaded", 409;
+    /// The bytes of the attachment are there already, and never change.
+    AlreadyUploaded = "already_uploaded", 409;
+    /// What was uploaded is not what was announced.
+    UploadMismatch = "upload_mismatch", 422;
+    /// The address was altered or has expired; ask for a new one.
+    LinkRefused = "link_refused", 403;
     /// Too many sends in a short time; `retry_after_ms` says when the next will pass.
     RateLimited = "rate_limited", 429;
     /// This server does not do that.

@@ -1,6 +1,7 @@
 //! Settings: the commented defaults inside the binary ← a file ← the environment ← the command line, checked as a
 //! whole before anything starts.
 
+mod attachments;
 mod check;
 mod cluster;
 mod cold;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::push::PushConfig;
 
+pub use attachments::Attachments;
 pub use cluster::{Backend, Cluster, Dynamodb, Redis, RedisMode, Role};
 pub use cold::Cold;
 pub use objects::Objects;
@@ -46,6 +48,7 @@ pub struct Config {
     pub redis: Redis,
     pub objects: Objects,
     pub cold: Cold,
+    pub attachments: Attachments,
     pub push: PushConfig,
     pub log: Log,
     pub demo: Demo,
@@ -535,6 +538,10 @@ mod tests {
             ("[objects]\ns3_bucket = \"b\"\ns3_access_key_id = \"k\"", "s3_secret_access_key"),
             ("[objects]\ns3_bucket = \"b\"\ns3_endpoint = \"s3.example.org\"", "https://"),
             ("[objects]\ns3_bucket = \"b\"\ns3_prefix = \"a//b\"", "objects.s3_prefix"),
+            ("[attachments]\nmax_bytes = 0", "attachments.max_bytes"),
+            ("[attachments]\nupload_expires_secs = 604801", "attachments.upload_expires_secs"),
+            ("[attachments]\ntypes = [\"pictures\"]", "attachments.types"),
+            ("[attachments]\npublic_url = \"chat.example\"", "attachments.public_url"),
             (
                 "[store]\nbackend = \"dynamodb\"\n[redis]\nurls = [\"redis://a\"]\n[objects]\ndir = \"d\"",
                 "objects.s3_bucket",

@@ -1,5 +1,6 @@
 //! `bluetick`: one binary that serves 1:1 messaging, and the tools around it.
 
+mod attachments;
 mod auth;
 mod backends;
 mod chance;

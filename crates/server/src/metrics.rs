@@ -52,6 +52,10 @@ fn describe() {
 const COUNTERS: &[(&str, &str)] = &[
     ("bluetick_sends_total", "Sends answered with sent, repeated ones included"),
     ("bluetick_rate_limited_total", "Sends refused because the user had too many"),
+    ("bluetick_uploads_total", "Attachments announced"),
+    ("bluetick_upload_bytes_total", "Bytes of attachments that came through this server"),
+    ("bluetick_uploads_collected_total", "Uploads removed because no message referred to them for a day"),
+    ("bluetick_uploads_uncollected_total", "Uploads that could not be removed, and will be tried again"),
     ("bluetick_deliveries_total", "Messages written to sessions"),
     ("bluetick_hand_overs_total", "Messages handed to a live session by their sender"),
     ("bluetick_acks_total", "Acks received"),

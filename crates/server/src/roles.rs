@@ -1,15 +1,20 @@
 //! The parts of a process by its roles, and how they are put together: a gateway that asks app servers by RPC, an app
 //! server that hands over by RPC, or both in one process, where each calls the other directly.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use bluetick_chat::{Admin, App, Gateway, Gateways, Mover, Node, Operator, Push, SendBudget};
+use bluetick_chat::{
+    Admin, App, Collector, Gateway, Gateways, Mover, Node, Operator, Push, SendBudget, Uploads,
+};
 use bluetick_store::{Clock, Store};
 use tokio::task::JoinHandle;
 
 use crate::{
     backends::Opened, chance, config::Config, push::Providers, readiness::Readiness, serve::ServeError,
 };
+
+/// How often uploads that no message refers to are looked for.
+const COLLECT_EVERY: Duration = Duration::from_secs(600);
 
 /// What a process works with, wherever it is done.
 pub struct Process {
@@ -22,6 +27,8 @@ pub struct Process {
     notifying: Option<Notifying>,
     /// Of a process that moves old messages.
     moving: Option<Moving>,
+    /// Held for as long as it is to work.
+    _collecting: Option<Collecting>,
     #[cfg(feature = "cluster")]
     membership: Option<cluster::Membership>,
 }
@@ -32,6 +39,8 @@ pub struct Means {
     pub budget: Arc<dyn SendBudget>,
     /// None where nobody is to be notified.
     pub providers: Option<Arc<Providers>>,
+    /// None where messages have no attachments.
+    pub uploads: Option<Arc<dyn Uploads>>,
 }
 
 /// The notification service at work. If this is dropped before it has stopped, what is under way stays owed.
@@ -55,6 +64,15 @@ struct Moving {
 impl Drop for Moving {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+/// The collector at work. It may be ended anywhere: what it has begun the next one finishes.
+struct Collecting(JoinHandle<()>);
+
+impl Drop for Collecting {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -113,6 +131,7 @@ impl Process {
         Ok(Process {
             notifying: rules.notify(),
             moving: rules.begin_moving(config),
+            _collecting: rules.collect(),
             app: rules.app,
             operator: rules.operator,
             gateway,
@@ -171,11 +190,12 @@ struct Rules {
     push: Option<Arc<Push>>,
     /// None where there is no object store.
     mover: Option<Arc<Mover>>,
+    collector: Option<Arc<Collector>>,
 }
 
 impl Rules {
     fn new(config: &Config, store: &Store, gateways: Arc<dyn Gateways>, means: Means) -> Rules {
-        let Means { clock, budget, providers } = means;
+        let Means { clock, budget, providers, uploads } = means;
         let mut node = Node::new(store.clone(), gateways.clone(), clock.clone(), config.chat(), budget);
         let push = providers.map(|providers| {
             let settings = config.notifications();
@@ -188,16 +208,20 @@ impl Rules {
                 chance::draw(),
             ))
         });
+        if let Some(uploads) = &uploads {
+            node = node.with_uploads(uploads.clone());
+        }
         if let Some(push) = &push {
             node = node.with_push(push.clone());
         }
         let mover = store.cold.objects.as_ref().map(|_| {
             let holder = format!("{:016x}", chance::draw());
-            Arc::new(Mover::new(store.clone(), clock, config.mover(), holder))
+            Arc::new(Mover::new(store.clone(), clock.clone(), config.mover(), holder))
         });
-        let admin = Admin::new(store.clone(), gateways, node.trace());
-        let admin = admin.with_push(push.clone()).with_mover(mover.clone());
-        Rules { app: Arc::new(node), operator: Arc::new(admin), push, mover }
+        let admin = Admin::new(store.clone(), gateways, node.trace()).with_push(push.clone());
+        let admin = admin.with_mover(mover.clone()).with_uploads(uploads.clone());
+        let collector = uploads.map(|uploads| Arc::new(Collector::new(store.clone(), uploads, clock)));
+        Rules { app: Arc::new(node), operator: Arc::new(admin), push, mover, collector }
     }
 
     /// Sets the mover to work, if there is one and it is wanted.
@@ -205,6 +229,27 @@ impl Rules {
         let mover = self.mover.clone().filter(|_| config.cold.enabled)?;
         let running = mover.clone();
         Some(Moving { mover, task: tokio::spawn(async move { running.run().await }) })
+    }
+
+    /// Sets the collector of uploads that nobody refers to to work, if there are uploads.
+    fn collect(&self) -> Option<Collecting> {
+        let collector = self.collector.clone()?;
+        let task = tokio::spawn(async move {
+            // Not all processes of a cluster at the same time.
+            tokio::time::sleep(COLLECT_EVERY.mul_f64((chance::draw() % 1000) as f64 / 1000.0)).await;
+            let mut every = tokio::time::interval(COLLECT_EVERY);
+            loop {
+                every.tick().await;
+                match collector.collect().await {
+                    Ok(0) => {}
+                    Ok(collected) => tracing::info!(collected, "uploads that no message refers to are gone"),
+                    Err(error) => {
+                        tracing::warn!(%error, "uploads could not be collected; trying again later")
+                    }
+                }
+            }
+        });
+        Some(Collecting(task))
     }
 
     /// Sets the notification service to work, if there is one.
@@ -217,7 +262,7 @@ impl Rules {
 
 #[cfg(feature = "cluster")]
 mod cluster {
-    use std::{net::SocketAddr, time::Duration};
+    use std::net::SocketAddr;
 
     use bluetick_store::NodeRole;
     use tokio::task::AbortHandle;
@@ -298,6 +343,7 @@ mod cluster {
         Ok(Process {
             notifying: own.as_ref().and_then(Rules::notify),
             moving: own.as_ref().and_then(|own| own.begin_moving(config)),
+            _collecting: own.as_ref().and_then(Rules::collect),
             app,
             operator: Arc::new(ClusterOperator { own: operator, servers }),
             gateway,

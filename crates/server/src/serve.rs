@@ -12,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    Gateway, SendBudget, Unlimited,
+    Gateway, SendBudget, Unlimited, Uploads,
     session::{Identity, SessionHost, TokenCheck},
 };
 use bluetick_protocol::{ErrorCode, WireError};
@@ -27,6 +27,7 @@ use tracing_subscriber::EnvFilter;
 #[cfg(feature = "cluster")]
 use crate::limits::shared::SharedBuckets;
 use crate::{
+    attachments::ObjectUploads,
     auth::{self, AuthError, JwtCheck},
     backends::{self, Opened},
     chance,
@@ -150,7 +151,14 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
     let (tokens, secret) = tokens(&config, clock.clone()).await?;
     let buckets = Buckets::new(config.limits.sends_per_second, config.limits.send_burst).map(Arc::new);
     let budget = budget(&config, &opened, buckets.clone(), &clock);
-    let means = Means { clock: clock.clone(), budget, providers: providers.clone() };
+    let admin_key = auth::admin_key(&config)?;
+    let uploads = uploads(&config, &opened, &admin_key, &clock);
+    let means = Means {
+        clock: clock.clone(),
+        budget,
+        providers: providers.clone(),
+        uploads: uploads.clone().map(|uploads| uploads as Arc<dyn Uploads>),
+    };
     let mut process = Process::start(&config, opened, means).await?;
     let (gateway, store) = (process.gateway.clone(), process.store.clone());
     let sessions = Arc::new(SessionHost {
@@ -171,7 +179,8 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         tokens,
         sessions,
         config: config.clone(),
-        admin_key: auth::admin_key(&config)?.into(),
+        uploads,
+        admin_key: admin_key.into(),
         metrics: metrics.clone(),
         demo_secret: secret.filter(|_| config.demo_is_on()).map(Into::into),
         draining: AtomicBool::new(false),
@@ -250,6 +259,18 @@ fn budget(
     }
     let _ = (config, opened, clock);
     buckets
+}
+
+/// Where attachments are kept, in a process that has data and an object store.
+fn uploads(
+    config: &Config,
+    opened: &Opened,
+    secret: &str,
+    clock: &Arc<dyn Clock>,
+) -> Option<Arc<ObjectUploads>> {
+    let store = opened.store.as_ref().filter(|_| config.attachments.enabled)?;
+    let objects = store.cold.objects.as_ref()?.objects().clone();
+    Some(Arc::new(ObjectUploads::new(objects, secret, clock.clone(), &config.attachments)))
 }
 
 /// Those who carry notifications, if the operator has set up any.

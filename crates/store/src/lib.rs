@@ -50,7 +50,7 @@ pub use error::{Result, StoreError};
 pub use maintenance::{BackupSink, Health, Maintenance};
 pub use memory::{Memory, MemoryDirectory, MemorySessions, Put};
 pub use messages::{Committed, Message, Messages, NewMessage, PageLimit};
-pub use objects::{ObjectInfo, Objects, S3Config};
+pub use objects::{NewObject, ObjectInfo, Objects, S3Config, UploadTerms};
 pub use pending::{Noted, PendingDeliveries, PendingRow};
 pub use push_outbox::{OwedPush, PushOutbox};
 pub use sessions::{SessionEntry, SessionStore};

@@ -1,6 +1,9 @@
 //! The object store: where bytes go that are written once and never change: cold messages and attachments. A directory by
 //! default, S3 or what speaks it when one machine is outgrown.
 
+mod files;
+mod sign;
+
 use std::{fmt, ops::Range, path::Path as FilePath, sync::Arc};
 
 use bytes::Bytes;
@@ -9,6 +12,9 @@ use object_store::{
     Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, aws::AmazonS3Builder,
     local::LocalFileSystem, memory::InMemory, path::Path,
 };
+
+pub use files::NewObject;
+pub use sign::UploadTerms;
 
 use crate::{Result, StoreError};
 
@@ -42,6 +48,10 @@ pub struct ObjectInfo {
 pub struct Objects {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) s3: Option<Arc<object_store::aws::AmazonS3>>,
+    /// The same, for uploads whose parts come with checksums.
+    s3_checked: Option<Arc<object_store::aws::AmazonS3>>,
+    /// The directory, where it is one.
+    dir: Option<std::path::PathBuf>,
     prefix: String,
     /// What an operator calls it.
     place: String,
@@ -63,6 +73,8 @@ impl Objects {
         Ok(Objects {
             store: Arc::new(store.with_fsync(true).with_automatic_cleanup(true)),
             s3: None,
+            s3_checked: None,
+            dir: Some(dir.to_owned()),
             prefix: String::new(),
             place: dir.display().to_string(),
         })
@@ -70,6 +82,8 @@ impl Objects {
 
     /// A bucket. Nothing is asked of it before the first use.
     pub fn s3(config: &S3Config) -> Result<Objects> {
+        // Its HTTP client takes the process's own TLS; the first who names one decides.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(&config.bucket)
             .with_virtual_hosted_style_request(!config.path_style);
@@ -82,14 +96,16 @@ impl Objects {
         if let (Some(id), Some(secret)) = (&config.access_key_id, &config.secret_access_key) {
             builder = builder.with_access_key_id(id).with_secret_access_key(secret);
         }
-        let s3 = builder.build();
-        let s3 = s3.map_err(|e| {
-            StoreError::Unusable(format!("cannot use the bucket {} for objects: {e}", config.bucket))
-        })?;
-        let s3 = Arc::new(s3);
+        let unusable =
+            |e| StoreError::Unusable(format!("cannot use the bucket {} for objects: {e}", config.bucket));
+        let checked = builder.clone().with_checksum_algorithm(object_store::aws::Checksum::SHA256);
+        let checked = Arc::new(checked.build().map_err(unusable)?);
+        let s3 = Arc::new(builder.build().map_err(unusable)?);
         Ok(Objects {
             store: s3.clone(),
             s3: Some(s3),
+            s3_checked: Some(checked),
+            dir: None,
             prefix: config.prefix.clone(),
             place: format!("s3://{}/{}", config.bucket, config.prefix),
         })
@@ -98,7 +114,14 @@ impl Objects {
     /// In memory, for tests and simulation.
     pub fn memory() -> Objects {
         let store = Arc::new(InMemory::new());
-        Objects { store, s3: None, prefix: String::new(), place: "memory".into() }
+        Objects {
+            store,
+            s3: None,
+            s3_checked: None,
+            dir: None,
+            prefix: String::new(),
+            place: "memory".into(),
+        }
     }
 
     /// What an operator calls it.

@@ -4,6 +4,7 @@
 // Test code says what it expects by unwrapping it.
 #![allow(clippy::unwrap_used)]
 
+mod attachments;
 mod blocks;
 mod cold;
 mod harness;

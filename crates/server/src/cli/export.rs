@@ -1,11 +1,13 @@
-//! `bluetick export`: everything kept of a user, as JSON.
+//! `bluetick export`: everything kept of a user, as JSON, and their files if they are wanted too.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use bluetick_protocol::UserId;
+use bluetick_protocol::{ConversationId, Download, S3Ref, Seq, UserId};
 use clap::Args;
+use ring::digest;
+use serde::Deserialize;
 
-use super::{Failure, Outcome, output, target::Target};
+use super::{Failure, Outcome, output, progress::Progress, remote::Remote, target::Target};
 
 #[derive(Debug, Args)]
 pub struct ExportArgs {
@@ -15,19 +17,111 @@ pub struct ExportArgs {
     /// Write to this file instead of standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Save the attachments of the user's messages in this directory
+    #[arg(long, value_name = "DIR")]
+    attachments: Option<PathBuf>,
     #[command(flatten)]
     target: Target,
 }
 
+#[derive(Deserialize)]
+struct Export {
+    #[serde(default)]
+    attachments: Vec<Exported>,
+}
+
+#[derive(Deserialize)]
+struct Exported {
+    conversation_id: ConversationId,
+    seq: Seq,
+    s3_ref: S3Ref,
+    #[serde(flatten)]
+    download: Download,
+}
+
 pub async fn run(args: ExportArgs) -> Outcome {
-    let answer = args.target.remote()?.get(&format!("users/{}/export", args.user)).await?;
+    let remote = args.target.remote()?;
+    let answer = remote.get(&format!("users/{}/export", args.user)).await?;
     let text = std::str::from_utf8(&answer)
         .map_err(|_| Failure::Failed("the server's answer is not text; is it a bluetick server?".into()))?;
     let text = format!("{}\n", text.trim_end());
+    if let Some(dir) = &args.attachments {
+        save_attachments(&remote, text.as_str(), dir).await?;
+    }
     let Some(name) = args.out else {
         return Ok(output::print(&text)?);
     };
     let mut file = output::WholeFile::create(&name)?;
     file.write(text.as_bytes())?;
     Ok(file.keep()?)
+}
+
+async fn save_attachments(remote: &Remote, export: &str, dir: &Path) -> Result<(), Failure> {
+    let export: Export = serde_json::from_str(export)
+        .map_err(|e| Failure::Failed(format!("the server's answer is not an export: {e}")))?;
+    std::fs::create_dir_all(dir)
+        .map_err(|e| Failure::Failed(format!("cannot make the directory {}: {e}", dir.display())))?;
+    let progress = Progress::start("files saved", export.attachments.len() as u64);
+    for attachment in &export.attachments {
+        save(remote, attachment, dir).await?;
+        progress.step(1);
+    }
+    Ok(())
+}
+
+async fn save(remote: &Remote, attachment: &Exported, dir: &Path) -> Result<(), Failure> {
+    let name = dir.join(file_name(attachment));
+    let mut file = output::WholeFile::create(&name)?;
+    let mut answer = remote.fetch(&attachment.download.url).await?;
+    let mut hash = digest::Context::new(&digest::SHA256);
+    while let Some(piece) = answer.chunk().await.map_err(|e| remote.broken(&e))? {
+        hash.update(&piece);
+        file.write(&piece)?;
+    }
+    let found: String = hash.finish().as_ref().iter().map(|b| format!("{b:02x}")).collect();
+    if found != attachment.download.sha256 {
+        return Err(Failure::Failed(format!(
+            "{} is not what was uploaded: its checksum differs",
+            name.display()
+        )));
+    }
+    Ok(file.keep()?)
+}
+
+/// Says where it is from, and leads nowhere else, whatever it is called.
+fn file_name(attachment: &Exported) -> String {
+    let Exported { conversation_id, seq, s3_ref, download } = attachment;
+    let plain = |c: char| if c.is_control() || matches!(c, '/' | '\\') { '_' } else { c };
+    let name: String = download.name.chars().map(plain).collect();
+    // A name in a directory has 255 bytes at most.
+    let room = 255usize.saturating_sub(conversation_id.as_str().len() + s3_ref.as_str().len() + 24);
+    let from = (name.len().saturating_sub(room)..=name.len()).find(|at| name.is_char_boundary(*at));
+    format!("{conversation_id}-{seq}-{s3_ref}-{}", &name[from.unwrap_or(0)..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_named_after_its_message_and_stays_in_its_directory() {
+        let named = |name: &str| {
+            file_name(&Exported {
+                conversation_id: "alice~bob".parse().unwrap(),
+                seq: 7,
+                s3_ref: S3Ref::mint(0, [0; 10]),
+                download: Download {
+                    url: String::new(),
+                    expires_at: 0,
+                    name: name.into(),
+                    mime: String::new(),
+                    bytes: 1,
+                    sha256: String::new(),
+                },
+            })
+        };
+        assert_eq!(named("a.pdf"), format!("alice~bob-7-{}-a.pdf", "0".repeat(32)));
+        assert!(!named("../../x").contains('/'));
+        assert!(named(&"é".repeat(127)).len() <= 255);
+    }
 }

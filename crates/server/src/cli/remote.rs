@@ -75,6 +75,19 @@ impl Remote {
         self.ask(Method::GET, &format!("/admin/v1/{path}")).await
     }
 
+    /// A GET of an address that needs no key: of this server, or a whole one of somewhere else.
+    pub async fn fetch(&self, url: &str) -> Result<Response, Unanswered> {
+        let whole = match url.starts_with('/') {
+            true => format!("{}{url}", self.url),
+            false => url.to_owned(),
+        };
+        let answer = self.http.get(whole).send().await.map_err(|e| self.broken(&e))?;
+        match answer.status() {
+            status if status.is_success() => Ok(answer),
+            status => Err(Unanswered::Refused(format!("a file could not be fetched: {status}"))),
+        }
+    }
+
     /// The text of a page that needs no key, whatever its status.
     pub async fn page(&self, path: &str) -> Result<(StatusCode, String), Unanswered> {
         let answer = self.send(self.request(Method::GET, path)).await?;

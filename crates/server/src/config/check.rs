@@ -20,6 +20,7 @@ impl Config {
         self.check_ranges()?;
         self.push.check().map_err(ConfigError::Contradiction)?;
         self.check_objects()?;
+        self.check_attachments()?;
         self.check_cluster()
     }
 
@@ -132,6 +133,9 @@ impl Config {
             ("store.checkpoint_bytes", self.store.checkpoint_bytes),
             ("store.idempotency_days", self.store.idempotency_days),
             ("auth.jwks_refresh_secs", self.auth.jwks_refresh_secs),
+            ("attachments.max_bytes", self.attachments.max_bytes),
+            ("attachments.upload_expires_secs", self.attachments.upload_expires_secs),
+            ("attachments.download_expires_secs", self.attachments.download_expires_secs),
         ] {
             if value == 0 {
                 return wrong(format!("{key} must be at least 1"));
@@ -153,6 +157,10 @@ impl Config {
             ("auth.leeway_secs", self.auth.leeway_secs, 3_600),
             ("auth.jwks_refresh_secs", self.auth.jwks_refresh_secs, 86_400),
             ("limits.hello_deadline_secs", limits.hello_deadline_secs, 3_600),
+            // As long as a signed request to a bucket can be good.
+            ("attachments.upload_expires_secs", self.attachments.upload_expires_secs, 43_200),
+            ("attachments.download_expires_secs", self.attachments.download_expires_secs, 604_800),
+            ("attachments.max_bytes", self.attachments.max_bytes, 5_000 << 30),
             ("sessions.window_messages", sessions.window_messages as u64, 65_536),
         ] {
             if value > most {

@@ -74,10 +74,16 @@ fn env_value(section: &str, key: &str, text: String) -> Value {
             | ("cluster", "app_servers")
             | ("redis", "urls")
             | ("push", "webpush__hosts")
+            | ("attachments", "types")
     );
     let parsed = matches!(section, "limits" | "sessions" | "store" | "demo")
         || key.ends_with("_secs")
-        || matches!((section, key), ("push", "delay_ms" | "concurrency") | ("objects", "s3_path_style"))
+        || matches!(
+            (section, key),
+            ("push", "delay_ms" | "concurrency")
+                | ("objects", "s3_path_style")
+                | ("attachments", "enabled" | "max_bytes")
+        )
         || text.trim_start().starts_with('[') && list;
     if list && !text.trim_start().starts_with('[') {
         return Value::from(

@@ -2,6 +2,8 @@
 
 pub mod admin;
 mod api;
+mod attachments;
+mod blobs;
 mod demo;
 pub mod error;
 mod openapi;
@@ -36,7 +38,7 @@ use bluetick_protocol::{ErrorCode, WireError};
 use bluetick_store::Store;
 use metrics_exporter_prometheus::PrometheusHandle;
 
-use crate::{config::Config, gateway, push::Providers, readiness::Readiness};
+use crate::{attachments::ObjectUploads, config::Config, gateway, push::Providers, readiness::Readiness};
 use error::ApiError;
 
 /// What handlers work with. Cheap to clone.
@@ -51,6 +53,8 @@ pub struct Services {
     pub store: Option<Store>,
     /// Those who carry notifications; None where nobody does. Which devices may register depends on them.
     pub providers: Option<Arc<Providers>>,
+    /// Where attachments are kept, for those that come through this server; None where that is elsewhere.
+    pub uploads: Option<Arc<ObjectUploads>>,
     pub tokens: Arc<dyn TokenCheck>,
     pub sessions: Arc<SessionHost>,
     pub config: Arc<Config>,
@@ -101,6 +105,10 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/devices/{device}/push", put(push::register).delete(push::unregister))
         .route("/v1/conversations/{id}/mute", put(push::mute).delete(push::unmute))
         .route("/v1/mutes", get(push::mutes))
+        .route("/v1/attachments", post(attachments::announce))
+        .route("/v1/attachments/{s3_ref}/complete", post(attachments::complete))
+        .route("/v1/conversations/{id}/attachments/{s3_ref}", get(attachments::download))
+        .route("/v1/blobs/{s3_ref}", put(blobs::put).get(blobs::get))
         .route("/v1/openapi.json", get(page::openapi))
         .layer(middleware::from_fn_with_state(state.clone(), origin::share_with_listed));
     let mut router = Router::new()

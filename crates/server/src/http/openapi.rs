@@ -12,7 +12,7 @@ use utoipa::{
     },
 };
 
-use super::{api, ops, push};
+use super::{api, attachments, ops, push};
 
 /// What the API exchanges, as the document shows it.
 pub mod schema {
@@ -33,15 +33,118 @@ pub mod schema {
         pub conversation_id: Option<String>,
         #[schema(example = "hello", nullable = false)]
         pub body: Option<String>,
-        /// An attachment, carried as it is
-        #[schema(value_type = Option<Object>, nullable = false)]
-        pub attachment: Option<()>,
+        /// What was uploaded before: `s3_ref`, and optionally `blurhash`, `thumbnail` and `voice`
+        #[schema(value_type = Option<Attachment>, nullable = false)]
+        pub attachment: Option<Attachment>,
         /// Anything else the client wants carried: an object of at most 4096 bytes
         #[schema(value_type = Option<Object>, nullable = false)]
         pub meta: Option<()>,
         /// How far the sender had read when writing this: a reply implies read
         #[schema(nullable = false)]
         pub seen_seq: Option<u64>,
+    }
+
+    /// What a message says of its attachment. A sender gives `s3_ref` and what follows `sha256`; the rest is the server's
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct Attachment {
+        /// As it was given when the attachment was announced
+        pub s3_ref: String,
+        #[schema(required = false)]
+        pub name: String,
+        #[schema(required = false)]
+        pub mime: String,
+        #[schema(required = false)]
+        pub bytes: u64,
+        #[schema(required = false)]
+        pub sha256: String,
+        /// A few colours to show while a picture loads
+        #[schema(nullable = false)]
+        pub blurhash: Option<String>,
+        /// The `s3_ref` of a small picture of it
+        #[schema(nullable = false)]
+        pub thumbnail: Option<String>,
+        /// It was spoken for this message
+        #[schema(required = false)]
+        pub voice: bool,
+    }
+
+    /// What is about to be uploaded
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct UploadRequest {
+        /// What the file is called, at most 255 bytes
+        #[schema(example = "contract.pdf")]
+        pub name: String,
+        /// Its media type
+        #[schema(example = "application/pdf")]
+        pub mime: String,
+        /// How long it is
+        #[schema(minimum = 1)]
+        pub bytes: u64,
+        /// In hex
+        pub sha256: String,
+        /// How it is cut, if it is to be uploaded in parts; only where files are kept in a bucket
+        #[schema(nullable = false)]
+        pub parts: Option<UploadParts>,
+    }
+
+    /// Parts of one size, but for the last
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct UploadParts {
+        /// At least 5 MiB
+        pub bytes: u64,
+        /// Of each part, in hex, in order; at most 1,000
+        pub sha256: Vec<String>,
+    }
+
+    /// Where the bytes are put: by `upload`, or by all of `parts`
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct Upload {
+        pub s3_ref: String,
+        #[schema(nullable = false)]
+        pub upload: Option<SignedRequest>,
+        #[schema(required = false)]
+        pub parts: Vec<SignedRequest>,
+        /// Milliseconds since 1970
+        pub expires_at: u64,
+    }
+
+    /// A request that is made as it is; it needs no token
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct SignedRequest {
+        #[schema(example = "PUT")]
+        pub method: String,
+        pub url: String,
+        /// Sent with it, as they are
+        #[schema(required = false)]
+        pub headers: std::collections::BTreeMap<String, String>,
+    }
+
+    /// What the store answered to each part, in order
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct UploadedParts {
+        /// The header `ETag` of each answer
+        pub etags: Vec<String>,
+        /// As they were announced
+        pub sha256: Vec<String>,
+    }
+
+    /// Where an attachment is read from
+    #[derive(ToSchema)]
+    #[allow(dead_code)]
+    pub struct Download {
+        pub url: String,
+        /// Milliseconds since 1970
+        pub expires_at: u64,
+        pub name: String,
+        pub mime: String,
+        pub bytes: u64,
+        pub sha256: String,
     }
 
     /// A stored message's place: the single tick
@@ -76,8 +179,8 @@ pub mod schema {
         pub body: String,
         /// Milliseconds since 1970
         pub ts: u64,
-        #[schema(value_type = Option<Object>, nullable = false)]
-        pub attachment: Option<()>,
+        #[schema(value_type = Option<Attachment>, nullable = false)]
+        pub attachment: Option<Attachment>,
         #[schema(value_type = Option<Object>, nullable = false)]
         pub meta: Option<()>,
     }
@@ -353,12 +456,13 @@ pub mod schema {
     paths(
         api::send, api::inbox, api::history, api::status, api::read, api::me, api::put_me, api::user, api::blocks,
         api::block, api::unblock, push::offer, push::devices, push::register, push::unregister, push::mute,
-        push::unmute, push::mutes, web_socket, ops::healthz, ops::readyz, ops::metrics,
+        push::unmute, push::mutes, attachments::announce, attachments::complete, attachments::download, web_socket, ops::healthz, ops::readyz, ops::metrics,
     ),
     tags(
         (name = "messages", description = "Sending"),
         (name = "conversations", description = "The inbox, history and ticks"),
         (name = "users", description = "Profiles and blocks"),
+        (name = "attachments", description = "Files that messages refer to"),
         (name = "notifications", description = "What reaches a device that is not connected"),
         (name = "live", description = "Delivery as it happens"),
         (name = "operations", description = "For who runs the server"),
@@ -563,6 +667,37 @@ mod tests {
             push::PushOffer { providers: vec![], vapid_public_key: None, content: wire::PushContent::None };
         let mute =
             wire::Mute { conversation_id: wire::ConversationId::new("alice~bob").unwrap(), until: Some(1) };
+        let s3_ref = wire::S3Ref::mint(1, [0; 10]);
+        let attachment = wire::Attachment {
+            s3_ref: s3_ref.clone(),
+            name: String::new(),
+            mime: String::new(),
+            bytes: 1,
+            sha256: String::new(),
+            blurhash: Some(String::new()),
+            thumbnail: Some(s3_ref.clone()),
+            voice: true,
+        };
+        let cut = wire::UploadParts { bytes: 1, sha256: vec![] };
+        let request = wire::UploadRequest {
+            name: String::new(),
+            mime: String::new(),
+            bytes: 1,
+            sha256: String::new(),
+            parts: Some(cut.clone()),
+        };
+        let headers = [("a".to_owned(), "b".to_owned())].into();
+        let signed = wire::SignedRequest { method: String::new(), url: String::new(), headers };
+        let parts = vec![signed.clone()];
+        let upload = wire::Upload { s3_ref, upload: Some(signed.clone()), parts, expires_at: 1 };
+        let download = wire::Download {
+            url: String::new(),
+            expires_at: 1,
+            name: String::new(),
+            mime: String::new(),
+            bytes: 1,
+            sha256: String::new(),
+        };
         for (name, sent) in [
             ("Send", sent_by(send)),
             ("Sent", sent_by(sent)),
@@ -584,6 +719,13 @@ mod tests {
             ("Mute", sent_by(mute)),
             ("Mutes", sent_by(push::Mutes { mutes: vec![] })),
             ("RouteHealth", sent_by(route)),
+            ("Attachment", sent_by(attachment)),
+            ("UploadRequest", sent_by(request)),
+            ("UploadParts", sent_by(cut)),
+            ("Upload", sent_by(upload)),
+            ("SignedRequest", sent_by(signed)),
+            ("UploadedParts", sent_by(wire::UploadedParts { etags: vec![], sha256: vec![] })),
+            ("Download", sent_by(download)),
             ("Readiness", sent_by(readiness)),
             ("StoreHealth", sent_by(bluetick_store::Health::default())),
         ] {

@@ -71,10 +71,13 @@ pub async fn share_with_listed(State(state): State<AppState>, request: Request, 
     let fixed: &[(HeaderName, &'static str)] = match asks_first {
         true => &[
             (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, DELETE"),
-            (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type"),
+            (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type, range, if-range"),
             (header::ACCESS_CONTROL_MAX_AGE, "600"),
         ],
-        false => &[(header::ACCESS_CONTROL_EXPOSE_HEADERS, "retry-after")],
+        false => &[(
+            header::ACCESS_CONTROL_EXPOSE_HEADERS,
+            "retry-after, accept-ranges, content-disposition, content-range, etag",
+        )],
     };
     for (name, value) in fixed {
         headers.insert(name.clone(), HeaderValue::from_static(value));

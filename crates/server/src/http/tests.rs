@@ -9,8 +9,9 @@ use bluetick_chat::{
     session::{Identity, SessionConfig},
 };
 use bluetick_protocol::{
-    ConversationId, DeviceId, HistoryPage, HistoryQuery, InboxPage, InboxQuery, MessageId, Mute, Presence,
-    Profile, PushDeviceCard, PushRegistration, Sent, Seq, StatusAnswer, UserCard, UserId,
+    ConversationId, DeviceId, Download, HistoryPage, HistoryQuery, InboxPage, InboxQuery, MessageId, Mute,
+    Presence, Profile, PushDeviceCard, PushRegistration, S3Ref, Sent, Seq, SignedRequest, StatusAnswer,
+    Upload, UploadRequest, UploadedParts, UserCard, UserId,
 };
 use bluetick_store::{Clock, SessionEntry, SystemClock};
 use parking_lot::Mutex;
@@ -144,6 +145,30 @@ impl App for FakeApp {
     async fn mutes(&self, user: UserId) -> Answer<Vec<Mute>> {
         self.note(format!("mutes {user}"), Vec::new())
     }
+    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> Answer<Upload> {
+        let upload = SignedRequest {
+            method: "PUT".into(),
+            url: "/v1/blobs/x?expires=1".into(),
+            headers: Default::default(),
+        };
+        let s3_ref = S3Ref::mint(1, [0; 10]);
+        let upload = Upload { s3_ref, upload: Some(upload), parts: vec![], expires_at: 1 };
+        self.note(format!("begin_upload {user} {} {}", request.name, request.bytes), upload)
+    }
+    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> Answer<()> {
+        self.note(format!("complete_upload {user} {s3_ref} {:?}", parts.etags), ())
+    }
+    async fn download(&self, user: UserId, conversation: ConversationId, s3_ref: S3Ref) -> Answer<Download> {
+        let download = Download {
+            url: "https://bucket.example/x".into(),
+            expires_at: 1,
+            name: "x".into(),
+            mime: "a/b".into(),
+            bytes: 1,
+            sha256: String::new(),
+        };
+        self.note(format!("download {user} {conversation} {s3_ref}"), download)
+    }
     async fn plan(&self, _: PlanRequest) -> Answer<Plan> {
         unused()
     }
@@ -249,6 +274,7 @@ fn fixture_with(change: impl FnOnce(&mut Config)) -> Fixture {
         }),
         store: Some(store),
         providers: config.push.is_configured().then(|| Arc::new(Providers::new(&config.push).unwrap())),
+        uploads: None,
         tokens,
         sessions: Arc::new(sessions),
         config: Arc::new(config),
@@ -380,6 +406,27 @@ async fn every_route_asks_the_app_what_the_request_says() {
         ),
         ("DELETE", "/v1/conversations/alice~bob/mute", None, 204, "unmute alice alice~bob"),
         ("GET", "/v1/mutes", None, 200, "mutes alice"),
+        (
+            "POST",
+            "/v1/attachments",
+            Some(json!({"name": "a.png", "mime": "image/png", "bytes": 5, "sha256": "00"})),
+            200,
+            "begin_upload alice a.png 5",
+        ),
+        (
+            "POST",
+            "/v1/attachments/00000000000100000000000000000000/complete",
+            Some(json!({"etags": ["x"], "sha256": ["00"]})),
+            204,
+            "complete_upload alice 00000000000100000000000000000000 [\"x\"]",
+        ),
+        (
+            "GET",
+            "/v1/conversations/alice~bob/attachments/00000000000100000000000000000000",
+            None,
+            200,
+            "download alice alice~bob 00000000000100000000000000000000",
+        ),
     ] {
         let reply = f.as_alice(method, path, body).await;
         assert_eq!(reply.status, status, "{method} {path}: {}", reply.body);

@@ -27,9 +27,9 @@ use bluetick_chat::{
     ReceiptRequest, SendRequest, SettleRequest, Settled, TraceEvent,
 };
 use bluetick_protocol::{
-    ConversationId, DeviceId, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Json, Mute,
-    Presence, Profile, PushDeviceCard, PushRegistration, Sent, Seq, StatusAnswer, UserCard, UserId,
-    WireError,
+    ConversationId, DeviceId, Download, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Json,
+    Mute, Presence, Profile, PushDeviceCard, PushRegistration, S3Ref, Sent, Seq, StatusAnswer, Upload,
+    UploadRequest, UploadedParts, UserCard, UserId, WireError,
 };
 use bluetick_store::SessionEntry;
 use bytes::Bytes;
@@ -392,6 +392,18 @@ impl App for RemoteApp {
 
     async fn mutes(&self, user: UserId) -> Answer<Vec<Mute>> {
         self.0.request(Request::Mutes(user)).await
+    }
+
+    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> Answer<Upload> {
+        self.0.request(Request::BeginUpload(user, request)).await
+    }
+
+    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> Answer<()> {
+        self.0.request(Request::CompleteUpload(user, s3_ref, parts)).await
+    }
+
+    async fn download(&self, user: UserId, conversation: ConversationId, s3_ref: S3Ref) -> Answer<Download> {
+        self.0.request(Request::Download(user, conversation, s3_ref)).await
     }
 }
 

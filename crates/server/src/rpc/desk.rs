@@ -83,6 +83,11 @@ async fn ask(app: &dyn App, request: Request) -> Bytes {
         Request::Mute(user, mute) => write(&app.mute(user, mute).await),
         Request::Unmute(user, conversation) => write(&app.unmute(user, conversation).await),
         Request::Mutes(user) => write(&app.mutes(user).await),
+        Request::BeginUpload(user, request) => write(&app.begin_upload(user, request).await),
+        Request::CompleteUpload(user, s3_ref, parts) => {
+            write(&app.complete_upload(user, s3_ref, parts).await)
+        }
+        Request::Download(user, id, s3_ref) => write(&app.download(user, id, s3_ref).await),
         // Answered by the other roles before.
         Request::HandOver(..) | Request::Admin(_) => Bytes::new(),
     }

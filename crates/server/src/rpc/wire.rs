@@ -10,7 +10,8 @@ use bluetick_chat::{
     SettleRequest,
 };
 use bluetick_protocol::{
-    ConversationId, DeviceId, HistoryQuery, InboxQuery, Mute, Profile, PushRegistration, UserId, WireError,
+    ConversationId, DeviceId, HistoryQuery, InboxQuery, Mute, Profile, PushRegistration, S3Ref,
+    UploadRequest, UploadedParts, UserId, WireError,
 };
 use bluetick_store::SessionEntry;
 use bytes::Bytes;
@@ -93,6 +94,9 @@ pub enum Request {
     Mute(UserId, Mute),
     Unmute(UserId, ConversationId),
     Mutes(UserId),
+    BeginUpload(UserId, UploadRequest),
+    CompleteUpload(UserId, S3Ref, UploadedParts),
+    Download(UserId, ConversationId, S3Ref),
     HandOver(SessionEntry, Event),
     Admin(AdminCall),
 }

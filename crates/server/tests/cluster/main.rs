@@ -43,6 +43,7 @@ mod town;
 #[path = "../it/write_flow.rs"]
 mod write_flow;
 
+mod attachments;
 mod balancer;
 mod deployment;
 mod faults;

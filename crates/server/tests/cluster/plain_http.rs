@@ -11,6 +11,10 @@ pub fn get(address: &str, path: &str) -> Option<(u16, String)> {
     ask(address, &format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n"))
 }
 
+pub fn put(address: &str, path: &str) -> Option<(u16, String)> {
+    ask(address, &format!("PUT {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: 0\r\n\r\n"))
+}
+
 pub fn post(address: &str, headers: &str, body: &str) -> Option<(u16, String)> {
     let length = body.len();
     ask(

@@ -4,6 +4,7 @@
 // A release build cannot be told where to die: what is used only for that is not, there.
 #![cfg_attr(not(debug_assertions), allow(dead_code))]
 
+mod attachments;
 mod bad_input;
 mod blocks;
 mod cold;

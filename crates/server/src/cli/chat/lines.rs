@@ -9,7 +9,7 @@ use bluetick_client::{Client, Draft, Event, Events};
 use bluetick_protocol::{ClientMsgId, ConversationId, MessageFrame, UserId};
 use tokio::sync::mpsc;
 
-use super::{clock, screen::farewell, text::harmless};
+use super::{clock, screen::farewell, text::shown};
 
 /// Lines on their way to the server; beyond it the input is not read.
 const UNSENT_MAX: usize = 500;
@@ -93,9 +93,8 @@ fn print(message: &MessageFrame) -> std::io::Result<()> {
 
 /// `[14:05] bob: text`; further lines of a message are indented, so that none can pass for another message.
 fn as_line(message: &MessageFrame) -> String {
-    let body = harmless(&message.body).replace('\n', "\n    ");
-    let clip = if message.attachment.is_some() { "📎 " } else { "" };
-    format!("[{}] {}: {clip}{body}", clock::time(message.ts), message.sender)
+    let body = shown(message).replace('\n', "\n    ");
+    format!("[{}] {}: {body}", clock::time(message.ts), message.sender)
 }
 
 #[cfg(test)]
@@ -106,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_message_is_one_line_with_its_time() {
-        let message = MessageFrame {
+        let mut message = MessageFrame {
             conversation_id: "alice~bob".parse().unwrap(),
             seq: 1,
             message_id: MessageId(1),
@@ -119,5 +118,16 @@ mod tests {
             meta: None,
         };
         assert_eq!(as_line(&message), "[14:05] bob: hi\u{fffd}[0m\n    [14:06] carol: not me");
+
+        let attached = |mime: &str, name: &str| {
+            let json = serde_json::json!({"s3_ref": "0".repeat(32), "name": name, "mime": mime, "bytes": 1});
+            bluetick_protocol::Json::from_text(&json.to_string()).ok()
+        };
+        message.attachment = attached("image/png", "x.png");
+        message.body = "look".into();
+        assert_eq!(as_line(&message), "[14:05] bob: 📎 Photo: look");
+        message.attachment = attached("application/pdf", "a\x1b.pdf");
+        message.body.clear();
+        assert_eq!(as_line(&message), "[14:05] bob: 📎 a\u{fffd}.pdf");
     }
 }

@@ -8,7 +8,10 @@ use bluetick_protocol::{
     UserId,
 };
 
-use super::{input::Input, text::harmless};
+use super::{
+    input::Input,
+    text::{harmless, shown},
+};
 
 /// How long "typing…" is believed without hearing it again.
 const TYPING_MS: u64 = 6_000;
@@ -199,7 +202,7 @@ impl Model {
 
     fn message(&mut self, message: MessageFrame) {
         if message.conversation_id != self.conversation {
-            let body = harmless(&message.body).replace('\n', " ");
+            let body = shown(&message).replace('\n', " ");
             return self.remark(format!("✉ {}: {body}", message.sender));
         }
         if message.sender == self.peer {
@@ -212,10 +215,7 @@ impl Model {
     }
 
     fn show(&mut self, message: MessageFrame) {
-        let mut body = harmless(&message.body);
-        if message.attachment.is_some() {
-            body = if body.is_empty() { "📎".into() } else { format!("📎 {body}") };
-        }
+        let body = shown(&message);
         let shown = Shown { mine: message.sender == self.me, body, ts: message.ts };
         self.messages.insert(message.seq, shown);
     }

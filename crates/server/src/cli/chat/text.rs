@@ -1,5 +1,6 @@
 //! Other people's text on this terminal: made harmless, measured in columns, wrapped.
 
+use bluetick_protocol::{Attachment, MessageFrame};
 use ratatui::{style::Style, text::Span};
 
 /// What stands in for a character that could move the cursor, colour the screen or turn the line around.
@@ -23,6 +24,19 @@ pub(super) fn harmless(text: &str) -> String {
         }
     }
     safe
+}
+
+/// A message's text; of an attachment what it is, and then the text.
+pub(super) fn shown(message: &MessageFrame) -> String {
+    let body = harmless(&message.body);
+    let Some(said) = &message.attachment else { return body };
+    let attachment = serde_json::from_str::<Attachment>(said.as_str()).ok();
+    let label = attachment.map(|attachment| harmless(attachment.label()).replace('\n', " "));
+    match (label.filter(|label| !label.is_empty()), body.is_empty()) {
+        (Some(label), true) => format!("📎 {label}"),
+        (Some(label), false) => format!("📎 {label}: {body}"),
+        (None, _) => format!("📎 {body}").trim_end().to_owned(),
+    }
 }
 
 /// Overrides of the writing direction, which can make a line read as something that it does not say.

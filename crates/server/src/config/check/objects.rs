@@ -47,4 +47,26 @@ impl Config {
         }
         Ok(())
     }
+
+    pub(super) fn check_attachments(&self) -> Result<(), ConfigError> {
+        let is_type = |text: &String| {
+            let word = |part: &str| {
+                !part.is_empty()
+                    && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&b))
+            };
+            text.split_once('/').is_some_and(|(kind, sub)| word(kind) && (sub == "*" || word(sub)))
+        };
+        if let Some(text) = self.attachments.types.iter().find(|text| !is_type(text)) {
+            return wrong(format!(
+                "attachments.types: {text:?} is not a media type; write image/jpeg, or image/* for all of a kind"
+            ));
+        }
+        let is_url = |url: &String| url.starts_with("https://") || url.starts_with("http://");
+        match &self.attachments.public_url {
+            Some(url) if !is_url(url) || url.contains(['?', '#', ' ']) => wrong(
+                "attachments.public_url must be an address such as https://chat.example, without ? and #",
+            ),
+            _ => Ok(()),
+        }
+    }
 }

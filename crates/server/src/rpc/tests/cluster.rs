@@ -53,7 +53,8 @@ impl World {
             directory: Some(self.directory.clone()),
             redis: None,
         };
-        let means = Means { clock: self.clock.clone(), budget: Arc::new(Unlimited), providers: None };
+        let means =
+            Means { clock: self.clock.clone(), budget: Arc::new(Unlimited), providers: None, uploads: None };
         let process = Process::start(&config, opened, means).await.unwrap();
         (process, config)
     }

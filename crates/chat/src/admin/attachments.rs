@@ -1,0 +1,57 @@
+//! The attachments of a user's messages: where an export finds them, and how they go with what they belong to.
+
+use std::time::Duration;
+
+use bluetick_protocol::{Attachment, ConversationId, S3Ref, Side};
+use bluetick_store::{Message, PageLimit};
+
+use super::{Admin, Exported};
+use crate::{
+    Answer,
+    attachments::{download_of, no_uploads},
+    wire,
+};
+
+/// Whoever exports much needs a while to fetch it.
+const EXPORT_LASTS: Duration = Duration::from_secs(3600);
+
+/// What a message refers to: the attachment, and the small picture of it.
+fn refs_of(message: &Message) -> impl Iterator<Item = S3Ref> {
+    let said = message.attachment.as_ref();
+    let attachment = said.and_then(|json| serde_json::from_str::<Attachment>(json.as_str()).ok());
+    attachment.into_iter().flat_map(|a| [Some(a.s3_ref), a.thumbnail]).flatten()
+}
+
+impl Admin {
+    pub(super) async fn exported(&self, message: &Message) -> Answer<Vec<Exported>> {
+        let mut exported = Vec::new();
+        let Some(uploads) = &self.uploads else { return Ok(exported) };
+        for s3_ref in refs_of(message) {
+            let Some(row) = self.store.attachments.attachment(&s3_ref).await.map_err(wire)? else { continue };
+            let link = uploads.link(&row, Some(EXPORT_LASTS)).await.map_err(wire)?;
+            let conversation_id = message.conversation_id.clone();
+            let download = download_of(row, link);
+            exported.push(Exported { conversation_id, seq: message.seq, s3_ref, download });
+        }
+        Ok(exported)
+    }
+
+    /// Removes the bytes and the rows of what a member's messages refer to. Returns how many there were.
+    pub(super) async fn erase_attachments(&self, id: &ConversationId, side: Side) -> Answer<u64> {
+        let (mut from, mut erased) = (1, 0);
+        loop {
+            let page = self.store.messages.read_from(id, from, PageLimit::messages(500)).await;
+            let page = page.map_err(wire)?;
+            let Some(last) = page.last() else { return Ok(erased) };
+            from = last.seq + 1;
+            for s3_ref in page.iter().filter(|m| m.from == side && !m.void).flat_map(|m| refs_of(m)) {
+                let rows = &self.store.attachments;
+                let Some(row) = rows.attachment(&s3_ref).await.map_err(wire)? else { continue };
+                let uploads = self.uploads.as_ref().ok_or_else(no_uploads)?;
+                uploads.remove(&row).await.map_err(wire)?;
+                rows.forget(&s3_ref).await.map_err(wire)?;
+                erased += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What may be uploaded.
+
+use bluetick_protocol::{ErrorCode, UploadParts, UploadRequest, UploadedParts, WireError, limits};
+
+use crate::{Answer, Node};
+
+/// The most that one request may carry to a bucket.
+const WHOLE_MAX_BYTES: u64 = 5 * 1024 * 1024 * 1024;
+const ETAG_MAX_BYTES: usize = 128;
+
+#[derive(Debug, Clone)]
+pub struct UploadLimits {
+    pub max_bytes: u64,
+    /// Media types, `image/*` for all of a kind; empty for every type.
+    pub types: Vec<String>,
+}
+
+impl UploadLimits {
+    pub(super) fn check(&self, request: &UploadRequest, takes_parts: bool) -> Answer<()> {
+        let UploadRequest { name, mime, bytes, sha256, parts } = request;
+        check_name(name)?;
+        if mime.len() > limits::ATTACHMENT_MIME_MAX_BYTES || !is_media_type(mime) {
+            return Err(Node::bad_request("\"mime\" must be a media type, such as image/jpeg"));
+        }
+        if !self.allows(mime) {
+            let why = format!("attachments of the type {mime} are not taken at this server");
+            return Err(WireError::new(ErrorCode::TypeRefused, why));
+        }
+        if *bytes == 0 {
+            return Err(Node::bad_request("\"bytes\" must be at least 1"));
+        }
+        if *bytes > self.max_bytes {
+            let why = format!("an attachment may be at most {} bytes long", self.max_bytes);
+            return Err(WireError::new(ErrorCode::AttachmentTooLarge, why));
+        }
+        if !is_sha256(sha256) {
+            return Err(Node::bad_request("\"sha256\" must be 64 hex digits"));
+        }
+        match parts {
+            Some(_) if !takes_parts => {
+                Err(Node::bad_request("this server takes files whole: leave out \"parts\""))
+            }
+            Some(parts) => check_cut(*bytes, parts),
+            None if takes_parts && *bytes > WHOLE_MAX_BYTES => {
+                Err(Node::bad_request("a file of more than 5 GiB is uploaded in \"parts\""))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn allows(&self, mime: &str) -> bool {
+        let essence = mime.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let matches = |allowed: &String| match allowed.strip_suffix("/*") {
+            Some(kind) => essence.split('/').next() == Some(kind),
+            None => *allowed == essence,
+        };
+        self.types.is_empty() || self.types.iter().any(matches)
+    }
+}
+
+fn check_name(name: &str) -> Answer<()> {
+    let bad = |c: char| c.is_control() || matches!(c, '/' | '\\');
+    let hidden =
+        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let named = !name.trim().is_empty() && !matches!(name, "." | "..");
+    if !named || name.len() > limits::ATTACHMENT_NAME_MAX_BYTES || name.contains(bad) || name.contains(hidden)
+    {
+        return Err(Node::bad_request(
+            "\"name\" must have 1 to 255 bytes, without control characters, / and \\",
+        ));
+    }
+    Ok(())
+}
+
+fn check_cut(bytes: u64, parts: &UploadParts) -> Answer<()> {
+    if parts.sha256.is_empty() || parts.sha256.len() > limits::UPLOAD_PARTS_MAX {
+        return Err(Node::bad_request(format!("an upload has 1 to {} parts", limits::UPLOAD_PARTS_MAX)));
+    }
+    if !(limits::UPLOAD_PART_MIN_BYTES..=WHOLE_MAX_BYTES).contains(&parts.bytes) {
+        return Err(Node::bad_request("a part has 5 MiB to 5 GiB; only the last may be shorter"));
+    }
+    if bytes.div_ceil(parts.bytes) != parts.sha256.len() as u64 {
+        return Err(Node::bad_request("\"parts\" must have one \"sha256\" for each part"));
+    }
+    match parts.sha256.iter().all(|sha256| is_sha256(sha256)) {
+        true => Ok(()),
+        false => Err(Node::bad_request("every \"sha256\" must be 64 hex digits")),
+    }
+}
+
+/// What a client says that it has uploaded.
+pub(super) fn check_parts(parts: &UploadedParts) -> Answer<()> {
+    let is_etag = |etag: &String| {
+        let bare = etag.trim_matches('"');
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_+/=.".contains(&b);
+        !bare.is_empty() && bare.len() <= ETAG_MAX_BYTES && bare.bytes().all(plain)
+    };
+    let count = parts.etags.len();
+    if count == 0 || count > limits::UPLOAD_PARTS_MAX || count != parts.sha256.len() {
+        return Err(Node::bad_request("give one of \"etags\" and one of \"sha256\" for each part"));
+    }
+    match parts.etags.iter().all(is_etag) && parts.sha256.iter().all(|sha256| is_sha256(sha256)) {
+        true => Ok(()),
+        false => Err(Node::bad_request("an ETag or a SHA-256 of a part is not one")),
+    }
+}
+
+fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// `type/subtype` and parameters, as RFC 9110 writes them.
+fn is_media_type(text: &str) -> bool {
+    let is_token = |text: &str| {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&b);
+        !text.is_empty() && text.bytes().all(plain)
+    };
+    let is_quoted = |text: &str| {
+        let inner = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+        inner.is_some_and(|inner| {
+            inner.bytes().all(|b| (b == b' ' || b.is_ascii_graphic()) && !b"\"\\;".contains(&b))
+        })
+    };
+    let mut parts = text.split(';');
+    let essence = parts.next().and_then(|essence| essence.split_once('/'));
+    essence.is_some_and(|(kind, sub)| is_token(kind) && is_token(sub))
+        && parts.all(|parameter| {
+            let parameter = parameter.trim_matches(' ').split_once('=');
+            parameter.is_some_and(|(name, value)| is_token(name) && (is_token(value) || is_quoted(value)))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn media_types_and_names_are_told_from_what_is_none() {
+        for good in ["image/jpeg", "text/plain; charset=utf-8", "application/vnd.a+b", "a/b;x=\"y z\""] {
+            assert!(is_media_type(good), "{good}");
+        }
+        for bad in ["", "image", "image/", "/x", "image/jpeg\r\nx: y", "a/b;", "a/b;x", "a b/c", "a/b;x=\"y"]
+        {
+            assert!(!is_media_type(bad), "{bad:?}");
+        }
+        for good in ["contract.pdf", "Résumé 2.doc", "写真.jpg"] {
+            assert!(check_name(good).is_ok(), "{good}");
+        }
+        for bad in ["", " ", "..", "a/b", "a\\b", "a\nb", "photo\u{202e}gpj.exe", &"x".repeat(256)] {
+            assert!(check_name(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn types_are_allowed_by_kind_or_by_name() {
+        let limits = |types: &[&str]| UploadLimits {
+            max_bytes: 1,
+            types: types.iter().map(|text| text.to_string()).collect(),
+        };
+        assert!(limits(&[]).allows("x/y"));
+        let some = limits(&["image/*", "application/pdf"]);
+        assert!(some.allows("image/png") && some.allows("Application/PDF; x=y"));
+        assert!(!some.allows("imagery/png") && !some.allows("application/zip"));
+    }
+
+    #[test]
+    fn a_file_is_cut_as_its_length_says() {
+        const MIB: u64 = 1024 * 1024;
+        let cut = |bytes, parts: usize| UploadParts { bytes, sha256: vec!["0".repeat(64); parts] };
+        assert!(check_cut(11 * MIB, &cut(5 * MIB, 3)).is_ok());
+        assert!(check_cut(10 * MIB, &cut(5 * MIB, 2)).is_ok());
+        assert!(check_cut(11 * MIB, &cut(5 * MIB, 2)).is_err());
+        assert!(check_cut(11 * MIB, &cut(MIB, 11)).is_err());
+        assert!(check_cut(MIB, &cut(5 * MIB, 0)).is_err());
+    }
+}

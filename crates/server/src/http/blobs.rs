@@ -1,0 +1,275 @@
+//! The bytes of attachments that are kept in a directory of this server's: taken once, streamed to the disk and checked on the
+//! way, and given back as streams. Whoever has the signed address may; no token is asked for.
+
+use std::{ops::Range, time::Duration};
+
+use axum::{
+    body::Body,
+    extract::{Path, Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    response::{IntoResponse as _, Response},
+};
+use bluetick_chat::{Uploads as _, wire};
+use bluetick_protocol::{ErrorCode, S3Ref};
+use bluetick_store::{AttachmentRow, Attachments, NewObject, UploadState};
+use futures_util::StreamExt as _;
+use ring::digest;
+use serde::Deserialize;
+
+use super::{AppState, error::ApiError, request::Params};
+use crate::attachments::{ObjectUploads, Refused, disposition, key_of};
+
+/// A client that sends nothing for so long has gone. An upload as a whole may take as long as it needs.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+#[derive(Deserialize)]
+pub struct Signed {
+    expires: u64,
+    signature: String,
+}
+
+fn unknown() -> ApiError {
+    ApiError::new(ErrorCode::NotFound, "there is no such attachment")
+}
+
+fn mismatch(why: String) -> ApiError {
+    ApiError::new(ErrorCode::UploadMismatch, why)
+}
+
+/// What a signed address leads to.
+struct Blob<'a> {
+    uploads: &'a ObjectUploads,
+    rows: &'a dyn Attachments,
+    row: AttachmentRow,
+}
+
+async fn admitted<'a>(
+    state: &'a AppState,
+    method: &str,
+    s3_ref: &str,
+    signed: &Signed,
+) -> Result<Blob<'a>, ApiError> {
+    let uploads = state.uploads.as_deref().filter(|uploads| uploads.is_own()).ok_or_else(unknown)?;
+    let store = state.store.as_ref().ok_or_else(unknown)?;
+    let altered = || ApiError::new(ErrorCode::LinkRefused, "this address was altered; ask for a new one");
+    let s3_ref = S3Ref::new(s3_ref).map_err(|_| altered())?;
+    uploads.check(method, &s3_ref, signed.expires, &signed.signature).map_err(|refused| match refused {
+        Refused::Altered => altered(),
+        Refused::Expired => {
+            ApiError::new(ErrorCode::LinkRefused, "this address has expired; ask for a new one")
+        }
+    })?;
+    let row = store.attachments.attachment(&s3_ref).await.map_err(wire)?;
+    Ok(Blob { uploads, rows: &*store.attachments, row: row.ok_or_else(unknown)? })
+}
+
+/// `PUT /v1/blobs/{s3_ref}`: the bytes, once.
+pub async fn put(
+    State(state): State<AppState>,
+    Path(s3_ref): Path<String>,
+    Params(signed): Params<Signed>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let blob = admitted(&state, "PUT", &s3_ref, &signed).await?;
+    let there = || ApiError::new(ErrorCode::AlreadyUploaded, "the bytes are there already, and never change");
+    match blob.row.state {
+        UploadState::Expected => {}
+        UploadState::Uploaded => return Err(there()),
+        UploadState::Collecting => return Err(unknown()),
+    }
+    check_length(request.headers(), blob.row.bytes)?;
+    let kept = blob.receive(request.into_body()).await?;
+    // If it was there before us, whoever put it there died before this.
+    let marked = blob.rows.uploaded(&blob.row.s3_ref).await.map_err(wire)?;
+    if kept && !marked {
+        blob.discard_if_collected().await?;
+    }
+    match kept {
+        true => {
+            metrics::counter!("bluetick_upload_bytes_total").increment(blob.row.bytes);
+            Ok((StatusCode::CREATED, [(header::ETAG, etag(&blob.row))]).into_response())
+        }
+        false => Err(there()),
+    }
+}
+
+fn check_length(headers: &HeaderMap, announced: u64) -> Result<(), ApiError> {
+    let given = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    match given.and_then(|text| text.parse::<u64>().ok()) {
+        Some(given) if given != announced => {
+            Err(mismatch(format!("{announced} bytes were announced, and {given} are coming")))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Blob<'_> {
+    /// Streams the bytes aside, and lets them appear if they are what was announced. Returns false if they are there already.
+    async fn receive(&self, body: Body) -> Result<bool, ApiError> {
+        let objects = self.uploads.objects();
+        let unique = self.uploads.unique(&self.row.s3_ref);
+        let mut new = objects.create(&key_of(&self.row.s3_ref), &unique).await.map_err(wire)?;
+        self.copy(body, &mut new).await?;
+        Ok(objects.keep(new).await.map_err(wire)?)
+    }
+
+    async fn copy(&self, body: Body, new: &mut NewObject) -> Result<(), ApiError> {
+        let announced = self.row.bytes;
+        let mut pieces = body.into_data_stream();
+        let mut hash = digest::Context::new(&digest::SHA256);
+        let mut taken = 0;
+        loop {
+            let piece = match tokio::time::timeout(IDLE_TIMEOUT, pieces.next()).await {
+                Ok(None) => break,
+                Ok(Some(Ok(piece))) => piece,
+                Ok(Some(Err(_))) => return Err(mismatch("the bytes did not arrive whole".into())),
+                Err(_) => return Err(mismatch("nothing came for too long".into())),
+            };
+            taken += piece.len() as u64;
+            if taken > announced {
+                return Err(mismatch(format!("{announced} bytes were announced, and more came")));
+            }
+            hash.update(&piece);
+            self.uploads.objects().append(new, &piece).await.map_err(wire)?;
+        }
+        if taken != announced {
+            return Err(mismatch(format!("{announced} bytes were announced, and {taken} came")));
+        }
+        let found: String = hash.finish().as_ref().iter().map(|b| format!("{b:02x}")).collect();
+        match found == self.row.sha256 {
+            true => Ok(()),
+            false => Err(mismatch(format!("the bytes have the SHA-256 {found}, and another was announced"))),
+        }
+    }
+
+    /// An upload that comes when its row is being collected would stay for ever.
+    async fn discard_if_collected(&self) -> Result<(), ApiError> {
+        let row = self.rows.attachment(&self.row.s3_ref).await.map_err(wire)?;
+        if row.is_some_and(|row| row.state == UploadState::Uploaded) {
+            return Ok(());
+        }
+        self.uploads.remove(&self.row).await.map_err(wire)?;
+        Err(unknown())
+    }
+}
+
+/// `GET /v1/blobs/{s3_ref}`: all the bytes, or a range of them.
+pub async fn get(
+    State(state): State<AppState>,
+    Path(s3_ref): Path<String>,
+    Params(signed): Params<Signed>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let Blob { uploads, row, .. } = admitted(&state, "GET", &s3_ref, &signed).await?;
+    if row.state != UploadState::Uploaded {
+        return Err(unknown());
+    }
+    let tag = etag(&row);
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let same = |list: &str| list.split(',').any(|one| one.trim() == "*" || one.trim() == tag);
+    if text(header::IF_NONE_MATCH).is_some_and(same) {
+        return Ok((StatusCode::NOT_MODIFIED, guarded(&row, 0)).into_response());
+    }
+    let wanted = text(header::RANGE).filter(|_| text(header::IF_RANGE).is_none_or(|given| given == tag));
+    let whole = 0..row.bytes;
+    let (status, range) = match wanted.map_or(Asked::Whole, |wanted| asked(wanted, row.bytes)) {
+        Asked::Whole => (StatusCode::OK, whole),
+        Asked::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
+        Asked::Nothing => {
+            let mut response = (StatusCode::RANGE_NOT_SATISFIABLE, guarded(&row, 0)).into_response();
+            put_header(&mut response, header::CONTENT_RANGE, &format!("bytes */{}", row.bytes));
+            return Ok(response);
+        }
+    };
+    let pieces = uploads.objects().stream(&key_of(&row.s3_ref), range.clone()).await.map_err(wire)?;
+    let pieces = pieces.ok_or_else(|| {
+        tracing::error!(s3_ref = %row.s3_ref, "the bytes of an attachment are gone");
+        ApiError::new(ErrorCode::Internal, "the bytes of this attachment are gone from the server")
+    })?;
+    let headers = guarded(&row, range.end - range.start);
+    let mut response = (status, headers, Body::from_stream(pieces)).into_response();
+    put_header(&mut response, header::CONTENT_TYPE, &row.mime);
+    put_header(&mut response, header::CONTENT_DISPOSITION, &disposition(&row.mime, &row.name));
+    if status == StatusCode::PARTIAL_CONTENT {
+        let shown = format!("bytes {}-{}/{}", range.start, range.end - 1, row.bytes);
+        put_header(&mut response, header::CONTENT_RANGE, &shown);
+    }
+    Ok(response)
+}
+
+/// What every answer says: these bytes are somebody else's, and may do nothing here.
+fn guarded(row: &AttachmentRow, length: u64) -> [(HeaderName, String); 6] {
+    [
+        (header::CONTENT_LENGTH, length.to_string()),
+        (header::ETAG, etag(row)),
+        (header::ACCEPT_RANGES, "bytes".into()),
+        (header::CACHE_CONTROL, "private, max-age=31536000, immutable".into()),
+        (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'; frame-ancestors 'none'".into()),
+        (HeaderName::from_static("cross-origin-resource-policy"), "cross-origin".into()),
+    ]
+}
+
+fn put_header(response: &mut Response, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        response.headers_mut().insert(name, value);
+    }
+}
+
+fn etag(row: &AttachmentRow) -> String {
+    format!("\"{}\"", row.sha256)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    Whole,
+    Part(Range<u64>),
+    Nothing,
+}
+
+/// What a `Range` asks for. One that is not understood, or asks for several, is passed over, as RFC 9110 allows.
+fn asked(header: &str, length: u64) -> Asked {
+    let Some((first, last)) = header
+        .trim()
+        .strip_prefix("bytes=")
+        .filter(|ranges| !ranges.contains(','))
+        .and_then(|range| range.trim().split_once('-'))
+    else {
+        return Asked::Whole;
+    };
+    let range = match (first.parse::<u64>(), last.parse::<u64>()) {
+        (Ok(first), Ok(last)) if first <= last => first..last.saturating_add(1).min(length),
+        (Ok(first), Err(_)) if last.is_empty() => first..length,
+        (Err(_), Ok(count)) if first.is_empty() => length.saturating_sub(count)..length,
+        _ => return Asked::Whole,
+    };
+    match range.start < range.end {
+        true => Asked::Part(range),
+        false => Asked::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_read_as_it_is_meant() {
+        for (header, expected) in [
+            ("bytes=0-0", Asked::Part(0..1)),
+            ("bytes=2-", Asked::Part(2..10)),
+            ("bytes=-3", Asked::Part(7..10)),
+            ("bytes=-30", Asked::Part(0..10)),
+            ("bytes=5-99", Asked::Part(5..10)),
+            ("bytes=5-18446744073709551615", Asked::Part(5..10)),
+            ("bytes=10-", Asked::Nothing),
+            ("bytes=-0", Asked::Nothing),
+            ("bytes=3-2", Asked::Whole),
+            ("bytes=0-1,3-4", Asked::Whole),
+            ("lines=0-1", Asked::Whole),
+            ("bytes=x-y", Asked::Whole),
+            ("", Asked::Whole),
+        ] {
+            assert_eq!(asked(header, 10), expected, "{header}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Requests to a bucket that a client makes itself: signed here, and good for one object, one length and one content.
+//!
+//! object_store signs URLs, but not with the header `content-length`; so what it has signed is signed once more, with all
+//! headers that bind the client.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bluetick_protocol::SignedRequest;
+use object_store::{
+    Attribute, Attributes, Error, PutMultipartOptions,
+    aws::AmazonS3,
+    multipart::{MultipartStore as _, PartId},
+    signer::{Method, SignedUrlOptions, Signer as _, Url},
+};
+use ring::{digest, hmac};
+
+use super::Objects;
+use crate::{Result, StoreError};
+
+/// What a signed upload must be, to the byte.
+#[derive(Debug, Clone)]
+pub struct UploadTerms<'a> {
+    pub bytes: u64,
+    /// In hex.
+    pub sha256: &'a str,
+    pub expires: Duration,
+}
+
+impl Objects {
+    /// Whether clients reach it themselves, by signed requests.
+    pub fn signs(&self) -> bool {
+        self.s3.is_some()
+    }
+
+    fn bucket(&self) -> Result<&AmazonS3> {
+        let none = || StoreError::Unsupported("only a bucket signs requests".into());
+        self.s3.as_deref().ok_or_else(none)
+    }
+
+    /// A request that writes an object under a key that has none, of this length, type and content.
+    pub async fn sign_put(&self, key: &str, mime: &str, terms: &UploadTerms<'_>) -> Result<SignedRequest> {
+        let mut headers = bound(terms);
+        headers.insert("content-type".into(), mime.into());
+        headers.insert("if-none-match".into(), "*".into());
+        self.sign(key, headers, Vec::new(), terms.expires).await
+    }
+
+    /// A request that writes one part, counted from 1, of an upload in parts.
+    pub async fn sign_part(
+        &self,
+        key: &str,
+        upload_id: &str,
+        number: usize,
+        terms: &UploadTerms<'_>,
+    ) -> Result<SignedRequest> {
+        let query = vec![("partNumber", number.to_string()), ("uploadId", upload_id.to_owned())];
+        self.sign(key, bound(terms), query, terms.expires).await
+    }
+
+    /// Where an object is read from, answered as this type and under this disposition.
+    pub async fn sign_get(
+        &self,
+        key: &str,
+        mime: &str,
+        disposition: &str,
+        expires: Duration,
+    ) -> Result<String> {
+        let answered = [("response-content-type", mime), ("response-content-disposition", disposition)];
+        let options = SignedUrlOptions::default().with_query(answered);
+        let url = self.bucket()?.signed_url_opts(Method::GET, &self.path(key), expires, &options).await;
+        url.map(String::from).map_err(|e| self.failed("sign", key, e))
+    }
+
+    /// Begins an upload in parts, and returns what the bucket calls it.
+    pub async fn begin_parts(&self, key: &str, mime: &str) -> Result<String> {
+        let attributes = Attributes::from_iter([(Attribute::ContentType, mime.to_owned())]);
+        let options = PutMultipartOptions { attributes, ..Default::default() };
+        let begun = self.checked()?.create_multipart_opts(&self.path(key), options).await;
+        begun.map_err(|e| self.failed("begin", key, e))
+    }
+
+    /// Makes an object of its parts. Returns false if they are not what the bucket has.
+    pub async fn complete_parts(
+        &self,
+        key: &str,
+        upload_id: &str,
+        parts: impl Iterator<Item = (&str, &str)>,
+    ) -> Result<bool> {
+        let parts = parts.map(|(etag, sha256)| PartId { content_id: part(etag, sha256) }).collect();
+        let completed =
+            self.checked()?.complete_multipart(&self.path(key), &upload_id.to_owned(), parts).await;
+        match completed {
+            Ok(_) => Ok(true),
+            Err(error) if is_refusal(&error) => {
+                tracing::debug!(%key, %error, "the bucket does not take these parts");
+                Ok(false)
+            }
+            Err(e) => Err(self.failed("complete", key, e)),
+        }
+    }
+
+    /// Lets go of the parts of an upload that will not be completed.
+    pub async fn abort_parts(&self, key: &str, upload_id: &str) -> Result<()> {
+        match self.checked()?.abort_multipart(&self.path(key), &upload_id.to_owned()).await {
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(e) => Err(self.failed("abort", key, e)),
+        }
+    }
+
+    /// The same bucket, told that parts come with their SHA-256.
+    fn checked(&self) -> Result<&AmazonS3> {
+        let none = || StoreError::Unsupported("only a bucket takes uploads in parts".into());
+        self.s3_checked.as_deref().ok_or_else(none)
+    }
+
+    async fn sign(
+        &self,
+        key: &str,
+        headers: BTreeMap<String, String>,
+        query: Vec<(&str, String)>,
+        expires: Duration,
+    ) -> Result<SignedRequest> {
+        let s3 = self.bucket()?;
+        let failed = |e| self.failed("sign", key, e);
+        let options = SignedUrlOptions::default().with_query(query);
+        let path = self.path(key);
+        let url = s3.signed_url_opts(Method::PUT, &path, expires, &options).await.map_err(failed)?;
+        let credential = s3.credentials().get_credential().await.map_err(failed)?;
+        let url = signed_with(&url, "PUT", &headers, &credential.secret_key)
+            .ok_or_else(|| StoreError::unavailable(format!("a signature for {}", self.place)))?;
+        Ok(SignedRequest { method: "PUT".into(), url, headers })
+    }
+}
+
+fn bound(terms: &UploadTerms<'_>) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        ("content-length".into(), terms.bytes.to_string()),
+        ("x-amz-checksum-sha256".into(), to_base64(terms.sha256)),
+    ])
+}
+
+fn to_base64(hex: &str) -> String {
+    let byte = |at: usize| hex.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
+    STANDARD.encode((0..hex.len()).step_by(2).filter_map(byte).collect::<Vec<u8>>())
+}
+
+/// How object_store notes a part that has a checksum.
+fn part(etag: &str, sha256: &str) -> String {
+    let etag = etag.trim_matches('"');
+    let sha256 = to_base64(sha256);
+    format!(
+        "<PartMetadata><e_tag>\"{etag}\"</e_tag><checksum_sha256>{sha256}</checksum_sha256></PartMetadata>"
+    )
+}
+
+/// Whether the bucket was reached and would not do it.
+fn is_refusal(error: &Error) -> bool {
+    match error {
+        Error::NotFound { .. } | Error::Precondition { .. } | Error::AlreadyExists { .. } => true,
+        Error::Generic { source, .. } => {
+            let mut cause: Option<&dyn std::error::Error> = Some(source.as_ref());
+            std::iter::from_fn(|| {
+                let this = cause?;
+                cause = this.source();
+                Some(this.to_string())
+            })
+            .any(|text| text.contains("400 Bad Request") || text.contains("InvalidPart"))
+        }
+        _ => false,
+    }
+}
+
+/// A URL that was signed for its host alone (AWS Signature 4, in the query), signed for these headers too. Nothing if it was
+/// not signed.
+fn signed_with(url: &Url, method: &str, headers: &BTreeMap<String, String>, secret: &str) -> Option<String> {
+    let host = match (url.host_str()?, url.port()) {
+        (host, Some(port)) => format!("{host}:{port}"),
+        (host, None) => host.to_owned(),
+    };
+    let mut headers: BTreeMap<&str, &str> =
+        headers.iter().map(|(name, value)| (name.as_str(), value.trim())).collect();
+    headers.insert("host", &host);
+    let names = headers.keys().copied().collect::<Vec<_>>().join(";");
+
+    let pairs: BTreeMap<String, String> = url.query_pairs().into_owned().collect();
+    let date = pairs.get("X-Amz-Date")?.clone();
+    let scope = pairs.get("X-Amz-Credential")?.split_once('/')?.1.to_owned();
+    let mut query: Vec<String> = pairs
+        .iter()
+        .filter(|(name, _)| !matches!(name.as_str(), "X-Amz-Signature" | "X-Amz-SignedHeaders"))
+        .map(|(name, value)| format!("{}={}", encoded(name), encoded(value)))
+        .chain([format!("X-Amz-SignedHeaders={}", encoded(&names))])
+        .collect();
+    query.sort();
+    let query = query.join("&");
+
+    let lines: String = headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+    let canonical = format!("{method}\n{}\n{query}\n{lines}\n{names}\nUNSIGNED-PAYLOAD", url.path());
+    let hashed = hex(digest::digest(&digest::SHA256, canonical.as_bytes()).as_ref());
+    let to_sign = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{hashed}");
+    let first = format!("AWS4{secret}").into_bytes();
+    let key = scope.split('/').fold(first, |key, part| mac(&key, part));
+    let signature = hex(&mac(&key, &to_sign));
+
+    let mut signed = url.clone();
+    signed.set_query(Some(&format!("{query}&X-Amz-Signature={signature}")));
+    Some(signed.into())
+}
+
+fn mac(key: &[u8], text: &str) -> Vec<u8> {
+    hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text.as_bytes()).as_ref().to_vec()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn encoded(text: &str) -> String {
+    text.bytes()
+        .map(|b| match b.is_ascii_alphanumeric() || b"-._~".contains(&b) {
+            true => char::from(b).to_string(),
+            false => format!("%{b:02X}"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_is_as_amazon_documents_it() {
+        // From "Authenticating Requests: Using Query Parameters" of the documentation of S3.
+        let url: Url = "https://examplebucket.s3.amazonaws.com/test.txt?X-Amz-Algorithm=AWS4-HMAC-SHA256\
+             &X-Amz-Credential=AKIAIOSFODNN7EXAMPLE%2F20130524%2Fus-east-1%2Fs3%2Faws4_request\
+             &X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&X-Amz-SignedHeaders=other&X-Amz-Signature=0"
+            .parse()
+            .unwrap();
+        let secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
+        let signed = signed_with(&url, "GET", &BTreeMap::new(), secret).unwrap();
+        let expected = "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404";
+        assert!(signed.ends_with(expected), "{signed}");
+        let headers = BTreeMap::from([("content-length".to_owned(), "5".to_owned())]);
+        let other = signed_with(&url, "GET", &headers, secret).unwrap();
+        assert!(other.contains("X-Amz-SignedHeaders=content-length%3Bhost&"), "{other}");
+        assert!(!other.ends_with(expected));
+    }
+
+    #[test]
+    fn a_part_is_written_as_object_store_reads_it() {
+        let zeros = "00".repeat(32);
+        assert_eq!(to_base64(&zeros), "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=");
+        assert!(part("\"abc\"", &zeros).contains("<e_tag>\"abc\"</e_tag><checksum_sha256>AAAA"));
+    }
+}
