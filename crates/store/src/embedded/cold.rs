@@ -139,7 +139,7 @@ impl Shared {
             return Ok(Vec::new());
         };
         let entries = self.engine.entries(id, from, border + 1, PageLimit::messages(limit))?;
-        let gone = entries.first().map_or(border, |first| first.message.seq - 1);
+        let gone = entries.first().map_or(border, |first| first.message.seq.saturating_sub(1));
         self.cold.gone.insert(id.clone(), gone);
         Ok(entries.into_iter().map(|entry| mask(&conv, entry).message).collect())
     }

@@ -7,6 +7,7 @@ use bluetick_protocol::{ConversationId, MessageId, Mute, Profile, Seq, Side, Use
 
 use super::{
     Embedded, Shared,
+    cold::reads::missing,
     committer::{Op, PreparedSend, SendOutcome},
     engine::Space,
     state::{Conv, Mark},
@@ -435,7 +436,7 @@ impl Conversations for Embedded {
         let (mut from, mut after) = (conv.member(side).read.seq + 1, 0);
         while from <= conv.last_seq {
             let page = self.messages_from(id, from, 1000).await?;
-            let Some(last) = page.last() else { break };
+            let last = page.last().ok_or_else(|| missing(id, from))?;
             from = last.seq + 1;
             let page = page.iter().filter(|m| m.seq <= conv.last_seq);
             after += page.filter(|m| m.from != side && m.visible_to(side)).count() as u64;
