@@ -109,9 +109,9 @@ fn without(message: Arc<Message>, side: Side) -> Arc<Message> {
 }
 
 /// The first seq from `from` on that a page in order lacks, up to its end.
-fn first_missing(page: &[Arc<Message>], from: Seq) -> Option<(usize, Seq)> {
+fn first_missing(page: &[Arc<Message>], from: Seq) -> Option<Seq> {
     let expected = |at: usize| from.saturating_add(at as u64);
-    (0..page.len()).find(|&at| page[at].seq != expected(at)).map(|at| (at, expected(at)))
+    (0..page.len()).find(|&at| page[at].seq != expected(at)).map(expected)
 }
 
 /// Seqs that a page lacks, and how many of the page come after them.
@@ -164,19 +164,21 @@ impl Messages for ColdTier {
             if room.messages == 0 || (room.bytes == 0 && !page.is_empty()) {
                 return Ok(page);
             }
-            let mut hot = self.hot.read_from(conversation, next, room).await?;
-            let Some((at, missing)) = first_missing(&hot, next) else {
+            let hot = self.hot.read_from(conversation, next, room).await?;
+            let Some(missing) = first_missing(&hot, next) else {
                 page.extend(hot);
                 return Ok(page);
             };
-            let cold = self.cold_page(conversation, missing, true, room.messages - at).await?;
+            let cold = match self.run_at(conversation, missing).await? {
+                // Everything up to it is cold as well, whatever the hot rows say.
+                Some(_) => self.cold_page(conversation, next, true, room.messages).await?,
+                None => None,
+            };
             let Some(cold) = cold else {
                 // A hole, and not for us to close.
                 page.extend(hot);
                 return Ok(page);
             };
-            hot.truncate(at);
-            page.extend(hot);
             let mut bytes = body_bytes(&page);
             for message in cold {
                 bytes += message.body.len();
