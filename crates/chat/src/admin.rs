@@ -332,9 +332,9 @@ impl Admin {
             erased.attachments += self.erase_attachments(&id, side).await?;
             // What is cold is written anew without them. Once more afterwards: what was being moved meanwhile was read
             // before the erasure, and nothing moves in the old form from then on.
-            erased.messages += self.store.cold.erase(&id, side).await.map_err(wire)?;
+            erased.messages += self.store.cold.erase(&id, side, false).await.map_err(wire)?;
             erased.messages += self.store.maintenance.erase_member(user, &id).await.map_err(wire)?;
-            erased.messages += self.store.cold.erase(&id, side).await.map_err(wire)?;
+            erased.messages += self.store.cold.erase(&id, side, true).await.map_err(wire)?;
             erased.conversations += 1;
             bluetick_store::failpoint::hit("erase.member_erased");
         }

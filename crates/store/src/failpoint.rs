@@ -60,9 +60,10 @@ mod armed {
         "cold.recorded",
         "cold.some_dropped",
         "cold.all_dropped",
-        "cold.replaced_deleted",
         "cold.erased_anew",
         "cold.erased_swapped",
+        "cold.erased_purged",
+        "cold.swept",
         // A restored store is moved into its place.
         "restore.filled",
         "restore.entry_moved",

@@ -17,12 +17,16 @@ pub use round::ColdProgress;
 
 /// Beside the idempotency window nobody's clock may be ahead by more.
 const CLOCKS_DIFFER_MS: u64 = 3_600_000;
-/// Hot messages that are read, and dropped, at once.
+/// Hot messages that are read at once.
 const PAGE: usize = 250;
 /// How often a conversation that others change is looked at anew.
 const TRIES: usize = 3;
-/// An object that no run names is a leftover once it is so old: whoever writes one records it within half of that.
-const ORPHAN_AFTER_MS: u64 = 3_600_000;
+/// Hot rows that are dropped at once.
+const DROPPED: usize = 1_024;
+/// Whoever writes an object records it within half of that.
+const RECORDED_WITHIN_MS: u64 = 3_600_000;
+/// An object whose run was written anew stays for so long: a backup of the rows may still name it.
+const KEPT_FOR_MS: u64 = 7 * DAY_MS;
 const DAY_MS: u64 = 24 * 3_600_000;
 
 #[derive(Debug, Clone)]
@@ -178,22 +182,18 @@ impl Mover {
         };
         whole.extend_from_slice(messages);
         let run = objects.write(&whole).await?;
-        let in_time = self.clock.now_ms() < began + ORPHAN_AFTER_MS / 2;
+        let in_time = self.clock.now_ms() < began + RECORDED_WITHIN_MS / 2;
         if !in_time || !self.record(&run, replaces, seen).await? {
             metrics::counter!("bluetick_cold_lost_races_total").increment(1);
             objects.delete(&run).await?;
             return Ok(None);
         }
         failpoint::hit("cold.recorded");
-        for some in messages.chunks(PAGE) {
+        for some in messages.chunks(DROPPED) {
             cold.runs.drop_hot(some).await?;
             failpoint::hit("cold.some_dropped");
         }
         failpoint::hit("cold.all_dropped");
-        if let Some(old) = replaces {
-            objects.delete(old).await?;
-            failpoint::hit("cold.replaced_deleted");
-        }
         let moved = ColdMoved {
             messages: messages.len() as u64,
             hot_bytes: messages.iter().map(|m| m.stored_bytes()).sum(),
@@ -240,23 +240,30 @@ impl Mover {
         }
     }
 
-    /// Deletes objects of a conversation that no run names, once nobody can be about to record them. Returns how many.
+    /// Deletes objects of a conversation that no run names and that no backup of some days ago may need. Returns how many.
     pub(crate) async fn sweep(&self, id: &ConversationId) -> Result<u64> {
-        let listed = self.objects()?.list(Some(id)).await?;
-        let old = self.clock.now_ms().saturating_sub(ORPHAN_AFTER_MS);
-        if listed.iter().all(|object| object.written_at > old) {
+        let listed = self.objects()?.list(id).await?;
+        let now = self.clock.now_ms();
+        let since = |at: u64| now.saturating_sub(at);
+        if listed.iter().all(|object| since(object.written_at) < RECORDED_WITHIN_MS) {
             return Ok(0);
         }
         // The list first, the runs afterwards: what was recorded in between is named.
         let runs = self.store.cold.runs.runs_from(id, 0, usize::MAX >> 1).await?;
-        let orphans = listed
-            .iter()
-            .filter(|object| object.written_at < old && runs.iter().all(|run| run.object != object.key));
+        let named: std::collections::BTreeSet<&str> = runs.iter().map(|run| run.object.as_str()).collect();
         let mut swept = 0;
-        for orphan in orphans {
-            tracing::info!(object = orphan.key, "deleting an object that no run names");
-            self.objects()?.objects().delete(&orphan.key).await?;
-            swept += 1;
+        for object in listed.iter().filter(|object| !named.contains(object.key.as_str())) {
+            // It was needed until another was written that begins with the same seq.
+            let later = listed.iter().filter(|other| {
+                other.written_at > object.written_at && ColdObjects::begin_alike(&other.key, &object.key)
+            });
+            let needed_until = later.map(|other| other.written_at).min().unwrap_or(object.written_at);
+            if since(needed_until) > KEPT_FOR_MS {
+                tracing::info!(object = object.key, "deleting an object that no run names");
+                self.objects()?.objects().delete(&object.key).await?;
+                failpoint::hit("cold.swept");
+                swept += 1;
+            }
         }
         Ok(swept)
     }

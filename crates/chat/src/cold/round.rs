@@ -52,6 +52,10 @@ impl Mover {
     /// One look at every shard that nobody else has.
     pub async fn round(&self) {
         self.progress.lock().began_at = Some(self.clock.now_ms());
+        // What is only in memory is not moved, and a quiet server would keep it there for months.
+        if let Err(error) = self.store.maintenance.checkpoint().await {
+            tracing::warn!(%error, "no checkpoint before old messages are moved");
+        }
         for shard in 0..COLD_SHARDS {
             if self.is_stopping() {
                 break;

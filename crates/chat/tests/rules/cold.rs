@@ -88,7 +88,7 @@ impl World {
     }
 
     async fn objects(&self) -> usize {
-        self.store.cold.objects().unwrap().list(None).await.unwrap().len()
+        self.store.cold.objects().unwrap().list(&self.id).await.unwrap().len()
     }
 }
 
@@ -215,7 +215,7 @@ async fn a_hole_above_the_border_hides_nothing_below_it() {
 }
 
 #[tokio::test]
-async fn a_short_run_grows_and_leaves_one_object() {
+async fn a_short_run_grows() {
     let world = World::new();
     let config = MoverConfig { short_run: 30, ..MoverConfig::default() };
     let mover = world.mover_with(config);
@@ -227,14 +227,12 @@ async fn a_short_run_grows_and_leaves_one_object() {
     }
     // 60 days: 29 are old enough. They were moved in pieces, into one object.
     assert_eq!(world.runs().await, [(1, 29)]);
-    assert_eq!(world.objects().await, 1);
     world.days(10).await;
     mover.move_conversation(&world.id, true).await.unwrap();
     assert_eq!(world.runs().await, [(1, 39)], "29 were short of 30");
     world.days(10).await;
     mover.move_conversation(&world.id, true).await.unwrap();
     assert_eq!(world.runs().await, [(1, 39), (40, 49)]);
-    assert_eq!(world.objects().await, 2);
 }
 
 #[tokio::test]
@@ -337,20 +335,49 @@ async fn nothing_is_dropped_by_the_word_of_a_lost_object() {
     assert!(world.all().await == before);
 }
 
+/// The time by the object store's clock, which is not the test's.
+async fn last_written(world: &World) -> u64 {
+    let listed = world.store.cold.objects().unwrap().list(&world.id).await.unwrap();
+    listed.iter().map(|object| object.written_at).max().unwrap()
+}
+
 #[tokio::test]
-async fn an_object_that_no_run_names_goes_when_it_is_old() {
+async fn an_object_that_no_run_names_is_kept_for_backups_and_then_goes() {
     let world = World::new();
     world.days(100).await;
-    let orphan = world.store.cold.objects().unwrap().write(&world.all().await[..7]).await.unwrap();
-    let info = world.store.cold.objects().unwrap().objects().info(&orphan.object).await.unwrap().unwrap();
-    world.clock.set(info.written_at + 60_000);
+    // A move that was cut off before its record, and one that was not.
+    world.store.cold.objects().unwrap().write(&world.all().await[..7]).await.unwrap();
     world.mover().move_conversation(&world.id, true).await.unwrap();
     assert_eq!(world.objects().await, 2, "somebody may be about to record it");
-    world.clock.set(info.written_at + 40 * DAY);
+    let verified = async |after: u64| {
+        world.clock.set(last_written(&world).await + after);
+        world.mover().verify(None).await.unwrap().swept
+    };
+    assert_eq!(verified(6 * DAY).await, 0);
+    assert_eq!(verified(8 * DAY).await, 1);
+    assert_eq!(world.objects().await, 1);
+    // A run that is written anew leaves its object for as long.
+    world.send(Side::Low).await;
+    world.clock.advance(40 * DAY);
     world.send(Side::Low).await;
     world.ack_all().await;
     world.mover().move_conversation(&world.id, true).await.unwrap();
+    assert_eq!(world.runs().await, [(1, 101)]);
+    assert_eq!(world.objects().await, 2);
+    let before = world.all().await;
+    assert_eq!(verified(8 * DAY).await, 1);
     assert_eq!(world.objects().await, 1);
+    assert!(world.all().await == before);
+}
+
+#[tokio::test]
+async fn what_was_written_to_somebody_who_was_erased_goes_too() {
+    let world = World::new();
+    world.days(10).await;
+    world.store.maintenance.erase_member(&world.id.member(Side::High), &world.id).await.unwrap();
+    world.clock.advance(400 * DAY);
+    world.mover().move_conversation(&world.id, true).await.unwrap();
+    assert_eq!(world.runs().await, [(1, 9)]);
 }
 
 #[tokio::test]

@@ -72,10 +72,11 @@ pub struct Movable {
 }
 
 impl Movable {
-    /// Whether nobody waits for a message any more: it was acked, or was never to reach anybody.
+    /// Whether nobody waits for a message any more: it was acked, was never to reach anybody, or whoever it was for is gone.
     pub fn is_settled(&self, message: &Message) -> bool {
         let receiver = message.from.other();
-        let acked = message.void || message.withheld || message.seq <= self.delivered[receiver.index()];
+        let boundary = self.delivered[receiver.index()].max(self.erased[receiver.index()]);
+        let acked = message.void || message.withheld || message.seq <= boundary;
         let is_pending = |side: Side| self.pending[side.index()].is_some_and(|first| first <= message.seq);
         acked && !Side::BOTH.into_iter().any(is_pending)
     }

@@ -10,7 +10,8 @@ use std::{
 
 use bluetick_protocol::{ConversationId, Seq};
 use quick_cache::{Weighter, sync::Cache};
-use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_seed};
+use sha2::{Digest as _, Sha256};
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::{
     ColdRun,
@@ -192,12 +193,16 @@ impl ColdObjects {
         self.objects.delete(&run.object).await
     }
 
-    /// Every object of the cold tier, or of one conversation.
-    pub async fn list(&self, conversation: Option<&ConversationId>) -> Result<Vec<crate::ObjectInfo>> {
-        match conversation {
-            Some(conversation) => self.objects.list(&place_of(conversation)).await,
-            None => self.objects.list(UNDER).await,
-        }
+    /// Every object of a conversation, those that no run names included.
+    pub async fn list(&self, conversation: &ConversationId) -> Result<Vec<crate::ObjectInfo>> {
+        self.objects.list(&place_of(conversation)).await
+    }
+
+    /// Whether two objects of a conversation begin with the same seq, by their keys.
+    pub fn begin_alike(a: &str, b: &str) -> bool {
+        let first_seq =
+            |key: &str| key.rsplit('/').next().and_then(|name| name.split('-').next()).map(str::to_owned);
+        first_seq(a) == first_seq(b)
     }
 
     async fn index(&self, run: &ColdRun, object: &Arc<str>) -> Result<Arc<Index>> {
@@ -227,9 +232,12 @@ impl ColdObjects {
     }
 }
 
-/// Where the objects of a conversation are: by a hash, which spreads them and names nobody.
+/// Where the objects of a conversation are, and of no other: by a hash, which spreads them, names nobody, and for which nobody
+/// finds two conversations that share it. What lies there and is named by no run of the conversation may be deleted.
 fn place_of(conversation: &ConversationId) -> String {
-    format!("{UNDER}/{:016x}", xxh3_64(conversation.as_str().as_bytes()))
+    let hash = Sha256::digest(conversation.as_str().as_bytes());
+    let name: String = hash[..20].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{UNDER}/{name}")
 }
 
 fn check_index(run: &ColdRun, index: &Index) -> Result<()> {

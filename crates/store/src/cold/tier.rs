@@ -75,13 +75,11 @@ impl ColdTier {
     }
 
     /// Makes void what a member wrote in every run of a conversation, by writing its objects anew without it. Returns how
-    /// many messages became void.
-    pub async fn erase(&self, conversation: &ConversationId, side: Side) -> Result<u64> {
+    /// many messages became void. Once the rows say that the member was erased, so that nobody records what was read before,
+    /// `purge` takes every other copy away as well.
+    pub async fn erase(&self, conversation: &ConversationId, side: Side, purge: bool) -> Result<u64> {
         let (mut from, mut voided) = (0, 0);
-        loop {
-            let Some(run) = self.runs.runs_from(conversation, from, 1).await?.into_iter().next() else {
-                return Ok(voided);
-            };
+        while let Some(run) = self.runs.runs_from(conversation, from, 1).await?.into_iter().next() {
             let messages = self.objects()?.read_whole(&run).await?;
             let theirs = messages.iter().filter(|m| m.from == side && !m.void).count() as u64;
             if theirs > 0 {
@@ -90,14 +88,36 @@ impl ColdTier {
                 crate::failpoint::hit("cold.erased_anew");
                 if !self.runs.swap(&run, &anew).await? {
                     // Somebody wrote it anew meanwhile: look at what is there now.
+                    self.objects()?.delete(&anew).await?;
                     continue;
                 }
                 crate::failpoint::hit("cold.erased_swapped");
+                if self.objects()?.objects().info(&anew.object).await?.is_none() {
+                    // Whoever erases the other member took it for a leftover before it was named: once more.
+                    self.runs.swap(&anew, &run).await?;
+                    continue;
+                }
                 self.objects()?.delete(&run).await?;
                 voided += theirs;
             }
             from = run.last_seq + 1;
         }
+        if purge && from > 0 {
+            self.purge(conversation).await?;
+        }
+        Ok(voided)
+    }
+
+    /// Deletes the objects of a conversation that no run names: of runs that were written anew, and of moves that were cut
+    /// off. Not beside somebody who may be about to record one.
+    async fn purge(&self, conversation: &ConversationId) -> Result<()> {
+        let listed = self.objects()?.list(conversation).await?;
+        let runs = self.runs.runs_from(conversation, 0, usize::MAX >> 1).await?;
+        for object in listed.iter().filter(|object| runs.iter().all(|run| run.object != object.key)) {
+            self.objects()?.objects().delete(&object.key).await?;
+            crate::failpoint::hit("cold.erased_purged");
+        }
+        Ok(())
     }
 }
 

@@ -228,16 +228,16 @@ pub async fn erasing_reaches_what_is_cold(t: &Fixture) {
     let of_alice = messages.iter().filter(|m| m.from == Side::Low);
     let cold = of_alice.clone().filter(|m| m.seq <= 25).count() as u64;
     let seen = t.store.cold.runs.movable(&id).await.unwrap().unwrap();
-    assert_eq!(t.store.cold.erase(&id, Side::Low).await.unwrap(), cold);
+    assert_eq!(t.store.cold.erase(&id, Side::Low, false).await.unwrap(), cold);
     t.store.maintenance.erase_member(&alice, &id).await.unwrap();
-    assert_eq!(t.store.cold.erase(&id, Side::Low).await.unwrap(), 0, "once is enough");
+    assert_eq!(t.store.cold.erase(&id, Side::Low, true).await.unwrap(), 0, "once is enough");
     let expected: Vec<_> =
         messages.iter().map(|m| if m.from == Side::Low { Arc::new(m.voided()) } else { m.clone() }).collect();
     reads_as(t, &id, &expected).await;
     assert_eq!(t.unread(&bob, &id).await, 0);
     let info = t.store.cold.objects().unwrap().objects().info(&run.object).await.unwrap();
     assert_eq!(info, None, "the old object is gone");
-    let listed = t.store.cold.objects().unwrap().list(Some(&id)).await.unwrap();
+    let listed = t.store.cold.objects().unwrap().list(&id).await.unwrap();
     assert_eq!(listed.len(), 1, "and a new one is in its place");
     // Whoever had read the messages before the erasure records nothing of them.
     let stale = t.store.cold.objects().unwrap().write(&messages[25..30]).await.unwrap();
