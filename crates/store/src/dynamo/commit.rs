@@ -8,6 +8,9 @@
 //!    first lookup missed the pending row (R3) and the notification that is owed with it (R14). What fails here fails the send; its retry does these steps again.
 //!
 //! Sends of one conversation that come together are one transaction, in order.
+//!
+//! A seq that was used long ago and whose message is cold is free in the table. The sender's row knows better; then what was
+//! stored is taken back, and stored anew (`stray.rs`).
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

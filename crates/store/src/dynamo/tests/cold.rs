@@ -192,7 +192,7 @@ async fn one_of_two_recorders_wins() {
     let (one, two) = (one.unwrap(), two.unwrap());
     assert!(one != two, "{one} {two}");
     let winner = if one { short } else { long };
-    assert_eq!(t.rows.runs_from(&t.id, 1, 10).await.unwrap(), [winner.clone()]);
+    assert_eq!(t.rows.runs_from(&t.id, 1, 10).await.unwrap(), std::slice::from_ref(&winner));
     assert_eq!(t.borders().await, [winner.last_seq; 2]);
     // Who packed the very same messages has them recorded: its object must not be taken for waste.
     assert!(t.rows.record(&winner, None, &seen).await.unwrap());
