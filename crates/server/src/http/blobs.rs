@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use bluetick_chat::{Uploads as _, wire};
-use bluetick_protocol::{ErrorCode, S3Ref};
+use bluetick_protocol::{ErrorCode, S3Ref, WireError};
 use bluetick_store::{AttachmentRow, Attachments, NewObject, UploadState};
 use futures_util::StreamExt as _;
 use ring::digest;
@@ -78,6 +78,11 @@ pub async fn put(
         UploadState::Collecting => return Err(unknown()),
     }
     check_length(request.headers(), blob.row.bytes)?;
+    let needed = state.config.store.free_space_floor_bytes.saturating_add(blob.row.bytes);
+    if blob.uploads.objects().free_bytes().is_some_and(|free| free < needed) {
+        let why = "the server has no room for this file; try again later";
+        return Err(WireError::new(ErrorCode::StorageFull, why).retry_after(5_000).into());
+    }
     let kept = blob.receive(request.into_body()).await?;
     // If it was there before us, whoever put it there died before this.
     let marked = blob.rows.uploaded(&blob.row.s3_ref).await.map_err(wire)?;
@@ -168,7 +173,7 @@ pub async fn get(
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let same = |list: &str| list.split(',').any(|one| one.trim() == "*" || one.trim() == tag);
     if text(header::IF_NONE_MATCH).is_some_and(same) {
-        return Ok((StatusCode::NOT_MODIFIED, guarded(&row, 0)).into_response());
+        return Ok((StatusCode::NOT_MODIFIED, guarded(&row)).into_response());
     }
     let wanted = text(header::RANGE).filter(|_| text(header::IF_RANGE).is_none_or(|given| given == tag));
     let whole = 0..row.bytes;
@@ -176,7 +181,7 @@ pub async fn get(
         Asked::Whole => (StatusCode::OK, whole),
         Asked::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
         Asked::Nothing => {
-            let mut response = (StatusCode::RANGE_NOT_SATISFIABLE, guarded(&row, 0)).into_response();
+            let mut response = (StatusCode::RANGE_NOT_SATISFIABLE, guarded(&row)).into_response();
             put_header(&mut response, header::CONTENT_RANGE, &format!("bytes */{}", row.bytes));
             return Ok(response);
         }
@@ -186,8 +191,8 @@ pub async fn get(
         tracing::error!(s3_ref = %row.s3_ref, "the bytes of an attachment are gone");
         ApiError::new(ErrorCode::Internal, "the bytes of this attachment are gone from the server")
     })?;
-    let headers = guarded(&row, range.end - range.start);
-    let mut response = (status, headers, Body::from_stream(pieces)).into_response();
+    let mut response = (status, guarded(&row), Body::from_stream(pieces)).into_response();
+    put_header(&mut response, header::CONTENT_LENGTH, &(range.end - range.start).to_string());
     put_header(&mut response, header::CONTENT_TYPE, &row.mime);
     put_header(&mut response, header::CONTENT_DISPOSITION, &disposition(&row.mime, &row.name));
     if status == StatusCode::PARTIAL_CONTENT {
@@ -198,9 +203,8 @@ pub async fn get(
 }
 
 /// What every answer says: these bytes are somebody else's, and may do nothing here.
-fn guarded(row: &AttachmentRow, length: u64) -> [(HeaderName, String); 6] {
+fn guarded(row: &AttachmentRow) -> [(HeaderName, String); 5] {
     [
-        (header::CONTENT_LENGTH, length.to_string()),
         (header::ETAG, etag(row)),
         (header::ACCEPT_RANGES, "bytes".into()),
         (header::CACHE_CONTROL, "private, max-age=31536000, immutable".into()),

@@ -330,8 +330,8 @@ impl Fixture {
     }
 
     async fn as_alice(&self, method: &str, path: &str, body: Option<Value>) -> Reply {
-        let mut request =
-            HttpRequest::builder().method(method).uri(path).header("authorization", "Bearer alice");
+        let request = HttpRequest::builder().method(method).uri(path).header("host", "chat.example");
+        let mut request = request.header("authorization", "Bearer alice");
         if body.is_some() {
             request = request.header("content-type", "application/json");
         }
@@ -575,6 +575,28 @@ async fn who_has_no_good_token_gets_nothing() {
 }
 
 #[tokio::test]
+async fn an_address_of_the_server_s_own_is_as_the_client_calls_it() {
+    let announced = async |f: &Fixture, proto: &str| {
+        let body = json!({"name": "a", "mime": "a/b", "bytes": 1, "sha256": "00"}).to_string();
+        let request = HttpRequest::post("/v1/attachments")
+            .header("host", "chat.example:8443")
+            .header("x-forwarded-proto", proto)
+            .header("authorization", "Bearer alice")
+            .header("content-type", "application/json");
+        let reply = f.call(request.body(Body::from(body)).unwrap()).await;
+        reply.json()["upload"]["url"].as_str().unwrap().to_owned()
+    };
+    let f = fixture();
+    assert_eq!(announced(&f, "http").await, "http://chat.example:8443/v1/blobs/x?expires=1");
+    assert_eq!(announced(&f, "https, http").await, "https://chat.example:8443/v1/blobs/x?expires=1");
+    let f = fixture_with(|config| config.attachments.public_url = Some("https://x.example/chat/".into()));
+    assert_eq!(announced(&f, "http").await, "https://x.example/chat/v1/blobs/x?expires=1");
+    let s3_ref = S3Ref::mint(1, [0; 10]);
+    let found = f.as_alice("GET", &format!("/v1/conversations/alice~bob/attachments/{s3_ref}"), None).await;
+    assert_eq!(found.json()["url"], "https://bucket.example/x", "a bucket's address is whole already");
+}
+
+#[tokio::test]
 async fn errors_of_the_app_keep_their_code_and_say_when_to_come_back() {
     let f = fixture();
     for code in ErrorCode::ALL {
@@ -603,7 +625,7 @@ async fn the_document_and_the_routes_are_the_same() {
             described += 1;
         }
     }
-    assert_eq!(described, 22);
+    assert_eq!(described, 25);
 }
 
 #[tokio::test]

@@ -46,6 +46,12 @@ impl Objects {
         self.dir.as_deref().ok_or_else(none)
     }
 
+    /// How much room there is, where that can be asked.
+    pub fn free_bytes(&self) -> Option<u64> {
+        let space = rustix::fs::statvfs(self.dir.as_deref()?).ok()?;
+        Some(space.f_bavail.saturating_mul(space.f_frsize))
+    }
+
     /// Begins an object. `unique` is no other's.
     pub async fn create(&self, key: &str, unique: &str) -> Result<NewObject> {
         let dir = self.dir()?;
