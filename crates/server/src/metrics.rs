@@ -52,6 +52,13 @@ fn describe() {
 const COUNTERS: &[(&str, &str)] = &[
     ("bluetick_sends_total", "Sends answered with sent, repeated ones included"),
     ("bluetick_rate_limited_total", "Sends refused because the user had too many"),
+    ("bluetick_cold_moved_messages_total", "Messages moved into objects"),
+    ("bluetick_cold_written_objects_total", "Objects of old messages written, those written anew included"),
+    ("bluetick_cold_written_bytes_total", "Bytes of objects of old messages written"),
+    ("bluetick_cold_reads_total", "Range reads of objects of old messages"),
+    ("bluetick_cold_read_bytes_total", "Bytes of such reads"),
+    ("bluetick_cold_errors_total", "Looks at a conversation's old messages that failed and are tried again"),
+    ("bluetick_cold_lost_races_total", "Runs of old messages that somebody else was faster with"),
     ("bluetick_uploads_total", "Attachments announced"),
     ("bluetick_upload_bytes_total", "Bytes of attachments that came through this server"),
     ("bluetick_uploads_collected_total", "Uploads removed because no message referred to them for a day"),
