@@ -6,7 +6,7 @@ locals {
 }
 
 # What an app server calls in the course of its work. No change of a table, and no Scan but of the outbox of notifications, which is
-# short by nature: what is due there is found by looking.
+# short by nature: what is due there is found by looking; and of the list of cold runs, for `bluetick cold status` and `verify`.
 data "aws_iam_policy_document" "app" {
   statement {
     sid = "Rows"
@@ -22,9 +22,12 @@ data "aws_iam_policy_document" "app" {
     resources = local.table_arns
   }
   statement {
-    sid       = "Outbox"
-    actions   = ["dynamodb:Scan"]
-    resources = [aws_dynamodb_table.table["push_outbox"].arn]
+    sid     = "Lists"
+    actions = ["dynamodb:Scan"]
+    resources = [
+      aws_dynamodb_table.table["push_outbox"].arn,
+      aws_dynamodb_table.table["cold_runs"].arn,
+    ]
   }
   # For readiness, `bluetick doctor` and `bluetick tables check`.
   statement {
@@ -65,7 +68,7 @@ data "aws_iam_policy_document" "app" {
 
 # Filling and reading whole tables: `bluetick migrate` writes in batches, counts and compares. Attach it, beside the rights of an app server, to a
 # person or a job, for as long as it takes. App servers need it only for what looks through a whole table: `bluetick trace MESSAGE_ID`, which
-# searches (by conversation and seq a trace needs nothing more), the list of all cold runs, and listing the conversations that are older
+# searches (by conversation and seq a trace needs nothing more), and `bluetick cold run --all`, which lists conversations that are older
 # than the cold tier. Moving what is old needs nothing of it.
 data "aws_iam_policy_document" "operator" {
   statement {

@@ -134,25 +134,18 @@ fn first_missing(page: &[Arc<Message>], from: Seq) -> Option<Seq> {
     (0..page.len()).find(|&at| page[at].seq != expected(at)).map(expected)
 }
 
-/// Seqs that a page lacks, and how many of the page come after them.
-struct Gap {
-    first: Seq,
-    last: Seq,
-    kept: usize,
-}
-
-/// The gaps of a page in order before `before`, the latest first. What lies below its beginning is one only if the page was
+/// The first seqs of the gaps of a page in order before `before`. What lies below its beginning is one only if the page was
 /// not ended by its limit.
-fn gaps(page: &[Arc<Message>], before: Seq, full: bool) -> Vec<Gap> {
+fn gaps(page: &[Arc<Message>], before: Seq, full: bool) -> Vec<Seq> {
     let (mut gaps, mut end) = (Vec::new(), before);
-    for (kept, message) in page.iter().rev().enumerate() {
+    for message in page.iter().rev() {
         if message.seq + 1 < end {
-            gaps.push(Gap { first: message.seq + 1, last: end - 1, kept });
+            gaps.push(message.seq + 1);
         }
         end = message.seq;
     }
     if end > 1 && !full {
-        gaps.push(Gap { first: 1, last: end - 1, kept: page.len() });
+        gaps.push(1);
     }
     gaps
 }
@@ -237,12 +230,14 @@ impl Messages for ColdTier {
                 true => 0,
                 false => self.runs.last_run(conversation).await?.map_or(0, |run| run.last_seq),
             };
-            // What lies above the border is a hole, or the end, and not for us to fill.
-            let Some(gap) = gaps.into_iter().find(|gap| gap.first <= border) else {
+            // What is missing above the border is a hole, or the end, and not for us to fill. What is below it is cold,
+            // whatever the hot rows say.
+            if !gaps.iter().any(|first| *first <= border) {
                 page.extend(hot.into_iter().rev());
                 return Ok(in_order(page));
-            };
-            let (kept, last) = (gap.kept, gap.last.min(border));
+            }
+            let kept = hot.iter().filter(|m| m.seq > border).count();
+            let last = border.min(end - 1);
             let cold = self.cold_page(conversation, last, false, room.messages - kept).await?;
             let Some(cold) = cold else {
                 let why = format!("message {last} of {conversation} is in no run, and not hot");
