@@ -69,7 +69,7 @@ impl AppStore {
         let memory = self.memory.clone();
         let store = Arc::new(self);
         let objects = Arc::new(ColdObjects::new(Objects::memory(), ColdConfig::default()));
-        let cold = Arc::new(ColdTier { hot: store.clone(), runs: memory.clone(), objects: Some(objects) });
+        let cold = Arc::new(ColdTier::new(store.clone(), memory.clone(), Some(objects)));
         Store {
             messages: cold.clone(),
             cold,

@@ -20,6 +20,8 @@ use crate::{
 
 mod attachments;
 
+/// Runs of the cold tier that are looked through at once.
+const RUNS_AT_ONCE: usize = 1_000;
 /// How long an erasure waits for the user's sessions to end.
 const SESSIONS_END_WITHIN_MS: u64 = 5_000;
 const SESSIONS_LOOK_EVERY_MS: u64 = 20;
@@ -334,11 +336,35 @@ impl Admin {
             // before the erasure, and nothing moves in the old form from then on.
             erased.messages += self.store.cold.erase(&id, side, false).await.map_err(wire)?;
             erased.messages += self.store.maintenance.erase_member(user, &id).await.map_err(wire)?;
-            erased.messages += self.store.cold.erase(&id, side, true).await.map_err(wire)?;
+            if self.store.cold.erase(&id, side, true).await.map_err(wire)? > 0 {
+                // The other side's row may show or count what became void only now.
+                self.store.maintenance.erase_member(user, &id).await.map_err(wire)?;
+            }
             erased.conversations += 1;
             bluetick_store::failpoint::hit("erase.member_erased");
         }
+        erased.messages += self.erase_cold_leftovers(user).await?;
         self.store.maintenance.erase_user(user).await.map_err(wire)?;
         Ok(erased)
+    }
+
+    /// What an erasure that was cut off left in objects: its conversations are not the user's any more, so the runs are asked.
+    async fn erase_cold_leftovers(&self, user: &UserId) -> Answer<u64> {
+        let cold = &self.store.cold;
+        let (mut erased, mut after) = (0, None::<ColdRun>);
+        loop {
+            let runs = cold.runs.all_runs(after.as_ref(), RUNS_AT_ONCE).await.map_err(wire)?;
+            let Some(last) = runs.last().cloned() else { return Ok(erased) };
+            let mut before = after.map(|run| run.conversation_id);
+            for run in &runs {
+                if before.as_ref() != Some(&run.conversation_id)
+                    && let Some(side) = run.conversation_id.side_of(user)
+                {
+                    erased += cold.erase(&run.conversation_id, side, true).await.map_err(wire)?;
+                }
+                before = Some(run.conversation_id.clone());
+            }
+            after = Some(last);
+        }
     }
 }

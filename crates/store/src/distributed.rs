@@ -53,7 +53,7 @@ impl Store {
         let cold_after_ms = config.cold_after.map(|after| after.as_millis() as u64);
         let rows = DynamoStore::new(dynamo.clone(), registry.redis.clone(), clock, window_ms);
         let rows = Arc::new(rows.with_objects(objects.clone(), cold_after_ms));
-        let cold = Arc::new(ColdTier { hot: rows.clone(), runs: rows.clone(), objects });
+        let cold = Arc::new(ColdTier::new(rows.clone(), rows.clone(), objects));
         let store = Store {
             messages: cold.clone(),
             cold,

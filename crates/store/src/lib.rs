@@ -37,7 +37,8 @@ pub use self::redis::{INBOX_CAP, InboxRead, Redis, RedisConfig, RedisDirectory, 
 pub use attachments::{AttachmentRow, Attachments, UploadState};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use cold::{
-    COLD_SHARDS, ColdCandidate, ColdConfig, ColdObjects, ColdRun, ColdRuns, ColdTier, Movable, cold_shard,
+    COLD_SHARDS, ColdCandidate, ColdConfig, ColdObjects, ColdRun, ColdRuns, ColdTier, EnlistPlace, Movable,
+    cold_shard,
 };
 pub use contents::{Content, Kind, MemberRow, Page, Place, SentId, ShownMessage};
 pub use conversations::{ActiveConversation, ConversationRow, Conversations, InboxPosition, preview_of};
@@ -80,7 +81,7 @@ impl Store {
         let sessions = Arc::new(memory::MemorySessions::new(clock.clone()));
         let objects = config.objects.clone();
         let embedded = Arc::new(embedded::Embedded::open(config, clock)?);
-        let cold = Arc::new(ColdTier { hot: embedded.clone(), runs: embedded.clone(), objects });
+        let cold = Arc::new(ColdTier::new(embedded.clone(), embedded.clone(), objects));
         Ok(Store {
             messages: cold.clone(),
             cold,
@@ -104,7 +105,7 @@ impl Store {
     /// The same, keeping a handle on the memory so that a test can disturb it.
     pub fn from_memory(memory: Arc<Memory>, clock: Arc<dyn Clock>) -> Store {
         let objects = Arc::new(ColdObjects::new(Objects::memory(), ColdConfig::default()));
-        let cold = Arc::new(ColdTier { hot: memory.clone(), runs: memory.clone(), objects: Some(objects) });
+        let cold = Arc::new(ColdTier::new(memory.clone(), memory.clone(), Some(objects)));
         Store {
             messages: cold.clone(),
             cold,

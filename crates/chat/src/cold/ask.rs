@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bluetick_protocol::ConversationId;
-use bluetick_store::{COLD_SHARDS, ColdCandidate, ColdRun, Result};
+use bluetick_store::{COLD_SHARDS, ColdCandidate, ColdRun, EnlistPlace, Result};
 use serde::{Deserialize, Serialize};
 
 use super::{ColdMoved, ColdProgress, Mover};
@@ -24,6 +24,9 @@ pub struct ColdPlace {
     pub after: Option<(ConversationId, Option<u64>)>,
     /// When the round began: what is due later is not looked at.
     pub now: u64,
+    /// Where listing what is older than the cold tier is, if that comes first.
+    #[serde(default)]
+    pub enlist: Option<EnlistPlace>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +47,7 @@ pub struct ColdStepped {
     /// The shard is another process's just now: ask again later.
     pub busy: bool,
     /// How many conversations were enlisted.
-    pub enlisted: Option<u64>,
+    pub enlisted: u64,
     pub shards: u16,
     pub last_error: Option<String>,
 }
@@ -91,18 +94,25 @@ impl Mover {
         let mut place = match asked.place {
             Some(place) => place,
             None => {
-                let now = self.clock.now_ms();
-                if asked.enlist {
-                    done.enlisted = Some(self.store.cold.runs.enlist_all(now).await?);
-                }
                 // What is only in memory would be left for the next time.
                 self.store.maintenance.checkpoint().await?;
-                ColdPlace { now, ..ColdPlace::default() }
+                let enlist = asked.enlist.then_some(EnlistPlace::default());
+                ColdPlace { now: self.clock.now_ms(), enlist, ..ColdPlace::default() }
             }
         };
         let ends = tokio::time::Instant::now() + STEP;
-        while place.shard < COLD_SHARDS && tokio::time::Instant::now() < ends && !self.is_stopping() {
-            let Some(mut held) = self.hold(place.shard).await? else {
+        let in_time = || tokio::time::Instant::now() < ends && !self.is_stopping();
+        while in_time()
+            && let Some(from) = place.enlist.take()
+        {
+            let (enlisted, next) = self.store.cold.runs.enlist(place.now, from).await?;
+            done.enlisted += enlisted;
+            place.enlist = next;
+        }
+        // Not the name of the background's work: the two are not to be on one shard.
+        let holder = format!("{} by hand", self.holder);
+        while place.enlist.is_none() && place.shard < COLD_SHARDS && in_time() {
+            let Some(mut held) = self.hold(place.shard, &holder).await? else {
                 done.busy = true;
                 break;
             };
@@ -112,21 +122,27 @@ impl Mover {
             let page = runs.candidates(place.shard, after.as_ref(), place.now, PAGE).await?;
             if page.is_empty() {
                 self.let_go(&held).await?;
-                place = ColdPlace { shard: place.shard + 1, after: None, now: place.now };
+                place = ColdPlace { shard: place.shard + 1, after: None, ..place };
                 continue;
             }
             for candidate in page {
-                if tokio::time::Instant::now() >= ends || !self.keep(&mut held).await? {
+                if !in_time() || !self.keep(&mut held).await? {
                     break;
                 }
-                done.moved.add(self.look_at(&candidate, true).await);
+                let goes_on = async || Ok(in_time() && self.keep(&mut held).await?);
+                let looked = self.look_at(&candidate, true, goes_on).await;
+                done.moved.add(looked.moved);
+                done.last_error = looked.error.or(done.last_error);
+                if !looked.ended {
+                    break;
+                }
                 done.looked_at += 1;
                 place.after = Some((candidate.conversation_id, candidate.due_at));
             }
             self.let_go(&held).await?;
         }
-        done.last_error = self.progress().last_error;
-        done.place = (place.shard < COLD_SHARDS).then_some(place);
+        let ended = place.enlist.is_none() && place.shard >= COLD_SHARDS;
+        done.place = (!ended).then_some(place);
         Ok(done)
     }
 
@@ -169,8 +185,10 @@ impl Mover {
                 done.swept += self.sweep(&run.conversation_id).await?;
             }
             let begins = before.map_or(1, |before| before.last_seq + 1);
-            if run.first_seq != begins {
-                let why = format!("messages {begins} to {} are in no run", run.first_seq.saturating_sub(1));
+            // A run may have been written anew with what was before it, since.
+            if run.first_seq > begins && self.store.cold.run_at(&run.conversation_id, begins).await?.is_none()
+            {
+                let why = format!("messages {begins} to {} are in no run", run.first_seq - 1);
                 done.damaged.push((run.conversation_id.to_string(), why));
             }
             match self.objects()?.read_whole(&run).await {

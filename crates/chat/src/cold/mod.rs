@@ -21,6 +21,8 @@ const CLOCKS_DIFFER_MS: u64 = 3_600_000;
 const PAGE: usize = 250;
 /// How often a conversation that others change is looked at anew.
 const TRIES: usize = 3;
+/// A run is no longer than takes so many seconds at the pace that is set.
+const RUN_SECS: usize = 10;
 /// Hot rows that are dropped at once.
 const DROPPED: usize = 1_024;
 /// Whoever writes an object records it within half of that.
@@ -113,15 +115,32 @@ impl Mover {
     /// Moves what is old and settled of a conversation, as many runs as that makes. With `all`, also what is less than a
     /// batch.
     pub async fn move_conversation(&self, id: &ConversationId, all: bool) -> Result<ColdMoved> {
+        Ok(self.move_until(id, all, async || Ok(true)).await?.0)
+    }
+
+    /// The same for as long as `goes_on` says so after each run. Returns also whether it came to the end.
+    async fn move_until(
+        &self,
+        id: &ConversationId,
+        all: bool,
+        mut goes_on: impl AsyncFnMut() -> Result<bool>,
+    ) -> Result<(ColdMoved, bool)> {
         let mut moved = ColdMoved::default();
-        let mut in_vain = 0;
+        let (mut in_vain, mut ended) = (0, false);
         self.drop_leftovers(id).await?;
         while in_vain < TRIES && !self.is_stopping() {
-            let Some(seen) = self.store.cold.runs.movable(id).await? else { break };
-            let messages = self.gather(id, &seen).await?;
-            let (Some(first), Some(last)) = (messages.first(), messages.last()) else { break };
+            let seen = self.store.cold.runs.movable(id).await?;
+            let messages = match &seen {
+                Some(seen) => self.gather(id, seen).await?,
+                None => Vec::new(),
+            };
+            let (Some(seen), Some(first), Some(last)) = (seen, messages.first(), messages.last()) else {
+                ended = true;
+                break;
+            };
             let waited = first.ts.saturating_add(DAY_MS) < self.cutoff();
             if !all && messages.len() < self.config.batch && !waited {
+                ended = true;
                 break;
             }
             tracing::debug!(conversation = %id, from = first.seq, to = last.seq, "moving messages");
@@ -129,6 +148,9 @@ impl Mover {
                 Some(run) => {
                     moved.add(run);
                     self.pace(run.messages).await;
+                    if !goes_on().await? {
+                        break;
+                    }
                 }
                 None => in_vain += 1,
             }
@@ -136,26 +158,33 @@ impl Mover {
         if moved.objects > 0 {
             self.sweep(id).await?;
         }
-        Ok(moved)
+        Ok((moved, ended))
     }
 
     /// The messages that one run may take: consecutive, old, and with nobody waiting for them.
     async fn gather(&self, id: &ConversationId, seen: &Movable) -> Result<Vec<Arc<Message>>> {
-        let (cutoff, mut bytes) = (self.cutoff(), 0);
+        let (cutoff, mut bytes, mut closed) = (self.cutoff(), 0, None);
+        let most = self.config.run_messages.min(self.config.messages_per_second as usize * RUN_SECS);
         let mut messages: Vec<Arc<Message>> = Vec::new();
         loop {
             let next = seen.from + messages.len() as Seq;
-            let room = self.config.run_messages.saturating_sub(messages.len()).min(PAGE);
+            // The first by itself: most often it is young, and so is all that follows.
+            let page = if messages.is_empty() { 1 } else { PAGE };
+            let room = most.max(1).saturating_sub(messages.len()).min(page);
             if next > seen.up_to || room == 0 || bytes >= self.config.run_bytes {
                 return Ok(messages);
             }
             let page = self.store.cold.hot.read_from(id, next, PageLimit::messages(room)).await?;
             let Some(first) = page.first() else { return Ok(messages) };
             if first.seq > next && first.ts < cutoff {
-                // A seq that nobody wrote for a month: it is closed, so that a late writer fails (R8).
+                // Somebody else may have moved it. What nobody wrote for a month is closed, so that a late writer fails (R8).
+                if closed == Some(next) || self.store.cold.run_at(id, next).await?.is_some() {
+                    return Ok(messages);
+                }
                 for hole in next..first.seq {
                     self.store.messages.close_hole(id, hole).await?;
                 }
+                closed = Some(next);
                 continue;
             }
             for (expected, message) in (next..=seen.up_to).zip(page) {
@@ -185,7 +214,7 @@ impl Mover {
         let in_time = self.clock.now_ms() < began + RECORDED_WITHIN_MS / 2;
         if !in_time || !self.record(&run, replaces, seen).await? {
             metrics::counter!("bluetick_cold_lost_races_total").increment(1);
-            objects.delete(&run).await?;
+            objects.delete(&run.object).await?;
             return Ok(None);
         }
         failpoint::hit("cold.recorded");
@@ -217,26 +246,26 @@ impl Mover {
     /// Drops hot rows that a run holds already: what was cut off between the record and the last drop. The object is read
     /// before anything is dropped by its word. A row that is not the one in the run is not the mover's to judge, and stays.
     async fn drop_leftovers(&self, id: &ConversationId) -> Result<()> {
-        let mut read: Option<(ColdRun, Vec<Arc<Message>>)> = None;
         loop {
-            let found = self.store.cold.runs.leftovers(id, PAGE).await?;
-            let Some(first) = found.first() else { return Ok(()) };
-            let Some(run) = self.store.cold.run_at(id, first.seq).await? else { return Ok(()) };
-            let cold = match read.take() {
-                Some((same, cold)) if same == run => cold,
-                _ => self.objects()?.read_whole(&run).await?,
-            };
-            let copy_of =
-                |hot: &Message| cold.get(usize::try_from(hot.seq.checked_sub(run.first_seq)?).ok()?);
-            let is_copy =
-                |hot: &Arc<Message>| copy_of(hot).is_some_and(|cold| cold.message_id == hot.message_id);
-            let copies: Vec<_> = found.into_iter().filter(is_copy).collect();
+            let found = self.store.cold.runs.leftovers(id, DROPPED).await?;
+            let mut copies = Vec::with_capacity(found.len());
+            let mut left = found.as_slice();
+            while let Some(first) = left.first() {
+                let Some(run) = self.store.cold.run_at(id, first.seq).await? else { break };
+                let (of_run, after) = left.split_at(left.partition_point(|m| m.seq <= run.last_seq));
+                let cold = self.objects()?.read_whole(&run).await?;
+                let copy_of =
+                    |hot: &Message| cold.get(usize::try_from(hot.seq.checked_sub(run.first_seq)?).ok()?);
+                let is_copy =
+                    |hot: &&Arc<Message>| copy_of(hot).is_some_and(|cold| cold.message_id == hot.message_id);
+                copies.extend(of_run.iter().filter(is_copy).cloned());
+                left = after;
+            }
             if copies.is_empty() {
                 return Ok(());
             }
             tracing::info!(conversation = %id, messages = copies.len(), "dropping what a move left behind");
             self.store.cold.runs.drop_hot(&copies).await?;
-            read = Some((run, cold));
         }
     }
 

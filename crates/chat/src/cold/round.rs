@@ -29,7 +29,16 @@ pub struct ColdProgress {
 /// A lease on a shard, as this process knows it.
 pub(super) struct Held {
     shard: u16,
+    holder: String,
     asked_at: u64,
+}
+
+/// What became of a look at a candidate.
+pub(super) struct Looked {
+    pub moved: ColdMoved,
+    /// Whether all that could be moved was.
+    pub ended: bool,
+    pub error: Option<String>,
 }
 
 impl Mover {
@@ -51,7 +60,11 @@ impl Mover {
 
     /// One look at every shard that nobody else has.
     pub async fn round(&self) {
-        self.progress.lock().began_at = Some(self.clock.now_ms());
+        {
+            let mut progress = self.progress.lock();
+            progress.began_at = Some(self.clock.now_ms());
+            progress.last_error = None;
+        }
         // What is only in memory is not moved, and a quiet server would keep it there for months.
         if let Err(error) = self.store.maintenance.checkpoint().await {
             tracing::warn!(%error, "no checkpoint before old messages are moved");
@@ -74,7 +87,7 @@ impl Mover {
     }
 
     async fn work_on(&self, shard: u16) -> Result<()> {
-        let Some(mut held) = self.hold(shard).await? else { return Ok(()) };
+        let Some(mut held) = self.hold(shard, &self.holder).await? else { return Ok(()) };
         self.progress.lock().shard = Some(shard);
         let now = self.clock.now_ms();
         let mut after: Option<ColdCandidate> = None;
@@ -86,17 +99,17 @@ impl Mover {
                 if self.is_stopping() || !self.keep(&mut held).await? {
                     return Ok(());
                 }
-                self.look_at(candidate, false).await;
+                self.look_at(candidate, false, async || self.keep(&mut held).await).await;
             }
         }
         self.let_go(&held).await
     }
 
     /// Takes a shard, if nobody has it.
-    pub(super) async fn hold(&self, shard: u16) -> Result<Option<Held>> {
+    pub(super) async fn hold(&self, shard: u16, holder: &str) -> Result<Option<Held>> {
         let asked_at = self.clock.now_ms();
-        let has = self.store.cold.runs.lease(shard, &self.holder, asked_at, asked_at + LEASE_MS).await?;
-        Ok(has.then_some(Held { shard, asked_at }))
+        let has = self.store.cold.runs.lease(shard, holder, asked_at, asked_at + LEASE_MS).await?;
+        Ok(has.then(|| Held { shard, holder: holder.to_owned(), asked_at }))
     }
 
     /// Makes sure that it still has a shard.
@@ -104,7 +117,7 @@ impl Mover {
         if self.clock.now_ms() < held.asked_at + LEASE_MS / 3 {
             return Ok(true);
         }
-        match self.hold(held.shard).await? {
+        match self.hold(held.shard, &held.holder).await? {
             Some(longer) => {
                 *held = longer;
                 Ok(true)
@@ -116,34 +129,40 @@ impl Mover {
     /// Leaves a shard to whoever wants it next.
     pub(super) async fn let_go(&self, held: &Held) -> Result<()> {
         let now = self.clock.now_ms();
-        self.store.cold.runs.lease(held.shard, &self.holder, now, now).await.map(drop)
+        self.store.cold.runs.lease(held.shard, &held.holder, now, now).await.map(drop)
     }
 
-    /// Moves what is to be moved of a candidate. What goes wrong with one conversation stops no other.
-    pub(super) async fn look_at(&self, candidate: &ColdCandidate, all: bool) -> ColdMoved {
+    /// Moves what is to be moved of a candidate, for as long as `goes_on` says so. What goes wrong with one conversation stops
+    /// no other.
+    pub(super) async fn look_at(
+        &self,
+        candidate: &ColdCandidate,
+        all: bool,
+        goes_on: impl AsyncFnMut() -> Result<bool>,
+    ) -> Looked {
         let id = &candidate.conversation_id;
         let looked = async {
-            let moved = self.move_conversation(id, all).await?;
-            if !self.is_stopping() {
+            let (moved, ended) = self.move_until(id, all, goes_on).await?;
+            if ended && !self.is_stopping() {
                 self.settle(candidate).await?;
             }
-            Ok::<_, bluetick_store::StoreError>(moved)
+            Ok::<_, bluetick_store::StoreError>((moved, ended))
         };
-        let looked = looked.await;
-        let mut progress = self.progress.lock();
-        progress.looked_at += 1;
-        match looked {
-            Ok(moved) => {
-                progress.moved.add(moved);
-                moved
-            }
+        let looked = match looked.await {
+            Ok((moved, ended)) => Looked { moved, ended, error: None },
             Err(error) => {
                 tracing::warn!(conversation = %id, %error, "old messages stay where they are for now");
                 metrics::counter!("bluetick_cold_errors_total").increment(1);
-                progress.last_error = Some(format!("{id}: {error}"));
-                ColdMoved::default()
+                Looked { moved: ColdMoved::default(), ended: true, error: Some(format!("{id}: {error}")) }
             }
+        };
+        let mut progress = self.progress.lock();
+        progress.looked_at += 1;
+        progress.moved.add(looked.moved);
+        if looked.error.is_some() {
+            progress.last_error = looked.error.clone();
         }
+        looked
     }
 
     /// Says when a candidate is to be looked at again.
@@ -152,6 +171,7 @@ impl Mover {
         if let Some(next) = self.next_look(candidate).await? {
             return runs.looked_at(candidate, Some(next)).await;
         }
+        self.sweep(&candidate.conversation_id).await?;
         // Nothing is left. Whoever writes from now on has it looked at; whoever wrote just before is seen by another look.
         runs.looked_at(candidate, None).await?;
         let unlisted = ColdCandidate { due_at: None, ..candidate.clone() };

@@ -328,7 +328,7 @@ async fn nothing_is_dropped_by_the_word_of_a_lost_object() {
     let seen = cold.runs.movable(&world.id).await.unwrap().unwrap();
     let run = cold.objects().unwrap().write(&before[..50]).await.unwrap();
     assert!(cold.runs.record(&run, None, &seen).await.unwrap());
-    cold.objects().unwrap().delete(&run).await.unwrap();
+    cold.objects().unwrap().delete(&run.object).await.unwrap();
     let outcome = world.mover().move_conversation(&world.id, true).await;
     assert!(matches!(outcome, Err(StoreError::Damaged { object, .. }) if object == run.object));
     assert_eq!(world.hot().await.len(), 100);
@@ -430,7 +430,7 @@ async fn a_damaged_object_is_reported_by_name() {
     let mover = world.mover();
     mover.move_conversation(&world.id, true).await.unwrap();
     let run = world.store.cold.runs.runs_from(&world.id, 0, 1).await.unwrap().remove(0);
-    world.store.cold.objects().unwrap().delete(&run).await.unwrap();
+    world.store.cold.objects().unwrap().delete(&run.object).await.unwrap();
     let verified = mover.verify(None).await.unwrap();
     assert_eq!(verified.damaged.len(), 1);
     assert_eq!(verified.damaged[0].0, run.object);

@@ -21,7 +21,7 @@ use crate::Message;
 const MAGIC: &[u8; 7] = b"BTCOLD\n";
 const VERSION: u8 = 1;
 const HEADER: usize = MAGIC.len() + 1;
-pub(super) const FOOTER: usize = 4 + 8 + 1 + MAGIC.len();
+const FOOTER: usize = 4 + 8 + 1 + MAGIC.len();
 /// The columns of a block.
 const COLUMNS: usize = 5;
 /// Text is written once and read for years.
@@ -228,6 +228,23 @@ pub(super) fn read_index(end: &[u8], object_bytes: u64) -> Read<Index> {
         return Err("its blocks do not add up to its length".into());
     }
     Ok(Index { conversation, first_seq, blocks })
+}
+
+/// Reads a whole object.
+pub(super) fn unpack(object: &[u8]) -> Read<(Index, Vec<Arc<Message>>)> {
+    let footer = object.len().checked_sub(FOOTER).ok_or("it is shorter than its footer")?;
+    let length = u32::from_le_bytes(Reader(&object[footer..]).array()?) as usize;
+    let index = footer.checked_sub(length).ok_or("it is shorter than its index")?;
+    let index = read_index(&object[index..], object.len() as u64)?;
+    let mut messages = Vec::new();
+    for block in &index.blocks {
+        messages.extend(read_block(
+            &index,
+            block,
+            &object[block.at as usize..(block.at + block.bytes) as usize],
+        )?);
+    }
+    Ok((index, messages))
 }
 
 /// Reads one block.

@@ -10,7 +10,7 @@ mod objects;
 mod tier;
 
 use async_trait::async_trait;
-use bluetick_protocol::{ConversationId, MessageId, Seq, Side};
+use bluetick_protocol::{ConversationId, MessageId, Seq, Side, UserId};
 use serde::{Deserialize, Serialize};
 
 pub use objects::{ColdConfig, ColdObjects};
@@ -35,8 +35,9 @@ pub struct ColdRun {
     pub index_bytes: u64,
     pub first_ts: u64,
     pub last_ts: u64,
-    pub first_id: MessageId,
-    pub last_id: MessageId,
+    /// Of its messages' ids.
+    pub least_id: MessageId,
+    pub greatest_id: MessageId,
 }
 
 impl ColdRun {
@@ -51,6 +52,15 @@ pub struct ColdCandidate {
     pub conversation_id: ConversationId,
     /// When it was to be looked at, where that is written down.
     pub due_at: Option<u64>,
+}
+
+/// Where listing of what is older than the cold tier is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnlistPlace {
+    /// The row that was looked at last.
+    pub after: Option<(UserId, ConversationId)>,
+    /// Whether rows that say that they are listed are believed: found out at the beginning.
+    pub believed: Option<bool>,
 }
 
 /// Which messages of a conversation may be moved, as far as its rows say; their age is not looked at.
@@ -102,8 +112,8 @@ pub trait ColdRuns: Send + Sync {
     ) -> Result<Vec<ColdCandidate>>;
 
     /// Has conversations looked at whose due time was never written down, where due times are: those older than the cold
-    /// tier. Returns how many there are.
-    async fn enlist_all(&self, now: u64) -> Result<u64>;
+    /// tier. A page at a time; returns how many were listed, and where to go on.
+    async fn enlist(&self, now: u64, from: EnlistPlace) -> Result<(u64, Option<EnlistPlace>)>;
 
     /// What may be moved of a conversation; nothing if it has no message.
     async fn movable(&self, conversation: &ConversationId) -> Result<Option<Movable>>;

@@ -17,7 +17,7 @@ use super::{
     ColdRun,
     format::{self, Damage, Index},
 };
-use crate::{Message, Objects, Result, StoreError};
+use crate::{Message, ObjectInfo, Objects, Result, StoreError};
 
 /// What keys of the cold tier begin with.
 const UNDER: &str = "cold";
@@ -123,8 +123,8 @@ impl ColdObjects {
             index_bytes,
             first_ts: first.ts,
             last_ts: last.ts,
-            first_id: first.message_id,
-            last_id: last.message_id,
+            least_id: messages.iter().map(|m| m.message_id).min().unwrap_or(first.message_id),
+            greatest_id: messages.iter().map(|m| m.message_id).max().unwrap_or(last.message_id),
         };
         if !self.objects.put_new(&run.object, object.into()).await? {
             return Err(damaged(&run, "it is there already, and nobody wrote it"));
@@ -165,36 +165,35 @@ impl ColdObjects {
     /// Everything in a run's object, read from the object store and checked.
     pub async fn read_whole(&self, run: &ColdRun) -> Result<Vec<Arc<Message>>> {
         let bytes = self.bytes(run, 0, run.bytes).await?;
-        let checked = run.clone();
-        blocking(move || {
-            let fail = |Damage(why): Damage| damaged(&checked, &why);
-            let end = bytes.len().saturating_sub(checked.index_bytes as usize);
-            let index = format::read_index(&bytes[end..], checked.bytes).map_err(fail)?;
-            check_index(&checked, &index)?;
-            let mut messages = Vec::new();
-            for block in &index.blocks {
-                let bytes = &bytes[block.at as usize..(block.at + block.bytes) as usize];
-                messages.extend(format::read_block(&index, block, bytes).map_err(fail)?);
-            }
-            Ok(messages)
-        })
-        .await?
+        let unpacked = blocking(move || format::unpack(&bytes)).await?;
+        let (index, messages) = unpacked.map_err(|Damage(why)| damaged(run, &why))?;
+        check_index(run, &index)?;
+        Ok(messages)
     }
 
-    /// Deletes a run's object, which no row names any more.
-    pub async fn delete(&self, run: &ColdRun) -> Result<()> {
-        let object: Arc<str> = run.object.as_str().into();
-        if let Some(Cached::Index(index)) = self.cache.get(&(object.clone(), INDEX)) {
+    /// Everything in an object that no run names.
+    pub async fn read_unnamed(&self, object: &ObjectInfo) -> Result<Vec<Arc<Message>>> {
+        let damaged = |why: &str| StoreError::Damaged { object: object.key.clone(), why: why.to_owned() };
+        let bytes = self.objects.read(&object.key, 0..object.bytes).await?;
+        let bytes = bytes.ok_or_else(|| damaged("it is missing"))?;
+        let unpacked = blocking(move || format::unpack(&bytes)).await?;
+        unpacked.map(|(_, messages)| messages).map_err(|Damage(why)| damaged(&why))
+    }
+
+    /// Deletes an object that no row names any more.
+    pub async fn delete(&self, object: &str) -> Result<()> {
+        let key: Arc<str> = object.into();
+        if let Some(Cached::Index(index)) = self.cache.get(&(key.clone(), INDEX)) {
             for place in 0..index.blocks.len() as u32 {
-                self.cache.remove(&(object.clone(), place));
+                self.cache.remove(&(key.clone(), place));
             }
-            self.cache.remove(&(object.clone(), INDEX));
+            self.cache.remove(&(key.clone(), INDEX));
         }
-        self.objects.delete(&run.object).await
+        self.objects.delete(object).await
     }
 
     /// Every object of a conversation, those that no run names included.
-    pub async fn list(&self, conversation: &ConversationId) -> Result<Vec<crate::ObjectInfo>> {
+    pub async fn list(&self, conversation: &ConversationId) -> Result<Vec<ObjectInfo>> {
         self.objects.list(&place_of(conversation)).await
     }
 

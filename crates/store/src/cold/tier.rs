@@ -8,14 +8,18 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, MessageId, Seq, Side};
+use quick_cache::sync::Cache;
 
 use super::{ColdObjects, ColdRun, ColdRuns};
 use crate::{Committed, Message, Messages, NewMessage, PageLimit, Result, StoreError};
 
 /// How often a run that is written anew under a reader is looked up again.
 const TRIES: usize = 5;
-/// Runs that are looked through at once for an id.
+/// Runs that are looked through at once for an id, and objects that are read for it at most.
 const RUNS_AT_ONCE: usize = 500;
+const SEARCHED_OBJECTS: usize = 200;
+/// Conversations whose border is remembered.
+const BORDERS: usize = 16 * 1024;
 
 pub struct ColdTier {
     /// `messages` without what is cold.
@@ -23,9 +27,20 @@ pub struct ColdTier {
     pub runs: Arc<dyn ColdRuns>,
     /// Nothing where no object store is set up; then nothing can be cold.
     pub objects: Option<Arc<ColdObjects>>,
+    /// Up to where conversations were seen to be cold. A border never falls, so what is below one that was seen needs no look
+    /// at the hot rows.
+    borders: Cache<ConversationId, Seq>,
 }
 
 impl ColdTier {
+    pub fn new(
+        hot: Arc<dyn Messages>,
+        runs: Arc<dyn ColdRuns>,
+        objects: Option<Arc<ColdObjects>>,
+    ) -> ColdTier {
+        ColdTier { hot, runs, objects, borders: Cache::new(BORDERS) }
+    }
+
     pub fn objects(&self) -> Result<&ColdObjects> {
         self.objects.as_deref().ok_or_else(|| {
             StoreError::Unusable(
@@ -38,22 +53,45 @@ impl ColdTier {
     /// The run that holds a seq, if one does.
     pub async fn run_at(&self, conversation: &ConversationId, seq: Seq) -> Result<Option<ColdRun>> {
         let runs = self.runs.runs_from(conversation, seq, 1).await?;
-        Ok(runs.into_iter().next().filter(|run| run.first_seq <= seq))
+        let run = runs.into_iter().next().filter(|run| run.first_seq <= seq);
+        if let Some(run) = &run {
+            self.note_border(run);
+        }
+        Ok(run)
+    }
+
+    fn note_border(&self, run: &ColdRun) {
+        let known = self.borders.get(&run.conversation_id).unwrap_or(0);
+        if known < run.last_seq {
+            self.borders.insert(run.conversation_id.clone(), run.last_seq);
+        }
+    }
+
+    fn is_known_to_be_cold(&self, conversation: &ConversationId, seq: Seq) -> bool {
+        self.borders.get(conversation).is_some_and(|border| seq <= border)
+    }
+
+    async fn border(&self, conversation: &ConversationId) -> Result<Seq> {
+        let last = self.runs.last_run(conversation).await?;
+        Ok(last.map_or(0, |run| {
+            self.note_border(&run);
+            run.last_seq
+        }))
     }
 
     /// Cold messages around a seq: from it upwards, or from it downwards, in order, to the end of its run at most.
-    /// Nothing if no run holds it.
     async fn cold_page(
         &self,
         conversation: &ConversationId,
         seq: Seq,
         upwards: bool,
         most: usize,
-    ) -> Result<Option<Vec<Arc<Message>>>> {
+    ) -> Result<Vec<Arc<Message>>> {
         let (mut tried, mut failed) = (None, None);
         for _ in 0..TRIES {
             let Some(run) = self.run_at(conversation, seq).await? else {
-                return failed.map_or(Ok(None), Err);
+                let why = format!("message {seq} of {conversation} is in no run, and not hot");
+                return Err(failed.unwrap_or(StoreError::Corrupt(why)));
             };
             if tried.as_ref() == Some(&run) {
                 break;
@@ -64,7 +102,11 @@ impl ColdTier {
                 false => (seq.saturating_sub(most).max(run.first_seq), seq),
             };
             match self.objects()?.read(&run, from, up_to).await {
-                Ok(messages) => return Ok(Some(messages)),
+                Ok(messages) if messages.len() as u64 == up_to + 1 - from => return Ok(messages),
+                Ok(_) => {
+                    let why = format!("it lacks some of {from} to {up_to} of {conversation}");
+                    failed = Some(StoreError::Damaged { object: run.object.clone(), why });
+                }
                 // It may have been written anew since its row was read; the row tells.
                 Err(error) => failed = Some(error),
             }
@@ -75,54 +117,63 @@ impl ColdTier {
     }
 
     /// Makes void what a member wrote in every run of a conversation, by writing its objects anew without it. Returns how
-    /// many messages became void. Once the rows say that the member was erased, so that nobody records what was read before,
-    /// `purge` takes every other copy away as well.
+    /// many messages became void. Once the rows say that the member was erased, `purge` deletes every other object that holds
+    /// something of theirs.
     pub async fn erase(&self, conversation: &ConversationId, side: Side, purge: bool) -> Result<u64> {
         let (mut from, mut voided) = (0, 0);
         while let Some(run) = self.runs.runs_from(conversation, from, 1).await?.into_iter().next() {
             let messages = self.objects()?.read_whole(&run).await?;
-            let theirs = messages.iter().filter(|m| m.from == side && !m.void).count() as u64;
+            let theirs = messages.iter().filter(|m| says_something(m, side)).count() as u64;
             if theirs > 0 {
                 let kept: Vec<_> = messages.into_iter().map(|m| without(m, side)).collect();
                 let anew = self.objects()?.write(&kept).await?;
                 crate::failpoint::hit("cold.erased_anew");
                 if !self.runs.swap(&run, &anew).await? {
                     // Somebody wrote it anew meanwhile: look at what is there now.
-                    self.objects()?.delete(&anew).await?;
+                    self.objects()?.delete(&anew.object).await?;
                     continue;
                 }
                 crate::failpoint::hit("cold.erased_swapped");
-                if self.objects()?.objects().info(&anew.object).await?.is_none() {
-                    // Whoever erases the other member took it for a leftover before it was named: once more.
-                    self.runs.swap(&anew, &run).await?;
-                    continue;
-                }
-                self.objects()?.delete(&run).await?;
+                self.objects()?.delete(&run.object).await?;
                 voided += theirs;
             }
             from = run.last_seq + 1;
         }
-        if purge && from > 0 {
-            self.purge(conversation).await?;
+        if purge && self.objects.is_some() {
+            self.purge(conversation, side).await?;
         }
         Ok(voided)
     }
 
-    /// Deletes the objects of a conversation that no run names: of runs that were written anew, and of moves that were cut
-    /// off. Not beside somebody who may be about to record one.
-    async fn purge(&self, conversation: &ConversationId) -> Result<()> {
-        let listed = self.objects()?.list(conversation).await?;
+    /// Deletes the objects of a conversation that no run names and that hold something a member wrote: of runs that were
+    /// written anew, and of moves that were cut off. Whoever is about to record one has read the messages after the
+    /// erasure, and has nothing of the member's in it, or before, and is refused.
+    async fn purge(&self, conversation: &ConversationId, side: Side) -> Result<()> {
+        let objects = self.objects()?;
+        let listed = objects.list(conversation).await?;
         let runs = self.runs.runs_from(conversation, 0, usize::MAX >> 1).await?;
         for object in listed.iter().filter(|object| runs.iter().all(|run| run.object != object.key)) {
-            self.objects()?.objects().delete(&object.key).await?;
-            crate::failpoint::hit("cold.erased_purged");
+            let holds_theirs = match objects.read_unnamed(object).await {
+                Ok(messages) => messages.iter().any(|m| says_something(m, side)),
+                // Nobody records what cannot be read back.
+                Err(StoreError::Damaged { .. }) => true,
+                Err(error) => return Err(error),
+            };
+            if holds_theirs {
+                objects.delete(&object.key).await?;
+                crate::failpoint::hit("cold.erased_purged");
+            }
         }
         Ok(())
     }
 }
 
+fn says_something(message: &Message, side: Side) -> bool {
+    message.from == side && !message.void
+}
+
 fn without(message: Arc<Message>, side: Side) -> Arc<Message> {
-    match message.from == side && !message.void {
+    match says_something(&message, side) {
         true => Arc::new(message.voided()),
         false => message,
     }
@@ -150,8 +201,38 @@ fn gaps(page: &[Arc<Message>], before: Seq, full: bool) -> Vec<Seq> {
     gaps
 }
 
-fn body_bytes(page: &[Arc<Message>]) -> usize {
-    page.iter().map(|m| m.body.len()).sum()
+/// A page that is gathered from two places, within its limit.
+struct Gathered {
+    page: Vec<Arc<Message>>,
+    bytes: usize,
+    limit: PageLimit,
+}
+
+impl Gathered {
+    fn new(limit: PageLimit) -> Gathered {
+        Gathered { page: Vec::new(), bytes: 0, limit }
+    }
+
+    /// What is left of the limit; nothing if the page is full.
+    fn room(&self) -> Option<PageLimit> {
+        let messages = self.limit.messages.saturating_sub(self.page.len());
+        let bytes = self.limit.bytes.saturating_sub(self.bytes);
+        (messages > 0 && (bytes > 0 || self.page.is_empty())).then_some(PageLimit { messages, bytes })
+    }
+
+    /// Takes messages in as far as they fit. Returns whether all of them did.
+    fn take(&mut self, messages: impl IntoIterator<Item = Arc<Message>>) -> bool {
+        for message in messages {
+            let bytes = self.bytes + message.body.len();
+            let full = self.page.len() >= self.limit.messages || bytes > self.limit.bytes;
+            if full && !self.page.is_empty() {
+                return false;
+            }
+            self.bytes = bytes;
+            self.page.push(message);
+        }
+        true
+    }
 }
 
 #[async_trait]
@@ -166,41 +247,30 @@ impl Messages for ColdTier {
         from: Seq,
         limit: PageLimit,
     ) -> Result<Vec<Arc<Message>>> {
-        let from = from.max(1);
-        let mut page: Vec<Arc<Message>> = Vec::new();
-        loop {
-            let next = page.last().map_or(from, |m| m.seq + 1);
-            let room = PageLimit {
-                messages: limit.messages.saturating_sub(page.len()),
-                bytes: limit.bytes.saturating_sub(body_bytes(&page)),
-            };
-            if room.messages == 0 || (room.bytes == 0 && !page.is_empty()) {
-                return Ok(page);
-            }
-            let hot = self.hot.read_from(conversation, next, room).await?;
-            let Some(missing) = first_missing(&hot, next) else {
-                page.extend(hot);
-                return Ok(page);
-            };
-            let cold = match self.run_at(conversation, missing).await? {
-                // Everything up to it is cold as well, whatever the hot rows say.
-                Some(_) => self.cold_page(conversation, next, true, room.messages).await?,
-                None => None,
-            };
-            let Some(cold) = cold else {
-                // A hole, and not for us to close.
-                page.extend(hot);
-                return Ok(page);
-            };
-            let mut bytes = body_bytes(&page);
-            for message in cold {
-                bytes += message.body.len();
-                if bytes > limit.bytes && !page.is_empty() {
-                    return Ok(page);
+        let mut gathered = Gathered::new(limit);
+        let mut next = from.max(1);
+        while let Some(room) = gathered.room() {
+            let mut hot = Vec::new();
+            let is_cold = self.is_known_to_be_cold(conversation, next) || {
+                hot = self.hot.read_from(conversation, next, room).await?;
+                match first_missing(&hot, next) {
+                    // Everything up to it is cold as well, whatever the hot rows say.
+                    Some(missing) => self.run_at(conversation, missing).await?.is_some(),
+                    None => false,
                 }
-                page.push(message);
+            };
+            if !is_cold {
+                // What is missing is a hole, and not for us to close.
+                gathered.take(hot);
+                break;
+            }
+            let cold = self.cold_page(conversation, next, true, room.messages).await?;
+            next += cold.len() as u64;
+            if !gathered.take(cold) {
+                break;
             }
         }
+        Ok(gathered.page)
     }
 
     async fn read_before(
@@ -210,49 +280,43 @@ impl Messages for ColdTier {
         limit: PageLimit,
     ) -> Result<Vec<Arc<Message>>> {
         // Newest first while it is gathered.
-        let mut page: Vec<Arc<Message>> = Vec::new();
-        let in_order = |mut page: Vec<Arc<Message>>| {
-            page.reverse();
-            page
-        };
-        loop {
-            let end = page.last().map_or(before, |m| m.seq);
-            let room = PageLimit {
-                messages: limit.messages.saturating_sub(page.len()),
-                bytes: limit.bytes.saturating_sub(body_bytes(&page)),
-            };
-            if room.messages == 0 || end <= 1 || (room.bytes == 0 && !page.is_empty()) {
-                return Ok(in_order(page));
-            }
-            let hot = self.hot.read_before(conversation, end, room).await?;
-            let gaps = gaps(&hot, end, hot.len() >= room.messages);
-            let border = match gaps.is_empty() {
-                true => 0,
-                false => self.runs.last_run(conversation).await?.map_or(0, |run| run.last_seq),
-            };
-            // What is missing above the border is a hole, or the end, and not for us to fill. What is below it is cold,
-            // whatever the hot rows say.
-            if !gaps.iter().any(|first| *first <= border) {
-                page.extend(hot.into_iter().rev());
-                return Ok(in_order(page));
-            }
-            let kept = hot.iter().filter(|m| m.seq > border).count();
-            let last = border.min(end - 1);
-            let cold = self.cold_page(conversation, last, false, room.messages - kept).await?;
-            let Some(cold) = cold else {
-                let why = format!("message {last} of {conversation} is in no run, and not hot");
-                return Err(StoreError::Corrupt(why));
-            };
-            page.extend(hot.into_iter().rev().take(kept));
-            let mut bytes = body_bytes(&page);
-            for message in cold.into_iter().rev() {
-                bytes += message.body.len();
-                if bytes > limit.bytes && !page.is_empty() {
-                    return Ok(in_order(page));
+        let mut gathered = Gathered::new(limit);
+        let mut end = before;
+        while let Some(room) = gathered.room().filter(|_| end > 1) {
+            let last = match self.is_known_to_be_cold(conversation, end - 1) {
+                true => end - 1,
+                false => {
+                    let hot = self.hot.read_before(conversation, end, room).await?;
+                    let gaps = gaps(&hot, end, hot.len() >= room.messages);
+                    let border = match gaps.is_empty() {
+                        true => 0,
+                        false => self.border(conversation).await?,
+                    };
+                    // What is missing above the border is a hole, or the end, and not for us to fill. What is below it is
+                    // cold, whatever the hot rows say.
+                    let above: Vec<_> = hot.into_iter().rev().filter(|m| m.seq > border).collect();
+                    let lowest = above.last().map_or(end, |m| m.seq);
+                    let more = gaps.iter().any(|first| *first <= border);
+                    if !gathered.take(above) || !more {
+                        break;
+                    }
+                    if lowest > border + 1 && lowest < end {
+                        // The page was ended by its bytes, or a hole lies there: there may be more that is hot.
+                        end = lowest;
+                        continue;
+                    }
+                    border.min(lowest - 1)
                 }
-                page.push(message);
+            };
+            let Some(room) = gathered.room() else { break };
+            let cold = self.cold_page(conversation, last, false, room.messages).await?;
+            end = last + 1 - cold.len() as u64;
+            if !gathered.take(cold.into_iter().rev()) {
+                break;
             }
         }
+        gathered.page.reverse();
+        Ok(gathered.page)
     }
 
     async fn last_seq(&self, conversation: &ConversationId) -> Result<Seq> {
@@ -271,10 +335,17 @@ impl Messages for ColdTier {
         if let Some(found) = self.hot.find(message_id).await? {
             return Ok(Some(found));
         }
-        let mut after = None;
+        let (mut after, mut read) = (None, 0);
         loop {
             let runs = self.runs.all_runs(after.as_ref(), RUNS_AT_ONCE).await?;
-            for run in runs.iter().filter(|run| (run.first_id..=run.last_id).contains(&message_id)) {
+            for run in runs.iter().filter(|run| (run.least_id..=run.greatest_id).contains(&message_id)) {
+                read += 1;
+                if read > SEARCHED_OBJECTS {
+                    return Err(StoreError::Unsupported(
+                        "a search by message id in so many cold objects; give the conversation and the seq"
+                            .into(),
+                    ));
+                }
                 let messages = self.objects()?.read(run, run.first_seq, run.last_seq).await?;
                 if let Some(found) = messages.into_iter().find(|m| m.message_id == message_id) {
                     return Ok(Some(found));

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bluetick_protocol::{ConversationId, Seq, Side};
 
 use super::fixture::{Fixture, conversation, message};
-use crate::{COLD_SHARDS, Clock as _, ColdCandidate, ColdRun, Message, PageLimit, StoreError, cold_shard};
+use crate::{
+    COLD_SHARDS, Clock as _, ColdCandidate, ColdRun, EnlistPlace, Message, PageLimit, StoreError, cold_shard,
+};
 
 const DAY: u64 = 24 * 3_600_000;
 
@@ -84,6 +86,40 @@ pub async fn what_is_cold_is_read_as_if_it_were_hot(t: &Fixture) {
     // What follows goes on where it was.
     let next = t.send(message(&id, Side::Low, "next")).await.message;
     assert_eq!(next.seq, 61);
+}
+
+pub async fn pages_end_by_bytes_across_the_border(t: &Fixture) {
+    let id = conversation("alice~bob");
+    for i in 0..60 {
+        // The last twenty are long.
+        let mut new = message(&id, Side::Low, &format!("m{i}"));
+        new.body = if i < 40 { format!("short {i}") } else { format!("long {i} {}", "x".repeat(1_000)) };
+        t.send(new).await;
+    }
+    t.store.status.advance(&id.member(Side::High), &id, 60, 0).await.unwrap();
+    t.store.maintenance.checkpoint().await.unwrap();
+    let messages = t.all(&id).await;
+    move_up_to(t, &id, 30).await;
+    for bytes in [1, 500, 3_000, 7_000, 15_000, 30_000] {
+        let limit = PageLimit { messages: 50, bytes };
+        let mut before = 61;
+        while before > 1 {
+            let page = t.store.messages.read_before(&id, before, limit).await.unwrap();
+            let first = page.first().expect("a page has at least one message").seq;
+            assert!(
+                page == messages[first as usize - 1..before as usize - 1],
+                "before {before} of {bytes} bytes"
+            );
+            before = first;
+        }
+        let mut from = 1;
+        while from <= 60 {
+            let page = t.store.messages.read_from(&id, from, limit).await.unwrap();
+            let last = page.last().expect("a page has at least one message").seq;
+            assert!(page == messages[from as usize - 1..last as usize], "from {from} of {bytes} bytes");
+            from = last + 1;
+        }
+    }
 }
 
 pub async fn runs_are_found_by_any_of_their_seqs(t: &Fixture) {
@@ -248,7 +284,7 @@ pub async fn a_missing_object_is_named(t: &Fixture) {
     let id = conversation("alice~bob");
     settled(t, &id, 20).await;
     let run = move_up_to(t, &id, 10).await;
-    t.store.cold.objects().unwrap().delete(&run).await.unwrap();
+    t.store.cold.objects().unwrap().delete(&run.object).await.unwrap();
     let limit = PageLimit::messages(5);
     for page in [
         t.store.messages.read_from(&id, 3, limit).await,
@@ -272,7 +308,10 @@ pub async fn candidates_are_found_and_come_back(t: &Fixture) {
     for id in &ids {
         settled(t, id, 3).await;
     }
-    t.store.cold.runs.enlist_all(0).await.unwrap();
+    let mut place = Some(EnlistPlace::default());
+    while let Some(from) = place {
+        place = t.store.cold.runs.enlist(0, from).await.unwrap().1;
+    }
     t.clock.advance(400 * DAY);
     let runs = &t.store.cold.runs;
     let now = t.clock.now_ms();

@@ -153,6 +153,7 @@ macro_rules! conformance_tests {
             }
             cold {
                 what_is_cold_is_read_as_if_it_were_hot
+                pages_end_by_bytes_across_the_border
                 runs_are_found_by_any_of_their_seqs
                 a_record_is_made_once
                 copies_are_read_once

@@ -18,7 +18,7 @@ use super::{
     write::{Transacted, Write, Written},
 };
 use crate::{
-    ColdCandidate, ColdRun, ColdRuns, Message, MessageStatus as _, Messages as _, Movable,
+    ColdCandidate, ColdRun, ColdRuns, EnlistPlace, Message, MessageStatus as _, Messages as _, Movable,
     PendingDeliveries as _, Result,
 };
 
@@ -38,8 +38,8 @@ fn run_item(run: &ColdRun) -> Item {
         ("index_bytes", n(run.index_bytes)),
         ("first_ts", n(run.first_ts)),
         ("last_ts", n(run.last_ts)),
-        ("first_id", n(run.first_id.0)),
-        ("last_id", n(run.last_id.0)),
+        ("least_id", n(run.least_id.0)),
+        ("greatest_id", n(run.greatest_id.0)),
     ]));
     item
 }
@@ -54,8 +54,8 @@ pub(super) fn read_run(item: &Item) -> Result<ColdRun> {
         index_bytes: item.need_number("index_bytes")?,
         first_ts: item.need_number("first_ts")?,
         last_ts: item.need_number("last_ts")?,
-        first_id: item.message_id("first_id")?,
-        last_id: item.message_id("last_id")?,
+        least_id: item.message_id("least_id")?,
+        greatest_id: item.message_id("greatest_id")?,
     })
 }
 
@@ -138,9 +138,9 @@ impl ColdRuns for DynamoStore {
         self.due(shard, after, now, limit).await
     }
 
-    async fn enlist_all(&self, now: u64) -> Result<u64> {
+    async fn enlist(&self, now: u64, from: EnlistPlace) -> Result<(u64, Option<EnlistPlace>)> {
         self.writable()?;
-        self.list_all(now).await
+        self.list_page(now, from).await
     }
 
     async fn movable(&self, conversation: &ConversationId) -> Result<Option<Movable>> {

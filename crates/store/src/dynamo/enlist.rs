@@ -21,7 +21,7 @@ use super::{
     tables::Table,
     write::{Write, Written},
 };
-use crate::{COLD_SHARDS, ColdCandidate, Result, cold_shard};
+use crate::{COLD_SHARDS, ColdCandidate, EnlistPlace, Result, cold_shard};
 
 /// Conversations that are listed at once.
 const AT_ONCE: usize = 16;
@@ -164,41 +164,43 @@ impl DynamoStore {
     }
 
     /// Flags are believed only while anything is listed at all: a table that was lost and made anew lists nothing.
-    pub(super) async fn list_all(&self, now: u64) -> Result<u64> {
-        let believed = self.lists_anything().await?;
-        let mut scan = Scan::of(Table::Conversations);
-        let mut count = 0;
-        loop {
-            let (items, next) = self.dynamo.scan(&scan).await?;
-            // Both rows of a conversation may be on one page.
-            let (mut unlisted, mut lost) = (BTreeSet::new(), BTreeSet::new());
-            for item in &items {
-                let id = item.conversation()?;
-                match item.has("cold_listed") {
-                    false => drop(unlisted.insert(id)),
-                    true if believed => {}
-                    true => {
-                        count += u64::from(id.side_of(&item.user("user_id")?) == Some(Side::Low));
-                        lost.insert(id);
-                    }
+    pub(super) async fn list_page(&self, now: u64, from: EnlistPlace) -> Result<(u64, Option<EnlistPlace>)> {
+        let believed = match from.believed {
+            Some(believed) => believed,
+            None => self.lists_anything().await?,
+        };
+        let start = from.after.map(|(user, conversation)| row_key(&user, &conversation));
+        let scan = Scan { start, ..Scan::of(Table::Conversations) };
+        let (items, next) = self.dynamo.scan(&scan).await?;
+        // Both rows of a conversation may be on one page.
+        let (mut unlisted, mut lost, mut count) = (BTreeSet::new(), BTreeSet::new(), 0);
+        for item in &items {
+            let id = item.conversation()?;
+            match item.has("cold_listed") {
+                false => drop(unlisted.insert(id)),
+                true if believed => {}
+                true => {
+                    count += u64::from(id.side_of(&item.user("user_id")?) == Some(Side::Low));
+                    lost.insert(id);
                 }
             }
-            let listed: Vec<bool> = stream::iter(unlisted)
-                .map(|id| async move { self.list(&id, now).await })
-                .buffer_unordered(AT_ONCE)
-                .try_collect()
-                .await?;
-            count += listed.into_iter().filter(|&changed| changed).count() as u64;
-            stream::iter(lost)
-                .map(|id| async move { self.put_due(&id, now).await })
-                .buffer_unordered(AT_ONCE)
-                .try_collect::<Vec<()>>()
-                .await?;
-            match next {
-                Some(next) => scan.start = Some(next),
-                None => return Ok(count),
-            }
         }
+        let listed: Vec<bool> = stream::iter(unlisted)
+            .map(|id| async move { self.list(&id, now).await })
+            .buffer_unordered(AT_ONCE)
+            .try_collect()
+            .await?;
+        count += listed.into_iter().filter(|&changed| changed).count() as u64;
+        stream::iter(lost)
+            .map(|id| async move { self.put_due(&id, now).await })
+            .buffer_unordered(AT_ONCE)
+            .try_collect::<Vec<()>>()
+            .await?;
+        let after = match next {
+            Some(last) => Some((last.user("user_id")?, last.conversation()?)),
+            None => None,
+        };
+        Ok((count, after.map(|after| EnlistPlace { after: Some(after), believed: Some(believed) })))
     }
 
     async fn lists_anything(&self) -> Result<bool> {

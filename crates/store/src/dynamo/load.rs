@@ -474,7 +474,7 @@ impl From<MemberRow> for Row {
             read_seq: row.read_seq,
             erased_up_to: row.erased_up_to,
             concerned: row.concerned,
-            // Whoever looks for what is old is told of it afterwards, by `enlist_all`.
+            // Whoever looks for what is old is told of it afterwards, by `enlist`.
             cold_up_to: 0,
             cold_listed: false,
         }

@@ -20,7 +20,10 @@ use super::{
     rows::{Bytes, RowSpace, View},
     state::{Conv, FORMAT, check_format},
 };
-use crate::{ColdCandidate, ColdRun, ColdRuns, Message, Movable, PageLimit, Result, StoreError, cold_shard};
+use crate::{
+    ColdCandidate, ColdRun, ColdRuns, EnlistPlace, Message, Movable, PageLimit, Result, StoreError,
+    cold_shard,
+};
 
 /// Conversations of which is known up to where no hot copy is left.
 const KNOWN_GONE: usize = 4096;
@@ -57,7 +60,7 @@ impl RunRow {
         let run = &self.run;
         let mut out = vec![FORMAT];
         let numbers = [run.first_seq, self.counted[0], self.counted[1], run.bytes, run.index_bytes];
-        let ends = [run.first_ts, run.last_ts, run.first_id.0, run.last_id.0];
+        let ends = [run.first_ts, run.last_ts, run.least_id.0, run.greatest_id.0];
         numbers.into_iter().chain(ends).for_each(|n| put_u64(&mut out, n));
         put_str(&mut out, &run.object);
         out
@@ -78,8 +81,8 @@ impl RunRow {
             index_bytes: r.u64()?,
             first_ts: r.u64()?,
             last_ts: r.u64()?,
-            first_id: MessageId(r.u64()?),
-            last_id: MessageId(r.u64()?),
+            least_id: MessageId(r.u64()?),
+            greatest_id: MessageId(r.u64()?),
             object: r.str()?.to_owned(),
         };
         r.end()?;
@@ -245,17 +248,8 @@ impl ColdRuns for Embedded {
     }
 
     /// No due times are kept: a walk finds them all.
-    async fn enlist_all(&self, _now: u64) -> Result<u64> {
-        self.blocking(|shared| {
-            let mut young = shared.hot.dirty_ids();
-            let mut at_rest = 0;
-            for row in shared.engine.rows_from(Space::Conversations, Bound::Unbounded) {
-                young.remove(&conversation_id(&row?.0)?);
-                at_rest += 1;
-            }
-            Ok(at_rest + young.len() as u64)
-        })
-        .await
+    async fn enlist(&self, _now: u64, _from: EnlistPlace) -> Result<(u64, Option<EnlistPlace>)> {
+        Ok((0, None))
     }
 
     async fn movable(&self, conversation: &ConversationId) -> Result<Option<Movable>> {

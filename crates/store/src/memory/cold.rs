@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, Seq, Side};
 
 use super::Memory;
-use crate::{ColdCandidate, ColdRun, ColdRuns, Message, Movable, Result, cold_shard};
+use crate::{ColdCandidate, ColdRun, ColdRuns, EnlistPlace, Message, Movable, Result, cold_shard};
 
 #[async_trait]
 impl ColdRuns for Memory {
@@ -36,8 +36,8 @@ impl ColdRuns for Memory {
         Ok(ids.take(limit).map(candidate).collect())
     }
 
-    async fn enlist_all(&self, _now: u64) -> Result<u64> {
-        Ok(self.read().conversations.len() as u64)
+    async fn enlist(&self, _now: u64, _from: EnlistPlace) -> Result<(u64, Option<EnlistPlace>)> {
+        Ok((0, None))
     }
 
     async fn movable(&self, conversation: &ConversationId) -> Result<Option<Movable>> {

@@ -224,7 +224,7 @@ async fn a_count_that_needs_a_missing_object_fails() {
     let messages = filled(&store).await;
     let run = record(&store, &place.objects, &messages[..20]).await;
     store.drop_hot(&messages[..20]).await.unwrap();
-    place.objects.delete(&run).await.unwrap();
+    place.objects.delete(&run.object).await.unwrap();
     let mut reply = new(99);
     (reply.from, reply.seen_seq) = (Side::High, Some(7));
     for failed in [
@@ -365,8 +365,8 @@ fn a_row_that_is_cut_or_longer_is_malformed() {
         index_bytes: 77,
         first_ts: 1,
         last_ts: u64::MAX,
-        first_id: MessageId(3),
-        last_id: MessageId(4),
+        least_id: MessageId(3),
+        greatest_id: MessageId(4),
     };
     let row = RunRow { run, counted: [5, 1 << 33] };
     let (key, value) = (row.key(), row.encode());

@@ -157,8 +157,8 @@ fn run() -> RunRow {
         index_bytes: 200,
         first_ts: 1_700_000_000_000,
         last_ts: 1_700_000_000_001,
-        first_id: MessageId(7),
-        last_id: MessageId(u64::MAX >> 1),
+        least_id: MessageId(7),
+        greatest_id: MessageId(u64::MAX >> 1),
     };
     RunRow { run, counted: [1, 297] }
 }
