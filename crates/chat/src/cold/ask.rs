@@ -7,7 +7,7 @@ use bluetick_protocol::ConversationId;
 use bluetick_store::{COLD_SHARDS, ColdCandidate, ColdRun, EnlistPlace, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{ColdMoved, ColdProgress, Mover};
+use super::{Bounds, ColdMoved, ColdProgress, Mover};
 use crate::{Answer, wire};
 
 /// A step takes about so long.
@@ -112,25 +112,25 @@ impl Mover {
         // Not the name of the background's work: the two are not to be on one shard.
         let holder = format!("{} by hand", self.holder);
         while place.enlist.is_none() && place.shard < COLD_SHARDS && in_time() {
-            let Some(mut held) = self.hold(place.shard, &holder).await? else {
+            let Some(held) = self.hold(place.shard, &holder).await? else {
                 done.busy = true;
                 break;
             };
+            let mut bounds = Bounds { held: Some(held), ends: Some(ends) };
             let after = place.after.clone();
             let after = after.map(|(conversation_id, due_at)| ColdCandidate { conversation_id, due_at });
             let runs = &self.store.cold.runs;
             let page = runs.candidates(place.shard, after.as_ref(), place.now, PAGE).await?;
             if page.is_empty() {
-                self.let_go(&held).await?;
+                self.let_go(bounds).await?;
                 place = ColdPlace { shard: place.shard + 1, after: None, ..place };
                 continue;
             }
             for candidate in page {
-                if !in_time() || !self.keep(&mut held).await? {
+                if !self.is_within(&mut bounds).await? {
                     break;
                 }
-                let goes_on = async || Ok(in_time() && self.keep(&mut held).await?);
-                let looked = self.look_at(&candidate, true, goes_on).await;
+                let looked = self.look_at(&candidate, true, &mut bounds).await;
                 done.moved.add(looked.moved);
                 done.last_error = looked.error.or(done.last_error);
                 if !looked.ended {
@@ -139,7 +139,7 @@ impl Mover {
                 done.looked_at += 1;
                 place.after = Some((candidate.conversation_id, candidate.due_at));
             }
-            self.let_go(&held).await?;
+            self.let_go(bounds).await?;
         }
         let ended = place.enlist.is_none() && place.shard >= COLD_SHARDS;
         done.place = (!ended).then_some(place);

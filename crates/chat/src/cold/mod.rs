@@ -13,6 +13,7 @@ use bluetick_protocol::{ConversationId, Seq};
 use bluetick_store::{Clock, ColdObjects, ColdRun, Message, Movable, PageLimit, Result, Store, failpoint};
 
 pub use ask::{ColdPlace, ColdStep, ColdStepped, ColdSurvey, ColdVerified};
+use round::Bounds;
 pub use round::ColdProgress;
 
 /// Beside the idempotency window nobody's clock may be ahead by more.
@@ -115,15 +116,15 @@ impl Mover {
     /// Moves what is old and settled of a conversation, as many runs as that makes. With `all`, also what is less than a
     /// batch.
     pub async fn move_conversation(&self, id: &ConversationId, all: bool) -> Result<ColdMoved> {
-        Ok(self.move_until(id, all, async || Ok(true)).await?.0)
+        Ok(self.move_until(id, all, &mut Bounds::default()).await?.0)
     }
 
-    /// The same for as long as `goes_on` says so after each run. Returns also whether it came to the end.
+    /// The same within bounds, which are looked at after each run. Returns also whether it came to the end.
     async fn move_until(
         &self,
         id: &ConversationId,
         all: bool,
-        mut goes_on: impl AsyncFnMut() -> Result<bool>,
+        bounds: &mut Bounds,
     ) -> Result<(ColdMoved, bool)> {
         let mut moved = ColdMoved::default();
         let (mut in_vain, mut ended) = (0, false);
@@ -148,7 +149,7 @@ impl Mover {
                 Some(run) => {
                     moved.add(run);
                     self.pace(run.messages).await;
-                    if !goes_on().await? {
+                    if !self.is_within(bounds).await? {
                         break;
                     }
                 }

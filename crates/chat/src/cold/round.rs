@@ -33,6 +33,14 @@ pub(super) struct Held {
     asked_at: u64,
 }
 
+/// For how long conversations are worked on.
+#[derive(Default)]
+pub(super) struct Bounds {
+    /// While the shard is held.
+    pub held: Option<Held>,
+    pub ends: Option<tokio::time::Instant>,
+}
+
 /// What became of a look at a candidate.
 pub(super) struct Looked {
     pub moved: ColdMoved,
@@ -87,7 +95,8 @@ impl Mover {
     }
 
     async fn work_on(&self, shard: u16) -> Result<()> {
-        let Some(mut held) = self.hold(shard, &self.holder).await? else { return Ok(()) };
+        let Some(held) = self.hold(shard, &self.holder).await? else { return Ok(()) };
+        let mut bounds = Bounds { held: Some(held), ends: None };
         self.progress.lock().shard = Some(shard);
         let now = self.clock.now_ms();
         let mut after: Option<ColdCandidate> = None;
@@ -96,13 +105,13 @@ impl Mover {
             let Some(last) = page.last().cloned() else { break };
             after = Some(last);
             for candidate in &page {
-                if self.is_stopping() || !self.keep(&mut held).await? {
+                if !self.is_within(&mut bounds).await? {
                     return Ok(());
                 }
-                self.look_at(candidate, false, async || self.keep(&mut held).await).await;
+                self.look_at(candidate, false, &mut bounds).await;
             }
         }
-        self.let_go(&held).await
+        self.let_go(bounds).await
     }
 
     /// Takes a shard, if nobody has it.
@@ -112,8 +121,12 @@ impl Mover {
         Ok(has.then(|| Held { shard, holder: holder.to_owned(), asked_at }))
     }
 
-    /// Makes sure that it still has a shard.
-    pub(super) async fn keep(&self, held: &mut Held) -> Result<bool> {
+    /// Whether to go on: the shard is still held, if one must be, and there is time.
+    pub(super) async fn is_within(&self, bounds: &mut Bounds) -> Result<bool> {
+        if self.is_stopping() || bounds.ends.is_some_and(|ends| tokio::time::Instant::now() >= ends) {
+            return Ok(false);
+        }
+        let Some(held) = &mut bounds.held else { return Ok(true) };
         if self.clock.now_ms() < held.asked_at + LEASE_MS / 3 {
             return Ok(true);
         }
@@ -127,22 +140,18 @@ impl Mover {
     }
 
     /// Leaves a shard to whoever wants it next.
-    pub(super) async fn let_go(&self, held: &Held) -> Result<()> {
+    pub(super) async fn let_go(&self, bounds: Bounds) -> Result<()> {
+        let Some(held) = bounds.held else { return Ok(()) };
         let now = self.clock.now_ms();
         self.store.cold.runs.lease(held.shard, &held.holder, now, now).await.map(drop)
     }
 
-    /// Moves what is to be moved of a candidate, for as long as `goes_on` says so. What goes wrong with one conversation stops
+    /// Moves what is to be moved of a candidate, within bounds. What goes wrong with one conversation stops
     /// no other.
-    pub(super) async fn look_at(
-        &self,
-        candidate: &ColdCandidate,
-        all: bool,
-        goes_on: impl AsyncFnMut() -> Result<bool>,
-    ) -> Looked {
+    pub(super) async fn look_at(&self, candidate: &ColdCandidate, all: bool, bounds: &mut Bounds) -> Looked {
         let id = &candidate.conversation_id;
         let looked = async {
-            let (moved, ended) = self.move_until(id, all, goes_on).await?;
+            let (moved, ended) = self.move_until(id, all, bounds).await?;
             if ended && !self.is_stopping() {
                 self.settle(candidate).await?;
             }
