@@ -16,7 +16,7 @@ fn sha256(bytes: &[u8]) -> String {
 }
 
 /// A cluster with a bucket of its own.
-fn server() -> Server {
+pub fn server() -> Server {
     let endpoint = service("BLUETICK_TEST_S3");
     let bucket = format!("t{}x{}", std::process::id(), quiet_port());
     let address = endpoint.strip_prefix("http://").unwrap();

@@ -41,7 +41,7 @@ pub struct Cluster {
     pub gateways: Vec<Node>,
     common: Vec<(String, String)>,
     balancer: Option<Balancer>,
-    _tables: Tables,
+    pub tables: Tables,
     _place: Place,
 }
 
@@ -110,7 +110,7 @@ impl Deployment {
         let mut nodes: Vec<Node> =
             names.iter().zip(ports).map(|(name, ports)| node(name, ports, data, &common)).collect();
         let gateways = nodes.split_off(2);
-        Cluster { apps: nodes, gateways, common, balancer: None, _tables: tables, _place: place }
+        Cluster { apps: nodes, gateways, common, balancer: None, tables, _place: place }
     }
 
     /// The processes, each by itself.

@@ -45,6 +45,7 @@ mod write_flow;
 
 mod attachments;
 mod balancer;
+mod cold;
 mod deployment;
 mod faults;
 mod node;

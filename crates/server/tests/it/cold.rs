@@ -38,12 +38,12 @@ async fn fill(dir: &Path, messages: u64, acked: Seq) {
         undelivered: false,
         push_due: None,
     };
-    for from in (1..=messages).step_by(100) {
-        let some = (from..=messages.min(from + 99)).map(new).collect();
+    for from in (1..=messages).step_by(10) {
+        let some = (from..=messages.min(from + 9)).map(new).collect();
         for committed in store.messages.commit_sends(some).await {
             committed.unwrap();
         }
-        clock.advance(729 * DAY * 100 / messages.max(100));
+        clock.advance(729 * DAY * 10 / messages);
     }
     store.status.advance(&id.member(Side::High), &id, acked, 0).await.unwrap();
     store.maintenance.close().await.unwrap();
