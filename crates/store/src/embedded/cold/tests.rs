@@ -300,6 +300,7 @@ async fn a_backup_lacks_nothing_that_was_dropped() {
     let store = place.open();
     let messages = filled(&store).await;
     let first = record(&store, &place.objects, &messages[..5]).await;
+    store.drop_hot(&messages[..5]).await.unwrap();
     store.checkpoint().await.unwrap();
     let second = record(&store, &place.objects, &messages[5..20]).await;
     store.drop_hot(&messages[..20]).await.unwrap();
