@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use bluetick_protocol::{
-    ClientMsgId, ConversationId, MessageId, Mute, Profile, PushRegistration, PushTarget, Seq, Side, UserId,
+    ClientMsgId, ConversationId, MessageId, Mute, Profile, PushRegistration, PushTarget, S3Ref, Seq, Side,
+    UserId,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{DeviceRow, Message, OwedPush, PendingRow, StatusRow};
+use crate::{AttachmentRow, DeviceRow, Message, OwedPush, PendingRow, StatusRow};
 
 /// One record of one system.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +40,12 @@ pub enum Content {
         mute: Mute,
     },
     Owed(OwedPush),
+    Attachment(AttachmentRow),
+    /// A message of a conversation refers to an attachment.
+    Claim {
+        s3_ref: S3Ref,
+        conversation_id: ConversationId,
+    },
 }
 
 /// Which message a `client_msg_id` became, and for how long that is remembered (R9).
@@ -96,10 +103,12 @@ pub enum Kind {
     Devices,
     Mutes,
     PushOutbox,
+    Attachments,
+    AttachmentClaims,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 12] = [
         Kind::Messages,
         Kind::SentIds,
         Kind::PendingDeliveries,
@@ -110,6 +119,8 @@ impl Kind {
         Kind::Devices,
         Kind::Mutes,
         Kind::PushOutbox,
+        Kind::Attachments,
+        Kind::AttachmentClaims,
     ];
 
     pub fn name(self) -> &'static str {
@@ -124,6 +135,8 @@ impl Kind {
             Kind::Devices => "devices",
             Kind::Mutes => "mutes",
             Kind::PushOutbox => "push_outbox",
+            Kind::Attachments => "attachments",
+            Kind::AttachmentClaims => "attachment_claims",
         }
     }
 }
@@ -141,6 +154,8 @@ impl Content {
             Content::Device(_) => Kind::Devices,
             Content::Mute { .. } => Kind::Mutes,
             Content::Owed(_) => Kind::PushOutbox,
+            Content::Attachment(_) => Kind::Attachments,
+            Content::Claim { .. } => Kind::AttachmentClaims,
         }
     }
 
@@ -162,6 +177,8 @@ impl Content {
             Content::Device(row) => format!("{} {}", row.user_id, row.device),
             Content::Mute { user_id, mute } => format!("{user_id} {}", mute.conversation_id),
             Content::Owed(owed) => format!("{} {}", owed.user_id, owed.conversation_id),
+            Content::Attachment(row) => row.s3_ref.to_string(),
+            Content::Claim { s3_ref, conversation_id } => format!("{s3_ref} {conversation_id}"),
         }
     }
 
@@ -238,6 +255,15 @@ impl Content {
                     text(out, device.as_str());
                 }
             }
+            Content::Attachment(row) => {
+                for given in [row.owner.as_str(), &row.name, &row.mime, &row.sha256] {
+                    text(out, given);
+                }
+                number(out, row.bytes);
+                optional(out, row.upload_id.as_deref());
+                out.extend([row.state as u8, u8::from(row.claimed)]);
+            }
+            Content::Claim { .. } => {}
         }
     }
 }
@@ -286,6 +312,8 @@ pub enum Place {
     Conversation { id: ConversationId, seq: Seq },
     /// At a user, with all conversations behind.
     User(UserId),
+    /// At an attachment, with all users behind.
+    Attachment(S3Ref),
 }
 
 /// Some records in the order of a walk.
@@ -307,6 +335,7 @@ mod tests {
     use bluetick_protocol::{DeviceId, PushContent};
 
     use super::*;
+    use crate::UploadState;
 
     #[test]
     fn records_that_differ_anywhere_have_other_digests() {
@@ -349,6 +378,22 @@ mod tests {
                 due_at: 9,
             })
         };
+        let s3_ref = S3Ref::new(&"0".repeat(32)).unwrap();
+        let attachment = |change: fn(&mut AttachmentRow)| {
+            let mut row = AttachmentRow {
+                s3_ref: s3_ref.clone(),
+                owner: user_id.clone(),
+                name: "a".into(),
+                mime: "a".into(),
+                bytes: 1,
+                sha256: "a".into(),
+                upload_id: None,
+                state: UploadState::Uploaded,
+                claimed: false,
+            };
+            change(&mut row);
+            Content::Attachment(row)
+        };
         let records = [
             profile(None, None),
             profile(Some(""), None),
@@ -371,6 +416,14 @@ mod tests {
             owed(1, true, &[]),
             owed(2, false, &["phone"]),
             owed(2, false, &["pho", "ne"]),
+            attachment(|_| ()),
+            attachment(|row| row.name = "b".into()),
+            attachment(|row| row.mime = "b".into()),
+            attachment(|row| row.bytes = 2),
+            attachment(|row| row.upload_id = Some("u".into())),
+            attachment(|row| row.state = UploadState::Collecting),
+            attachment(|row| row.claimed = true),
+            Content::Claim { s3_ref: s3_ref.clone(), conversation_id: id.clone() },
         ];
         for (n, one) in records.iter().enumerate() {
             assert_eq!(one.digest(), one.clone().digest());

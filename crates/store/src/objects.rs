@@ -1,6 +1,7 @@
 //! The object store: where bytes go that are written once and never change: cold messages and attachments. A directory by
 //! default, S3 or what speaks it when one machine is outgrown.
 
+mod copy;
 mod files;
 mod sign;
 

@@ -18,11 +18,11 @@ use aws_sdk_dynamodb::{
 };
 use bluetick_protocol::{
     ClientMsgId, ConversationId, DeviceId, Mute, Profile, PushContent, PushKeys, PushRegistration,
-    PushSubscription, PushTarget, Seq, Side, UserId,
+    PushSubscription, PushTarget, S3Ref, Seq, Side, UserId,
 };
 use bluetick_store::{
-    DeviceRow, DistributedConfig, EmbeddedConfig, EmbeddedSource, Kind, ManualClock, NewMessage, OwedPush,
-    PageLimit, RedisConfig, RedisMode, Registry, Store, StoreError,
+    AttachmentRow, DeviceRow, DistributedConfig, EmbeddedConfig, EmbeddedSource, Kind, ManualClock,
+    NewMessage, OwedPush, PageLimit, RedisConfig, RedisMode, Registry, Store, StoreError, UploadState,
     conformance::{
         START_MS,
         model::{same_as_model, still_same_as_model},
@@ -232,6 +232,51 @@ async fn fill_for_push(store: &Store) {
     }
 }
 
+fn attachment(n: usize) -> AttachmentRow {
+    AttachmentRow {
+        s3_ref: S3Ref::new(&format!("{:012x}{n:020x}", START_MS + n as u64)).unwrap(),
+        owner: UserId::new("a1").unwrap(),
+        name: format!("{n}.png"),
+        mime: "image/png".into(),
+        bytes: 10 + n as u64,
+        sha256: "00".repeat(32),
+        upload_id: Some(format!("upload{n}")).filter(|_| n % 2 == 0),
+        state: UploadState::Expected,
+        claimed: false,
+    }
+}
+
+/// More attachments than one batch takes: some only announced, some there, some claimed once or twice, one to be collected.
+async fn fill_with_attachments(store: &Store) {
+    let ids = ["a1~b1", "a1~c1"].map(|id| ConversationId::new(id).unwrap());
+    for n in 0..40 {
+        let row = attachment(n);
+        store.attachments.announce(row.clone()).await.unwrap();
+        if n % 4 > 0 {
+            assert!(store.attachments.uploaded(&row.s3_ref).await.unwrap());
+        }
+        for id in ids.iter().take((n % 4).saturating_sub(1)) {
+            assert!(store.attachments.claim(&row.s3_ref, id).await.unwrap());
+        }
+    }
+    assert!(store.attachments.collect(&attachment(8).s3_ref).await.unwrap());
+}
+
+async fn same_attachments(moved: &Store, model: &Store) {
+    let (ours, theirs) = (&moved.attachments, &model.attachments);
+    for s3_ref in (0..41).map(|n| attachment(n).s3_ref) {
+        assert_eq!(ours.attachment(&s3_ref).await.unwrap(), theirs.attachment(&s3_ref).await.unwrap());
+        for id in ["a1~b1", "a1~c1"].map(|id| ConversationId::new(id).unwrap()) {
+            let (ours, theirs) = (ours.is_claimed_by(&s3_ref, &id), theirs.is_claimed_by(&s3_ref, &id));
+            assert_eq!(ours.await.unwrap(), theirs.await.unwrap());
+        }
+    }
+    let later = START_MS + 1_000;
+    let unclaimed = theirs.unclaimed(later, 100).await.unwrap();
+    assert_eq!(unclaimed.len(), 20);
+    assert_eq!(ours.unclaimed(later, 100).await.unwrap(), unclaimed);
+}
+
 async fn same_for_push(moved: &Store, model: &Store) {
     for user in ["a1", "b1", "c1"].map(|user| UserId::new(user).unwrap()) {
         let (ours, theirs) = (moved.devices.devices_of(&user), model.devices.devices_of(&user));
@@ -270,6 +315,7 @@ async fn whatever_was_done_to_the_source_the_target_has_every_row() {
     }
     for store in [&store, &model] {
         fill_for_push(store).await;
+        fill_with_attachments(store).await;
         // Whatever the last seed forgot, this is remembered.
         let last = message(&ConversationId::new("a1~b1").unwrap(), 1_000);
         store.messages.commit_sends(vec![last]).await.remove(0).unwrap();
@@ -293,6 +339,7 @@ async fn whatever_was_done_to_the_source_the_target_has_every_row() {
         still_same_as_model(&moved, &model, &clock, seed).await;
     }
     same_for_push(&moved, &model).await;
+    same_attachments(&moved, &model).await;
     // The same messages again: known ones are duplicates of their originals, forgotten ones get the next seq.
     let (mut duplicates, mut fresh) = (0, 0);
     for seed in seeds {

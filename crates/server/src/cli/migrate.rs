@@ -1,13 +1,17 @@
 //! `bluetick migrate`: moves everything that an embedded store holds into DynamoDB, and compares the two.
 
+mod objects;
+
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bluetick_store::{
-    EmbeddedSource, Redis, SystemClock,
+    EmbeddedConfig, EmbeddedSource, Redis, SystemClock,
     dynamo::{Begun, Comparison, Dynamo, Loader, check_tables},
 };
 use clap::{Args, ValueEnum};
 use serde_json::json;
+
+use objects::Both;
 
 use super::{Failure, Outcome, output, progress::Progress, table};
 use crate::config::{Config, Overrides};
@@ -23,6 +27,9 @@ pub struct MigrateArgs {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Where the store's objects are, if not in the directory objects of its data directory
+    #[arg(long, value_name = "DIR")]
+    from_objects: Option<PathBuf>,
     /// Only compare what was moved before
     #[arg(long, conflicts_with = "start_over")]
     verify_only: bool,
@@ -67,16 +74,28 @@ pub async fn run(args: MigrateArgs) -> Outcome {
     let dynamo = Dynamo::new(to.dynamo).await.map_err(failed("DynamoDB cannot be used"))?;
     check(&dynamo).await?;
     let redis = Redis::new(to.redis).map_err(failed("Redis cannot be used"))?;
-    let from = config.embedded_store_with_objects().map_err(failed("the store's objects cannot be used"))?;
+    let objects = Both::of(&config, &args.from, args.from_objects.as_deref())?;
+    let cold = objects.from.clone().map(|objects| config.cold_in(objects).into());
+    let from = EmbeddedConfig { objects: cold, ..config.embedded_store() };
     let source =
         EmbeddedSource::open(from, clock.clone()).await.map_err(failed("the store cannot be read"))?;
-    let loader = Loader::new(dynamo, redis, clock);
+    let becomes_cold = config.cold.enabled && objects.to.is_some();
+    let migration =
+        Migration { loader: Loader::new(dynamo, redis, clock), source: &source, objects, becomes_cold };
     let moved = match args.verify_only {
-        true => verify(&loader, &source).await,
-        false => move_all(&loader, &source, args.start_over).await,
+        true => migration.verify().await,
+        false => migration.move_all(args.start_over).await,
     };
     let closed = source.close().await.map_err(failed("the store cannot be closed"));
     moved.and(closed)
+}
+
+struct Migration<'a> {
+    loader: Loader,
+    source: &'a EmbeddedSource,
+    objects: Both,
+    /// Whether the new servers have a cold tier.
+    becomes_cold: bool,
 }
 
 async fn check(dynamo: &Dynamo) -> Outcome {
@@ -92,52 +111,69 @@ async fn check(dynamo: &Dynamo) -> Outcome {
     }
 }
 
-async fn move_all(loader: &Loader, source: &EmbeddedSource, start_over: bool) -> Outcome {
-    let begun = loader.begin(source.identity(), start_over).await.map_err(failed("nothing was moved"))?;
-    let all = source.messages();
-    let moved = match begun {
-        Begun::Anew => 0,
-        Begun::Resumed { moved } => {
-            output::print(&format!("going on after {moved} of {all} messages\n"))?;
-            moved
+impl Migration<'_> {
+    async fn move_all(&self, start_over: bool) -> Outcome {
+        let (loader, source) = (&self.loader, self.source);
+        self.objects.check(source).await?;
+        let begun = loader.begin(source.identity(), start_over).await.map_err(failed("nothing was moved"))?;
+        let all = source.messages();
+        let moved = match begun {
+            Begun::Anew => 0,
+            Begun::Resumed { moved } => {
+                output::print(&format!("going on after {moved} of {all} messages\n"))?;
+                moved
+            }
+            Begun::Done => {
+                output::print("this store was moved to these tables before\n")?;
+                self.objects.copy(source).await?;
+                return self.verify().await;
+            }
+        };
+        let progress = Progress::resume("messages moved", all, moved);
+        let loaded = loader.load(source, |messages| progress.step(messages)).await;
+        drop(progress);
+        loaded.map_err(failed("not everything was moved; run the same command again to go on"))?;
+        self.objects.copy(source).await?;
+        self.compare().await?;
+        if self.becomes_cold {
+            let listed = loader.enlist().await;
+            listed.map_err(failed("what is old cannot be listed; run the same command again to go on"))?;
         }
-        Begun::Done => {
-            output::print("this store was moved to these tables before\n")?;
-            return verify(loader, source).await;
-        }
-    };
-    let progress = Progress::resume("messages moved", all, moved);
-    let loaded = loader.load(source, |messages| progress.step(messages)).await;
-    drop(progress);
-    loaded.map_err(failed("not everything was moved; run the same command again to go on"))?;
-    compare(loader, source).await?;
-    loader
-        .finish(source.identity())
-        .await
-        .map_err(failed("everything was moved, and that cannot be noted"))?;
-    Ok(output::print("everything is there; start the servers with store.backend = \"dynamodb\"\n")?)
-}
-
-async fn verify(loader: &Loader, source: &EmbeddedSource) -> Outcome {
-    if loader.served_since().await.map_err(failed("nothing can be compared"))? {
-        output::print("a server has used these tables since: what it changed differs from the store\n")?;
+        loader
+            .finish(source.identity())
+            .await
+            .map_err(failed("everything was moved, and that cannot be noted"))?;
+        Ok(output::print("everything is there; start the servers with store.backend = \"dynamodb\"\n")?)
     }
-    compare(loader, source).await
-}
 
-async fn compare(loader: &Loader, source: &EmbeddedSource) -> Outcome {
-    let progress = Progress::start("rows compared", 0);
-    let compared = loader.compare(source, |rows| progress.step(rows)).await;
-    drop(progress);
-    let compared =
-        compared.map_err(failed("what was moved cannot be compared; run the same command again"))?;
-    output::print(&render(&compared))?;
-    match compared.iter().all(Comparison::is_same) {
-        true => Ok(()),
-        false => Err(Failure::Failed(
-            "the tables do not hold what the store holds; if no server has used them, --start-over moves it again"
-                .into(),
-        )),
+    async fn verify(&self) -> Outcome {
+        if self.loader.served_since().await.map_err(failed("nothing can be compared"))? {
+            output::print("a server has used these tables since: what it changed differs from the store\n")?;
+        }
+        self.compare().await
+    }
+
+    async fn compare(&self) -> Outcome {
+        let progress = Progress::start("rows compared", 0);
+        let compared = self.loader.compare(self.source, |rows| progress.step(rows)).await;
+        drop(progress);
+        let compared =
+            compared.map_err(failed("what was moved cannot be compared; run the same command again"))?;
+        output::print(&render(&compared))?;
+        if !compared.iter().all(Comparison::is_same) {
+            return Err(Failure::Failed(
+                "the tables do not hold what the store holds; if no server has used them, --start-over moves it again"
+                    .into(),
+            ));
+        }
+        let missing = self.objects.missing(self.source).await?;
+        match missing.first() {
+            None => Ok(()),
+            Some(first) => Err(Failure::Failed(format!(
+                "the bucket lacks the bytes of {} attachments, such as {first}",
+                missing.len()
+            ))),
+        }
     }
 }
 

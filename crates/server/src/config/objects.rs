@@ -23,22 +23,28 @@ pub struct Objects {
 impl Config {
     /// The bucket, or else the directory; nothing where several processes have neither in common.
     pub fn object_store(&self) -> bluetick_store::Result<Option<ObjectStore>> {
-        let objects = &self.objects;
-        let exposed = |secret: &Option<Secret>| secret.as_ref().map(|secret| secret.expose().to_owned());
-        match (&objects.s3_bucket, self.store.backend) {
-            (Some(bucket), _) => ObjectStore::s3(&S3Config {
-                bucket: bucket.clone(),
-                prefix: objects.s3_prefix.trim_matches('/').to_owned(),
-                region: objects.s3_region.clone(),
-                endpoint: objects.s3_endpoint.clone(),
-                path_style: objects.s3_path_style,
-                access_key_id: exposed(&objects.s3_access_key_id),
-                secret_access_key: exposed(&objects.s3_secret_access_key),
-            })
-            .map(Some),
+        match (self.bucket()?, self.store.backend) {
+            (Some(bucket), _) => Ok(Some(bucket)),
             (None, Backend::Embedded) => ObjectStore::directory(&self.objects_dir()).map(Some),
             (None, Backend::Dynamodb) => Ok(None),
         }
+    }
+
+    /// The bucket, if there is one.
+    pub fn bucket(&self) -> bluetick_store::Result<Option<ObjectStore>> {
+        let objects = &self.objects;
+        let exposed = |secret: &Option<Secret>| secret.as_ref().map(|secret| secret.expose().to_owned());
+        let Some(bucket) = &objects.s3_bucket else { return Ok(None) };
+        ObjectStore::s3(&S3Config {
+            bucket: bucket.clone(),
+            prefix: objects.s3_prefix.trim_matches('/').to_owned(),
+            region: objects.s3_region.clone(),
+            endpoint: objects.s3_endpoint.clone(),
+            path_style: objects.s3_path_style,
+            access_key_id: exposed(&objects.s3_access_key_id),
+            secret_access_key: exposed(&objects.s3_secret_access_key),
+        })
+        .map(Some)
     }
 
     pub fn objects_dir(&self) -> PathBuf {
@@ -47,9 +53,12 @@ impl Config {
 
     /// The object store as the cold tier uses it.
     pub fn cold_objects(&self) -> bluetick_store::Result<Option<ColdObjects>> {
-        Ok(self
-            .object_store()?
-            .map(|objects| ColdObjects::new(objects, ColdConfig { cache_bytes: self.cold.cache_bytes })))
+        Ok(self.object_store()?.map(|objects| self.cold_in(objects)))
+    }
+
+    /// Any object store, used as the cold tier's.
+    pub fn cold_in(&self, objects: ObjectStore) -> ColdObjects {
+        ColdObjects::new(objects, ColdConfig { cache_bytes: self.cold.cache_bytes })
     }
 
     /// The embedded store with its objects. The directory for them is made if there is none.

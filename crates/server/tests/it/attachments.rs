@@ -42,17 +42,17 @@ async fn put(url: &str, body: impl Into<reqwest::Body>) -> (u16, String) {
     (status, json["error"]["code"].as_str().unwrap_or_default().to_owned())
 }
 
-async fn uploaded(who: &Api, name: &str, mime: &str, bytes: &[u8]) -> Value {
+pub async fn uploaded(who: &Api, name: &str, mime: &str, bytes: &[u8]) -> Value {
     let upload = announce(who, name, mime, bytes).await;
     assert_eq!(put(&url_of(&upload), bytes.to_vec()).await, (201, String::new()));
     upload["s3_ref"].clone()
 }
 
-async fn send(who: &Api, to: &str, attachment: Value) -> (u16, Value) {
+pub async fn send(who: &Api, to: &str, attachment: Value) -> (u16, Value) {
     who.post("/v1/messages", json!({"client_msg_id": fresh_id(), "to": to, "attachment": attachment})).await
 }
 
-async fn link(who: &Api, s3_ref: &Value) -> (u16, Value) {
+pub async fn link(who: &Api, s3_ref: &Value) -> (u16, Value) {
     who.get(&format!("/v1/conversations/alice~bob/attachments/{}", s3_ref.as_str().unwrap())).await
 }
 

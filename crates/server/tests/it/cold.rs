@@ -21,7 +21,7 @@ fn now() -> u64 {
 }
 
 /// Fills a data directory with a conversation of two years, acked by Bob up to some seq. Alice wrote all of it.
-async fn fill(dir: &Path, messages: u64, acked: Seq) {
+pub async fn fill(dir: &Path, messages: u64, acked: Seq) {
     let begin = now() - 730 * DAY;
     let clock = Arc::new(ManualClock::new(begin));
     let store = Store::embedded(EmbeddedConfig::new(dir), clock.clone()).unwrap();
@@ -50,7 +50,7 @@ async fn fill(dir: &Path, messages: u64, acked: Seq) {
 }
 
 /// The whole history, from the newest to the oldest, as a client pages through it; in order.
-async fn history(person: &mut Person) -> Vec<MessageFrame> {
+pub async fn history(person: &mut Person) -> Vec<MessageFrame> {
     let (mut pages, mut before) = (Vec::new(), None);
     loop {
         let page = person.history(ID, None, before, 50).await;
@@ -62,7 +62,7 @@ async fn history(person: &mut Person) -> Vec<MessageFrame> {
     }
 }
 
-fn is_whole(history: &[MessageFrame], messages: u64) {
+pub fn is_whole(history: &[MessageFrame], messages: u64) {
     let seqs: Vec<Seq> = history.iter().map(|m| m.seq).collect();
     assert_eq!(seqs, (1..=messages).collect::<Vec<_>>());
     assert!(history.iter().all(|m| m.body == format!("message {} of {messages}", m.seq)));
@@ -74,7 +74,7 @@ fn output_of(server: &Server, args: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&said).into_owned())
 }
 
-fn status(server: &Server) -> Value {
+pub fn status(server: &Server) -> Value {
     let output = server.run(&["cold", "status", "--json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()

@@ -9,7 +9,11 @@ use std::{
 
 use serde_json::json;
 
-use crate::{harness::*, http::api};
+use crate::{
+    attachments, cold,
+    harness::*,
+    http::{api, client},
+};
 
 fn service(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| {
@@ -27,6 +31,24 @@ fn cluster() -> Vec<(&'static str, String)> {
         ("BLUETICK_REDIS__URLS", service("BLUETICK_TEST_REDIS")),
         ("BLUETICK_REDIS__PREFIX", name),
     ]
+}
+
+/// The same with a bucket, as the configuration of the new servers names it.
+async fn cluster_with_bucket() -> Vec<(&'static str, String)> {
+    let (mut cluster, endpoint) = (cluster(), service("BLUETICK_TEST_S3"));
+    let bucket = cluster[1].1.trim_end_matches('-').to_owned();
+    let made = client().put(format!("{endpoint}/{bucket}")).send().await.unwrap();
+    assert!(made.status().is_success(), "{made:?}");
+    cluster.extend([
+        ("BLUETICK_STORE__BACKEND", "dynamodb".into()),
+        ("BLUETICK_OBJECTS__S3_BUCKET", bucket),
+        ("BLUETICK_OBJECTS__S3_REGION", "us-east-1".into()),
+        ("BLUETICK_OBJECTS__S3_ENDPOINT", endpoint),
+        ("BLUETICK_OBJECTS__S3_PATH_STYLE", "true".into()),
+        ("BLUETICK_OBJECTS__S3_ACCESS_KEY_ID", "test".into()),
+        ("BLUETICK_OBJECTS__S3_SECRET_ACCESS_KEY", "test".into()),
+    ]);
+    cluster
 }
 
 fn command(cluster: &[(&'static str, String)], args: &[&str]) -> Command {
@@ -167,4 +189,60 @@ async fn a_move_that_was_killed_goes_on_when_it_is_run_again() {
         "{moved}"
     );
     assert!(moved.contains("messages") && moved.contains("1500"), "{moved}");
+}
+
+#[tokio::test]
+async fn what_is_cold_and_what_is_attached_moves_too() {
+    let mut server = Server::prepared(&[("BLUETICK_COLD__ENABLED", "false")]);
+    cold::fill(&server.data(), 1_000, 1_000).await;
+    server.restart();
+    works(server.run(&["cold", "run"]));
+    assert!(cold::status(&server)["messages"].as_u64().unwrap() > 900);
+    let photo: Vec<u8> = (0..300_000).map(|n| (n % 251) as u8).collect();
+    let s3_ref = attachments::uploaded(&api(&server, "alice"), "a.png", "image/png", &photo).await;
+    let (status, sent) = attachments::send(&api(&server, "alice"), "bob", json!({"s3_ref": s3_ref})).await;
+    assert_eq!(status, 200, "{sent}");
+    let unsent = attachments::uploaded(&api(&server, "alice"), "b.png", "image/png", b"unsent").await;
+    assert_eq!(server.terminate(), Some(0));
+
+    let (cluster, source) = (cluster_with_bucket().await, from(&server.data()));
+    works(run(&cluster, &["tables", "create", "--no-recovery", "--no-deletion-protection"]));
+    let migrate = |more: &[&str]| {
+        command(&cluster, &[&["migrate", "--from", &source, "--to", "dynamodb"], more].concat())
+    };
+    let without = migrate(&[]).env_remove("BLUETICK_OBJECTS__S3_BUCKET").output().unwrap();
+    fails(without, "no bucket is set up for the new servers");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let empty = elsewhere.path().to_str().unwrap();
+    fails(migrate(&["--from-objects", empty]).output().unwrap(), "is damaged");
+    let moved = works(migrate(&[]).output().unwrap());
+    assert!(moved.contains("everything is there") && !moved.contains("DIFFERENT"), "{moved}");
+    works(migrate(&["--verify-only"]).output().unwrap());
+    // What the bucket lacks is missed, and copied by the same command.
+    let key = cluster.iter().find(|(name, _)| *name == "BLUETICK_OBJECTS__S3_BUCKET").unwrap().1.clone();
+    let text = unsent.as_str().unwrap();
+    let key = format!("{}/{key}/attachments/{}/{text}", service("BLUETICK_TEST_S3"), &text[text.len() - 2..]);
+    assert!(client().delete(&key).send().await.unwrap().status().is_success());
+    fails(migrate(&["--verify-only"]).output().unwrap(), "the bucket lacks the bytes of 1 attachments");
+    works(migrate(&[]).output().unwrap());
+
+    for (key, value) in &cluster {
+        server.set(key, value);
+    }
+    server.set("BLUETICK_COLD__ENABLED", "true");
+    server.restart();
+    let history = cold::history(&mut server.connect("bob", "phone").await).await;
+    cold::is_whole(&history[..1_000], 1_000);
+    let (status, link) = attachments::link(&api(&server, "bob"), &s3_ref).await;
+    assert_eq!(status, 200, "{link}");
+    let read = client().get(link["url"].as_str().unwrap()).send().await.unwrap();
+    assert!(read.bytes().await.unwrap() == photo);
+    // The new servers know what is old.
+    for _ in 0..150 {
+        if cold::status(&server)["messages"].as_u64().unwrap() > 900 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    panic!("nothing becomes cold: {}", cold::status(&server));
 }

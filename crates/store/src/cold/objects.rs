@@ -21,6 +21,8 @@ use crate::{Message, ObjectInfo, Objects, Result, StoreError};
 
 /// What keys of the cold tier begin with.
 const UNDER: &str = "cold";
+/// How often a run that is written anew under a reader is looked up again.
+const TRIES: usize = 5;
 
 #[derive(Debug, Clone, Copy)]
 pub struct ColdConfig {
@@ -84,6 +86,50 @@ impl ColdObjects {
 
     pub fn objects(&self) -> &Objects {
         &self.objects
+    }
+
+    /// The objects of a store that has runs, if somebody said where they are.
+    pub fn needed(objects: Option<&ColdObjects>) -> Result<&ColdObjects> {
+        objects.ok_or_else(|| {
+            StoreError::Unusable(
+                "messages of this store are in cold objects, and no object store is set up; set [objects]"
+                    .into(),
+            )
+        })
+    }
+
+    /// The messages that `wanted` picks of the run that is looked up, by their first and last seq, and the run as it was
+    /// found. Nothing if there is none.
+    pub async fn read_at<R, F>(
+        objects: Option<&ColdObjects>,
+        look_up: impl Fn() -> F + Send,
+        wanted: impl Fn(&ColdRun) -> (Seq, Seq) + Send,
+    ) -> Result<Option<(R, Vec<Arc<Message>>)>>
+    where
+        R: AsRef<ColdRun> + PartialEq + Send,
+        F: Future<Output = Result<Option<R>>> + Send,
+    {
+        let (mut tried, mut failed) = (None, None);
+        for _ in 0..TRIES {
+            let Some(found) = look_up().await? else { return failed.map_or(Ok(None), Err) };
+            if tried.as_ref() == Some(&found) {
+                break;
+            }
+            let (from, up_to) = wanted(found.as_ref());
+            match Self::needed(objects)?.read(found.as_ref(), from, up_to).await {
+                Ok(messages) if messages.len() as u64 == up_to - from + 1 => {
+                    return Ok(Some((found, messages)));
+                }
+                Ok(_) => {
+                    failed = Some(damaged(found.as_ref(), &format!("it lacks some of {from} to {up_to}")))
+                }
+                // It may have been written anew since its row was read; the row tells.
+                Err(error) => failed = Some(error),
+            }
+            tried = Some(found);
+        }
+        let again = || StoreError::unavailable("a cold object that is written anew again and again");
+        Err(failed.unwrap_or_else(again))
     }
 
     /// Writes messages of one conversation with consecutive seqs into an object, and reads it back. Its key is its own: no
@@ -228,6 +274,12 @@ impl ColdObjects {
             true => Ok(bytes),
             false => Err(damaged(run, "it is shorter than it should be")),
         }
+    }
+}
+
+impl AsRef<ColdRun> for ColdRun {
+    fn as_ref(&self) -> &ColdRun {
+        self
     }
 }
 

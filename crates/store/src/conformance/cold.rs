@@ -301,6 +301,9 @@ pub async fn a_missing_object_is_named(t: &Fixture) {
         5,
         "the rest is not touched by it"
     );
+    let mut reply = message(&id, Side::High, "reply");
+    reply.seen_seq = Some(5);
+    assert_eq!(t.send(reply).await.message.seq, 21, "nor is who goes on talking");
 }
 
 pub async fn candidates_are_found_and_come_back(t: &Fixture) {

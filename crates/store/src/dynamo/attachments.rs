@@ -22,23 +22,24 @@ use super::{
     tables::Table,
     write::{Transacted, Write, Written},
 };
-use crate::{AttachmentRow, Attachments, Result, StoreError, UploadState};
+use crate::{AttachmentRow, Attachments, Content, Result, StoreError, UploadState};
 
 /// The sort key of the row itself; a conversation's id has a `~`.
 const ROW: &str = "row";
 /// Partitions of what nobody claimed.
 const UNCLAIMED: u64 = 16;
+/// What their keys begin with. No s3_ref has this character.
+const UNCLAIMED_IN: &str = "unclaimed#";
 
-fn item_key(s3_ref: &S3Ref, item: impl ToString) -> Key {
+pub(super) fn item_key(s3_ref: &S3Ref, item: impl ToString) -> Key {
     key([("s3_ref", s(s3_ref)), ("item", s(item))])
 }
 
 fn unclaimed_in(partition: u64) -> String {
-    // No s3_ref has this character.
-    format!("unclaimed#{partition:02}")
+    format!("{UNCLAIMED_IN}{partition:02}")
 }
 
-fn unclaimed_key(s3_ref: &S3Ref) -> Key {
+pub(super) fn unclaimed_key(s3_ref: &S3Ref) -> Key {
     let partition = xxh3_64(s3_ref.as_str().as_bytes()) % UNCLAIMED;
     key([("s3_ref", s(unclaimed_in(partition))), ("item", s(s3_ref))])
 }
@@ -51,7 +52,7 @@ fn state_name(state: UploadState) -> &'static str {
     }
 }
 
-fn row_item(row: &AttachmentRow) -> Item {
+pub(super) fn row_item(row: &AttachmentRow) -> Item {
     let mut item = item_key(&row.s3_ref, ROW);
     item.extend(key([
         ("owner", s(&row.owner)),
@@ -68,6 +69,25 @@ fn row_item(row: &AttachmentRow) -> Item {
         item.insert("claimed".into(), flag());
     }
     item
+}
+
+/// What a row of the table is.
+pub(super) enum Kept {
+    Record(Content),
+    /// That it is among those that nobody claimed.
+    Unclaimed(S3Ref),
+}
+
+pub(super) fn read_kept(item: &Item) -> Result<Kept> {
+    let read_ref = |name: &str| S3Ref::new(item.need_text(name)?).map_err(|e| damaged(name, e));
+    Ok(match (item.need_text("s3_ref")?, item.need_text("item")?) {
+        (partition, _) if partition.starts_with(UNCLAIMED_IN) => Kept::Unclaimed(read_ref("item")?),
+        (_, ROW) => Kept::Record(Content::Attachment(read_row(item)?)),
+        (_, id) => {
+            let conversation_id = ConversationId::new(id).map_err(|e| damaged("item", e))?;
+            Kept::Record(Content::Claim { s3_ref: read_ref("s3_ref")?, conversation_id })
+        }
+    })
 }
 
 fn read_row(item: &Item) -> Result<AttachmentRow> {

@@ -479,7 +479,9 @@ impl DynamoStore {
             let read = seen(status.last_delivered_seq, Seq::MAX);
             let in_order = row.counted_seq + 1 == first.seq && read <= row.last_seq();
             if read > row.read_seq && in_order && row.version > 0 {
-                let mut next = self.after_read(row, read).await?;
+                let Some(mut next) = unless_cold(row, self.after_read(row, read).await)? else {
+                    return Ok((None, show().await?));
+                };
                 next.take_in(stored);
                 let delivered = status.last_delivered_seq.max(read);
                 let outcome = self.read_at_once(Read { row: &next, version: row.version, delivered }).await?;
@@ -502,8 +504,8 @@ impl DynamoStore {
         if read <= status.last_read_seq {
             return Ok((None, row));
         }
-        let advanced = self.advance(&sender, id, 0, read).await?;
-        Ok((Some(advanced).filter(|advanced| advanced.moved), row))
+        let advanced = unless_cold(&row, self.advance(&sender, id, 0, read).await)?;
+        Ok((advanced.filter(|advanced| advanced.moved), row))
     }
 
     /// A profile that changed while its first row was made is copied again: whoever changed it may have come too early
@@ -523,6 +525,7 @@ impl DynamoStore {
     async fn repeat(&self, new: &NewMessage, original: Arc<Message>) -> Result<Option<Committed>> {
         let (id, from) = (&original.conversation_id, original.from);
         let receiver = id.member(from.other());
+        let mut sender_row = None;
         for side in [from, from.other()] {
             if original.withheld && side != from {
                 continue;
@@ -543,6 +546,7 @@ impl DynamoStore {
             };
             if side == from {
                 self.list_if_unlisted(&row, original.ts).await;
+                sender_row = Some(row.clone());
             }
             self.touch_again(row).await?;
         }
@@ -551,7 +555,10 @@ impl DynamoStore {
         let status = self.status(&sender, id).await?;
         let read = new.seen_seq.unwrap_or(0).min(original.seq.saturating_sub(1));
         let implied_read = match read > status.last_read_seq && !original.void {
-            true => Some(self.advance(&sender, id, 0, read).await?).filter(|a| a.moved),
+            true => {
+                let row = sender_row.unwrap_or_else(|| Row::none(id, from));
+                unless_cold(&row, self.advance(&sender, id, 0, read).await)?.filter(|a| a.moved)
+            }
             false => None,
         };
         if new.undelivered && !original.withheld && !original.void {
@@ -571,6 +578,17 @@ impl Seqs {
         for stored in stored.iter().rev() {
             self.free.push_front(stored.message.seq);
         }
+    }
+}
+
+/// The read that a send implies, or nothing if it failed where messages are cold: no send fails for want of one.
+fn unless_cold<T>(row: &Row, read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Err(error) if row.read_seq < row.cold_up_to => {
+            tracing::warn!(conversation = %row.conversation_id, %error, "a reply implies no read: what was seen is not readable");
+            Ok(None)
+        }
+        read => read.map(Some),
     }
 }
 

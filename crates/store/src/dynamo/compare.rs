@@ -7,12 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bluetick_protocol::{ClientMsgId, ConversationId, DeviceId, Side, UserId};
+use bluetick_protocol::{ClientMsgId, ConversationId, DeviceId, S3Ref, Side, UserId};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
+    attachments::{Kept, read_kept},
     client::Scan,
     devices::{read_device, read_owner, token_in, token_of},
     item::{Attributes as _, Item, damaged},
@@ -220,6 +221,11 @@ async fn in_source(source: &EmbeddedSource, ending: u64, see: impl Fn(Seen)) -> 
             if let Content::Device(row) = content {
                 see(seen_token(&row.user_id, &row.device, &token_of(row)));
             }
+            if let Content::Attachment(row) = content
+                && !row.claimed
+            {
+                see(seen_unclaimed(&row.s3_ref));
+            }
         }
     }
     Ok(())
@@ -241,14 +247,26 @@ fn seen_token(user: &UserId, device: &DeviceId, token: &str) -> Seen {
     Seen { kind: Kind::Devices, key: format!("{user} {device}"), digest, beside: true }
 }
 
+/// That nobody claimed an attachment: by this it is found when it is to go.
+fn seen_unclaimed(s3_ref: &S3Ref) -> Seen {
+    let key = s3_ref.to_string();
+    Seen { kind: Kind::Attachments, digest: xxh3_64(key.as_bytes()), key, beside: true }
+}
+
 /// A row of a table, if it is one that is moved. One that cannot be read is like no record there is.
 fn seen_in(table: Table, item: &Item, ending: u64) -> Option<Seen> {
     if table == Table::Users && (is_marker(item) || item.text("item") == Some("inbox")) {
         return None;
     }
-    let found = match token_in(item).filter(|_| table == Table::Devices) {
-        Some(token) => read_owner(item).map(|(user, device)| Some(seen_token(&user, &device, token))),
-        None => content_of(table, item).map(|content| seen(&content, ending)),
+    let found = match (table, token_in(item)) {
+        (Table::Devices, Some(token)) => {
+            read_owner(item).map(|(user, device)| Some(seen_token(&user, &device, token)))
+        }
+        (Table::Attachments, _) => read_kept(item).map(|kept| match kept {
+            Kept::Record(content) => seen(&content, ending),
+            Kept::Unclaimed(s3_ref) => Some(seen_unclaimed(&s3_ref)),
+        }),
+        _ => content_of(table, item).map(|content| seen(&content, ending)),
     };
     match found {
         Ok(seen) => seen,
@@ -277,13 +295,12 @@ fn kind_of(table: Table, item: &Item) -> Kind {
         Table::Conversations => Kind::Conversations,
         Table::Devices => Kind::Devices,
         Table::PushOutbox => Kind::PushOutbox,
-        Table::Users | Table::NodeLeases | Table::ColdRuns | Table::ColdDue | Table::Attachments => {
-            match item.text("item") {
-                Some(text) if text.starts_with(BLOCK) => Kind::Blocks,
-                Some(text) if text.starts_with(MUTE) => Kind::Mutes,
-                _ => Kind::Profiles,
-            }
-        }
+        Table::Attachments => Kind::Attachments,
+        Table::Users | Table::NodeLeases | Table::ColdRuns | Table::ColdDue => match item.text("item") {
+            Some(text) if text.starts_with(BLOCK) => Kind::Blocks,
+            Some(text) if text.starts_with(MUTE) => Kind::Mutes,
+            _ => Kind::Profiles,
+        },
     }
 }
 

@@ -17,9 +17,6 @@ use super::{
 };
 use crate::{ColdObjects, ColdRun, Message, PageLimit, Result, StoreError};
 
-/// How often a run that is written anew under a reader is looked up again.
-const TRIES: usize = 5;
-
 /// What is wanted of hot messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parts {
@@ -35,15 +32,6 @@ fn stored(message: Arc<Message>) -> Stored {
 }
 
 impl DynamoStore {
-    pub(super) fn cold_objects(&self) -> Result<&ColdObjects> {
-        self.objects.as_deref().ok_or_else(|| {
-            StoreError::Unusable(
-                "messages of this store are in cold objects, and no object store is set up; set [objects]"
-                    .into(),
-            )
-        })
-    }
-
     /// The run that holds a seq, if one does.
     pub(super) async fn run_at(&self, conversation: &ConversationId, seq: Seq) -> Result<Option<ColdRun>> {
         let query = Query {
@@ -63,21 +51,10 @@ impl DynamoStore {
         seq: Seq,
         most: usize,
     ) -> Result<Option<Vec<Arc<Message>>>> {
-        let (mut tried, mut failed) = (None, None);
-        for _ in 0..TRIES {
-            let Some(run) = self.run_at(conversation, seq).await? else { break };
-            if tried.as_ref() == Some(&run) {
-                break;
-            }
-            let up_to = seq.saturating_add(most.max(1) as u64 - 1).min(run.last_seq);
-            match self.cold_objects()?.read(&run, seq, up_to).await {
-                Ok(messages) => return Ok(Some(messages)),
-                // It may have been written anew since its row was read; the row tells.
-                Err(error) => failed = Some(error),
-            }
-            tried = Some(run);
-        }
-        failed.map_or(Ok(None), Err)
+        let last = |run: &ColdRun| seq.saturating_add(most.max(1) as u64 - 1).min(run.last_seq);
+        let look_up = || self.run_at(conversation, seq);
+        let read = ColdObjects::read_at(self.objects.as_deref(), look_up, |run| (seq, last(run))).await?;
+        Ok(read.map(|(_, messages)| messages))
     }
 
     /// The message that a run holds under a seq, if one does.

@@ -9,17 +9,19 @@
 //! | `source`, `last_write` | which store is moved, in which state; another one is refused |
 //! | `begun_at` | a lease taken after it means that somebody has served from these tables |
 //! | `state` | `copying`, `copied` (not yet compared), `done` |
-//! | `place_id`, `place_seq`, `place_user`, `moved` | everything before this place is written |
+//! | `place_id`, `place_seq`, `place_user`, `place_attachment`, `moved` | everything before this place is written |
 //!
 //! Every record is written whatever is there, so what is written twice is there once. Nobody may serve meanwhile: a
 //! server would be given half of a conversation, and what it writes would be overwritten.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use bluetick_protocol::{ConversationId, UserId};
+use bluetick_protocol::{ConversationId, S3Ref, UserId};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{
+    DynamoStore,
+    attachments::{item_key, row_item, unclaimed_key},
     client::{Dynamo, Scan},
     commit::sent_id,
     devices::{device_item, token_item},
@@ -50,7 +52,7 @@ const BATCH_MAX: usize = 25;
 const ROW_MAX_BYTES: usize = 390_000;
 
 /// The tables whose rows are moved: all but the leases, and what the tables themselves know of old messages.
-pub(super) const MOVED: [Table; 8] = [
+pub(super) const MOVED: [Table; 9] = [
     Table::Messages,
     Table::PendingDeliveries,
     Table::MessageStatus,
@@ -59,6 +61,7 @@ pub(super) const MOVED: [Table; 8] = [
     Table::Users,
     Table::Devices,
     Table::PushOutbox,
+    Table::Attachments,
 ];
 
 /// No user id has this character.
@@ -105,6 +108,7 @@ pub(super) fn is_marker(item: &Item) -> bool {
 
 impl Marker {
     fn read(item: &Item) -> Result<Marker> {
+        let attachment = |text| S3Ref::new(text).map_err(|e| super::item::damaged("place_attachment", e));
         let place = match (item.text("place_id"), item.text("place_user")) {
             (Some(id), _) => {
                 let id = ConversationId::new(id).map_err(|e| super::item::damaged("place_id", e))?;
@@ -113,7 +117,7 @@ impl Marker {
             (None, Some(user)) => {
                 Some(Place::User(UserId::new(user).map_err(|e| super::item::damaged("place_user", e))?))
             }
-            (None, None) => None,
+            (None, None) => item.text("place_attachment").map(attachment).transpose()?.map(Place::Attachment),
         };
         Ok(Marker {
             source: item.need_text("source")?.to_owned(),
@@ -212,6 +216,12 @@ impl Loader {
         self.set_state(source.identity(), COPIED, moved).await
     }
 
+    /// Has whoever moves old messages look at every conversation. Returns how many there are.
+    pub async fn enlist(&self) -> Result<u64> {
+        let (dynamo, redis) = (self.dynamo.clone(), self.redis.clone());
+        DynamoStore::new(dynamo, redis, self.clock.clone(), 0).list_all(self.clock.now_ms()).await
+    }
+
     /// Notes that everything was compared and is there.
     pub async fn finish(&self, source: &SourceIdentity) -> Result<()> {
         let moved = self.marker().await?.ok_or_else(unclaimed)?.moved;
@@ -242,6 +252,11 @@ impl Loader {
         for content in page.contents {
             if let Content::Device(row) = &content {
                 puts.push((Table::Devices, token_item(row)));
+            }
+            if let Content::Attachment(row) = &content
+                && !row.claimed
+            {
+                puts.push((Table::Attachments, unclaimed_key(&row.s3_ref)));
             }
             puts.push(item_of(content)?);
         }
@@ -281,6 +296,11 @@ impl Loader {
                 ("#place_id = :id, #place_seq = :seq", "#place_user", vec![(":id", s(id)), (":seq", n(*seq))])
             }
             Place::User(user) => ("#place_user = :user", "#place_id, #place_seq", vec![(":user", s(user))]),
+            Place::Attachment(s3_ref) => (
+                "#place_attachment = :attachment",
+                "#place_id, #place_seq, #place_user",
+                vec![(":attachment", s(s3_ref))],
+            ),
         };
         let update = format!("SET #moved = :moved, {set} REMOVE {remove}");
         let mut write = Write::update(Table::Users, marker_key(), update).value(":moved", n(moved));
@@ -291,7 +311,8 @@ impl Loader {
     }
 
     async fn set_state(&self, source: &SourceIdentity, state: &str, moved: u64) -> Result<()> {
-        let update = "SET #state = :state, #moved = :moved REMOVE #place_id, #place_seq, #place_user";
+        let update = "SET #state = :state, #moved = :moved REMOVE #place_id, #place_seq, #place_user, \
+                      #place_attachment";
         let write = Write::update(Table::Users, marker_key(), update)
             .value(":state", s(state))
             .value(":moved", n(moved));
@@ -451,6 +472,10 @@ fn item_of(content: Content) -> Result<(Table, Item)> {
         Content::Device(row) => (Table::Devices, device_item(&row)?),
         Content::Mute { user_id, mute } => (Table::Users, mute_item(&user_id, &mute)),
         Content::Owed(owed) => (Table::PushOutbox, owed_item(&owed)),
+        Content::Attachment(row) => (Table::Attachments, row_item(&row)),
+        Content::Claim { s3_ref, conversation_id } => {
+            (Table::Attachments, item_key(&s3_ref, conversation_id))
+        }
     })
 }
 

@@ -1,14 +1,11 @@
 //! What was announced of attachments, and who refers to them: small rows that change together.
 
-use std::ops::Bound;
-
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, S3Ref};
 
 use super::{
-    Embedded, Shared,
+    Embedded,
     bytes::{Malformed, Reader},
-    engine::Space,
     rows::{RowSpace, View, row_key, user_prefix},
     state::{FORMAT, check_format},
 };
@@ -29,19 +26,6 @@ pub(super) fn decode(value: &[u8]) -> Result<AttachmentRow, Malformed> {
     let r = &mut Reader(value);
     check_format(r)?;
     serde_json::from_slice(r.0).map_err(|_| Malformed("a stored attachment does not parse"))
-}
-
-impl Shared {
-    /// A walk does not carry attachments over, so it must not be thought to be everything.
-    pub(super) fn refuse_attachments(&self) -> Result<()> {
-        match self.engine.rows_from(Space::Attachments, Bound::Unbounded).next().transpose()? {
-            None => Ok(()),
-            Some(_) => Err(StoreError::Unsupported(
-                "moving a store that has attachments: neither they nor what refers to them would come along"
-                    .into(),
-            )),
-        }
-    }
 }
 
 impl View<'_> {

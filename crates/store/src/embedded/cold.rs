@@ -1,7 +1,8 @@
 //! `cold_runs`: small rows that name the objects in which messages went cold, and what of `messages` may go there.
 //!
 //! A run is moved from the engine, never from memory: what memory holds, a checkpoint would write anew. Its row is durable
-//! in the log before a hot copy is dropped, so a crash leaves copies, which are found again by their seqs.
+//! in the log before a hot copy is dropped, so a crash leaves copies, which are found again by their seqs. No run is recorded
+//! behind one of which copies are left, so only those of the last need be looked for.
 
 pub(super) mod reads;
 
@@ -10,7 +11,6 @@ use std::{collections::HashMap, ops::Bound, ops::Range, sync::Arc};
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, MessageId, Seq, Side};
 use parking_lot::Mutex;
-use quick_cache::sync::Cache;
 
 use super::{
     Embedded, Shared,
@@ -18,29 +18,19 @@ use super::{
     engine::{EngineSnapshot, Space, conversation_id, message_key},
     hot::mask,
     rows::{Bytes, RowSpace, View},
-    state::{Conv, FORMAT, check_format},
+    state::{Conv, Entry, FORMAT, check_format},
 };
 use crate::{
     ColdCandidate, ColdRun, ColdRuns, EnlistPlace, Message, Movable, PageLimit, Result, StoreError,
     cold_shard,
 };
 
-/// Conversations of which is known up to where no hot copy is left.
-const KNOWN_GONE: usize = 4096;
-
 /// What is known of the cold tier and kept nowhere.
+#[derive(Default)]
 pub(super) struct ColdState {
     leases: Mutex<HashMap<u16, (String, u64)>>,
-    /// Up to where the engine has no message of a conversation any more: a look behind it passes by all that was dropped.
-    gone: Cache<ConversationId, Seq>,
     /// Held by who reads messages of the engine to write them anew, and by who drops some.
     pub rewriting: Mutex<()>,
-}
-
-impl Default for ColdState {
-    fn default() -> Self {
-        ColdState { leases: Mutex::default(), gone: Cache::new(KNOWN_GONE), rewriting: Mutex::default() }
-    }
 }
 
 /// A run as it is kept.
@@ -49,6 +39,12 @@ pub(super) struct RunRow {
     pub run: ColdRun,
     /// How many messages of each member count as unread up to its last one.
     pub counted: [u64; 2],
+}
+
+impl AsRef<ColdRun> for RunRow {
+    fn as_ref(&self) -> &ColdRun {
+        &self.run
+    }
 }
 
 impl RunRow {
@@ -135,21 +131,35 @@ impl Shared {
         self.engine.snapshot(recent_runs)
     }
 
-    /// Hot messages that are in a run already.
-    fn leftovers(&self, id: &ConversationId, border: Seq, limit: usize) -> Result<Vec<Arc<Message>>> {
-        let from = self.cold.gone.get(id).unwrap_or(0) + 1;
-        let Some(conv) = self.hot.conv(&self.engine, id)?.filter(|_| from <= border) else {
-            return Ok(Vec::new());
-        };
-        let entries = self.engine.entries(id, from, border + 1, PageLimit::messages(limit))?;
-        let gone = entries.first().map_or(border, |first| first.message.seq.saturating_sub(1));
-        self.cold.gone.insert(id.clone(), gone);
+    /// Hot messages that are in the last run already, before a seq: behind all that was dropped there is nothing to find.
+    fn leftovers_before(&self, last: &ColdRun, before: Seq, limit: usize) -> Result<Vec<Entry>> {
+        self.engine.entries(&last.conversation_id, last.first_seq, before, PageLimit::messages(limit))
+    }
+
+    fn leftovers(&self, id: &ConversationId, limit: usize) -> Result<Vec<Arc<Message>>> {
+        let (last, conv) = (self.last_run(id)?, self.hot.conv(&self.engine, id)?);
+        let (Some(RunRow { run, .. }), Some(conv)) = (last, conv) else { return Ok(Vec::new()) };
+        let entries = self.leftovers_before(&run, run.last_seq + 1, limit)?;
         Ok(entries.into_iter().map(|entry| mask(&conv, entry).message).collect())
     }
 
-    fn has_something_to_move(&self, conv: &Conv) -> Result<bool> {
-        let border = self.border(&conv.id)?;
-        Ok(conv.last_seq > border + 1 || !self.leftovers(&conv.id, border, 1)?.is_empty())
+    /// Whether something is left of the last run, or the first message behind it is old enough to be forgotten by who sends
+    /// it again (R9): nothing younger is ever moved.
+    fn has_something_to_move(&self, conv: &Conv, now: u64) -> Result<bool> {
+        let last = self.last_run(&conv.id)?.map(|row| row.run);
+        let border = last.as_ref().map_or(0, |run| run.last_seq);
+        let first = match conv.last_seq > border + 1 {
+            true => self.engine.entry(&conv.id, border + 1)?,
+            false => None,
+        };
+        let young_since = now.saturating_sub(self.config.idempotency_window_ms);
+        if first.is_some_and(|first| first.message.ts < young_since) {
+            return Ok(true);
+        }
+        Ok(match last {
+            Some(run) => !self.leftovers_before(&run, run.last_seq + 1, 1)?.is_empty(),
+            None => false,
+        })
     }
 
     /// Removes messages from the engine, in the order of their keys, as far as they are in a run.
@@ -223,7 +233,7 @@ impl ColdRuns for Embedded {
         &self,
         shard: u16,
         after: Option<&ColdCandidate>,
-        _now: u64,
+        now: u64,
         limit: usize,
     ) -> Result<Vec<ColdCandidate>> {
         let after = after.map(|after| after.conversation_id.clone());
@@ -234,7 +244,7 @@ impl ColdRuns for Embedded {
                 let (key, value) = row?;
                 let id = conversation_id(&key)?;
                 if cold_shard(&id) == shard
-                    && shared.has_something_to_move(&Conv::decode(id.clone(), &value)?)?
+                    && shared.has_something_to_move(&Conv::decode(id.clone(), &value)?, now)?
                 {
                     found.push(ColdCandidate { conversation_id: id, due_at: None });
                 }
@@ -273,10 +283,18 @@ impl ColdRuns for Embedded {
     }
 
     async fn record(&self, run: &ColdRun, replaces: Option<&ColdRun>, seen: &Movable) -> Result<bool> {
-        let (id, last_seq) = (run.conversation_id.clone(), run.last_seq);
-        let last = self.blocking(move |shared| shared.hot.entry(&shared.engine, &id, last_seq)).await?;
-        // Not hot any more: somebody was faster.
-        let Some(last) = last else { return Ok(false) };
+        let (first_seq, last_seq, before) = (run.first_seq, run.last_seq, seen.last_run.clone());
+        let id = run.conversation_id.clone();
+        let last = self.blocking(move |shared| {
+            let left = match before {
+                Some(before) => shared.leftovers_before(&before, first_seq, 1)?.len(),
+                None => 0,
+            };
+            let last = shared.hot.entry(&shared.engine, &id, last_seq)?;
+            Ok(last.filter(|_| left == 0))
+        });
+        // Not hot any more, or what is before it still is: somebody else is at it.
+        let Some(last) = last.await? else { return Ok(false) };
         let row = RunRow { run: run.clone(), counted: last.counted };
         let (replaces, seen) = (replaces.cloned(), seen.clone());
         self.step(move |view| view.record(&row, replaces.as_ref(), &seen)).await
@@ -289,7 +307,7 @@ impl ColdRuns for Embedded {
 
     async fn leftovers(&self, conversation: &ConversationId, limit: usize) -> Result<Vec<Arc<Message>>> {
         let id = conversation.clone();
-        self.blocking(move |shared| shared.leftovers(&id, shared.border(&id)?, limit)).await
+        self.blocking(move |shared| shared.leftovers(&id, limit)).await
     }
 
     async fn drop_hot(&self, messages: &[Arc<Message>]) -> Result<()> {

@@ -3,28 +3,30 @@
 //! The store is opened as a server would open it, with its lock, so that nobody writes meanwhile; a checkpoint then brings
 //! everything into the engine. The order is that of the engine's keys: conversations by id, each with its messages by
 //! seq and its members' rows after them, then users, each with all that is kept under their name: a mute, say, need not have a
-//! conversation. It never changes while nobody writes, so that a walk can go on
+//! conversation; at last attachments, each with the conversations that refer to it. It never changes while nobody writes, so that a walk can go on
 //! where one before it ended. Cold messages are read from their objects, and stand in the walk where they stood hot.
 
 use std::{ops::Bound, sync::Arc};
 
-use bluetick_protocol::{MessageId, Profile, Seq, Side, UserId};
+use bluetick_protocol::{MessageId, Profile, S3Ref, Seq, Side, UserId};
 use tokio::sync::mpsc;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    Embedded, EmbeddedConfig, Shared,
+    Embedded, EmbeddedConfig, Shared, attachments,
     cold::reads::{counts, missing},
     committer::Op,
     devices,
-    engine::Space,
+    engine::{Space, conversation_id},
     hot::{mask, mask_message},
     mutes,
     outbox::{self, Debt},
+    rows::{key_parts, user_prefix},
     state::{Conv, UserRow},
 };
 use crate::{
-    Clock, Content, MemberRow, Page, PageLimit, PendingRow, Place, Result, SentId, ShownMessage, StoreError,
+    AttachmentRow, Clock, Content, MemberRow, Page, PageLimit, PendingRow, Place, Result, SentId,
+    ShownMessage, StoreError,
 };
 
 /// Records of a page: what one batch of DynamoDB takes.
@@ -68,7 +70,6 @@ impl EmbeddedSource {
         drop(embedded.ask(Op::Checkpoint).await?);
         let (meta, messages) = embedded
             .blocking(|shared| {
-                shared.refuse_attachments()?;
                 let messages = shared.engine.all_convs().map(|conv| conv.map(|conv| conv.last_seq));
                 Ok((shared.engine.meta()?, messages.sum::<Result<u64>>()?))
             })
@@ -91,6 +92,18 @@ impl EmbeddedSource {
     /// How many messages there are.
     pub fn messages(&self) -> u64 {
         self.messages
+    }
+
+    /// Attachments in the order of their references, after one, at most so many.
+    pub async fn attachments(&self, after: Option<&S3Ref>, limit: usize) -> Result<Vec<AttachmentRow>> {
+        let after = after.cloned();
+        self.embedded
+            .blocking(move |shared| {
+                let start = after.as_ref().map_or(Bound::Unbounded, |after| Bound::Excluded(after.as_str()));
+                let rows = shared.engine.rows_from(Space::Attachments, start).take(limit);
+                rows.map(|row| Ok(attachments::decode(&row?.1)?)).collect()
+            })
+            .await
     }
 
     /// Walks over everything from a place on.
@@ -135,10 +148,12 @@ struct Walker<'a> {
 
 impl Walker<'_> {
     fn walk(&mut self, from: Option<Place>) -> Result<()> {
-        let (conversations, users) = match &from {
-            None => (Some(Bound::Unbounded), Bound::Unbounded),
-            Some(Place::Conversation { id, .. }) => (Some(Bound::Included(id.as_str())), Bound::Unbounded),
-            Some(Place::User(user)) => (None, Bound::Included(user.as_str())),
+        let all = Bound::Unbounded;
+        let (conversations, users, attachments) = match &from {
+            None => (Some(all), Some(all), all),
+            Some(Place::Conversation { id, .. }) => (Some(Bound::Included(id.as_str())), Some(all), all),
+            Some(Place::User(user)) => (None, Some(Bound::Included(user.as_str())), all),
+            Some(Place::Attachment(s3_ref)) => (None, None, Bound::Included(s3_ref.as_str())),
         };
         let mut last = None;
         if let Some(start) = conversations {
@@ -151,7 +166,10 @@ impl Walker<'_> {
                 last = Some(self.conversation(&conv, first)?);
             }
         }
-        last = self.users(users)?.or(last);
+        if let Some(start) = users {
+            last = self.users(start)?.or(last);
+        }
+        last = self.attachments(attachments)?.or(last);
         match last {
             Some(place) => self.flush(place),
             None => Ok(()),
@@ -317,6 +335,27 @@ impl Walker<'_> {
             }
             last = Some(place);
         }
+    }
+
+    fn attachments(&mut self, start: Bound<&str>) -> Result<Option<Place>> {
+        let engine = &self.shared.engine;
+        let mut last = None;
+        for row in engine.rows_from(Space::Attachments, start) {
+            let row = attachments::decode(&row?.1)?;
+            let (s3_ref, place) = (row.s3_ref.clone(), Place::Attachment(row.s3_ref.clone()));
+            self.push(Content::Attachment(row), &place)?;
+            let claims = user_prefix(s3_ref.as_str());
+            for claim in engine.rows_from(Space::AttachmentClaims, Bound::Included(s3_ref.as_str())) {
+                let key = claim?.0;
+                if !key.starts_with(&claims) {
+                    break;
+                }
+                let conversation_id = conversation_id(key_parts(&key)?.1.as_bytes())?;
+                self.push(Content::Claim { s3_ref: s3_ref.clone(), conversation_id }, &place)?;
+            }
+            last = Some(place);
+        }
+        Ok(last)
     }
 
     fn push(&mut self, content: Content, place: &Place) -> Result<()> {

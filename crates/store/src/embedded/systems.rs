@@ -95,13 +95,22 @@ impl Embedded {
         Ok(Committed { message, duplicate: true, implied_read: None })
     }
 
-    /// What the sender's client had seen, and the boundary that is there.
+    /// What the sender's client had seen, and the boundary that is there. No send fails for want of a cold message: then it
+    /// implies no read.
     async fn seen_by(&self, new: &NewMessage) -> Result<Option<(Seq, Mark)>> {
         let Some(seq) = new.seen_seq else { return Ok(None) };
-        Ok(Some(match self.shared.conv(&new.conversation_id)? {
-            Some(conv) => (seq, self.mark_at(&conv, new.from, seq, conv.member(new.from).read).await?),
-            None => (seq, Mark::default()),
-        }))
+        let Some(conv) = self.shared.conv(&new.conversation_id)? else {
+            return Ok(Some((seq, Mark::default())));
+        };
+        if let Some(mark) = self.shared.hot_mark(&conv, new.from, seq)? {
+            return Ok(Some((seq, mark)));
+        }
+        let there = conv.member(new.from).read;
+        let mark = self.mark_at(&conv, new.from, seq, there).await.unwrap_or_else(|error| {
+            tracing::warn!(conversation = %conv.id, seq, %error, "a reply implies no read: what was seen is not readable");
+            there
+        });
+        Ok(Some((seq, mark)))
     }
 
     async fn commit(&self, sends: Vec<NewMessage>) -> Vec<Result<Committed>> {

@@ -42,7 +42,7 @@ impl World {
     async fn pack(&self, from: Seq, up_to: Seq) -> ColdRun {
         let limit = PageLimit { messages: (up_to + 1 - from) as usize, bytes: usize::MAX };
         let messages = self.rows.read_from(&self.id, from, limit).await.unwrap();
-        self.rows.cold_objects().unwrap().write(&messages).await.unwrap()
+        ColdObjects::needed(self.rows.objects.as_deref()).unwrap().write(&messages).await.unwrap()
     }
 
     async fn record_up_to(&self, up_to: Seq) {
@@ -204,7 +204,7 @@ async fn a_run_that_was_written_anew_is_followed_only_as_it_is() {
     t.mostly_cold().await;
     let seen = t.rows.movable(&t.id).await.unwrap().unwrap();
     let next = t.pack(9, 9).await;
-    assert_eq!(t.tier().erase(&t.id, Side::Low, true).await.unwrap(), 8);
+    assert_eq!(t.tier().erase(&t.id, Side::Low, false).await.unwrap(), 8);
     assert!(!t.rows.record(&next, None, &seen).await.unwrap());
     let seen = t.rows.movable(&t.id).await.unwrap().unwrap();
     assert!(t.rows.record(&next, None, &seen).await.unwrap());
@@ -227,7 +227,7 @@ async fn a_row_that_is_replaced_keeps_the_border() {
     t.rows.recount(&bob, &t.id).await.unwrap();
     t.send("m11").await;
     assert_eq!(t.borders().await, [5, 5]);
-    t.tier().erase(&t.id, Side::Low, true).await.unwrap();
+    t.tier().erase(&t.id, Side::Low, false).await.unwrap();
     t.rows.erase_member(&alice, &t.id).await.unwrap();
     assert_eq!(t.borders().await, [5, 5]);
     assert_eq!(t.flags().await, [true, true]);

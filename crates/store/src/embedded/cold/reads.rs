@@ -7,7 +7,7 @@ use bluetick_protocol::{ConversationId, Seq, Side};
 
 use super::{RunRow, keys_from};
 use crate::{
-    ColdObjects, Message, PageLimit, Result, StoreError,
+    ColdObjects, ColdRun, Message, PageLimit, Result, StoreError,
     embedded::{
         Embedded, Shared,
         hot::mask_message,
@@ -15,23 +15,11 @@ use crate::{
     },
 };
 
-/// How often a run that is written anew under a reader is looked up again.
-const TRIES: usize = 5;
-
 pub(in crate::embedded) fn missing(id: &ConversationId, seq: Seq) -> StoreError {
     StoreError::Corrupt(format!("message {seq} of {id} is missing"))
 }
 
 impl Shared {
-    fn objects(&self) -> Result<&ColdObjects> {
-        self.config.objects.as_deref().ok_or_else(|| {
-            StoreError::Unusable(
-                "messages of this store are in cold objects, and no object store is set up; set [objects]"
-                    .into(),
-            )
-        })
-    }
-
     /// The run that holds a seq, if one does.
     pub(in crate::embedded) fn run_at(&self, id: &ConversationId, seq: Seq) -> Result<Option<RunRow>> {
         let runs = self.runs(&keys_from(id, seq), 1)?;
@@ -45,31 +33,9 @@ impl Shared {
         seq: Seq,
         most: usize,
     ) -> Result<Option<(RunRow, Vec<Arc<Message>>)>> {
-        let (mut tried, mut failed) = (None, None);
-        for _ in 0..TRIES {
-            let Some(row) = self.run_at(id, seq)? else {
-                return failed.map_or(Ok(None), Err);
-            };
-            if tried.as_ref() == Some(&row) {
-                break;
-            }
-            let up_to = seq.saturating_add(most.max(1) as u64 - 1).min(row.run.last_seq);
-            match self.objects()?.read(&row.run, seq, up_to).await {
-                Ok(messages) if messages.len() as u64 == up_to - seq + 1 => {
-                    return Ok(Some((row, messages)));
-                }
-                Ok(_) => {
-                    let (object, why) =
-                        (row.run.object.clone(), format!("it lacks some of {seq} to {up_to} of {id}"));
-                    failed = Some(StoreError::Damaged { object, why });
-                }
-                // It may have been written anew since its row was read; the row tells.
-                Err(error) => failed = Some(error),
-            }
-            tried = Some(row);
-        }
-        let again = || StoreError::unavailable("a cold object that is written anew again and again");
-        Err(failed.unwrap_or_else(again))
+        let last = |run: &ColdRun| seq.saturating_add(most.max(1) as u64 - 1).min(run.last_seq);
+        let look_up = || std::future::ready(self.run_at(id, seq));
+        ColdObjects::read_at(self.config.objects.as_deref(), look_up, |run| (seq, last(run))).await
     }
 
     /// The boundary of a member at a seq that is cold: what counts up to the end of its run, less what comes after it.

@@ -145,6 +145,39 @@ async fn what_is_left_behind_is_found_where_nothing_else_is_to_move() {
 }
 
 #[tokio::test]
+async fn nothing_is_recorded_behind_what_is_left() {
+    let place = Place::new();
+    let store = place.open();
+    let messages = filled(&store).await;
+    record(&store, &place.objects, &messages[..10]).await;
+    store.drop_hot(&messages[1..10]).await.unwrap();
+    let seen = store.movable(&id()).await.unwrap().unwrap();
+    let next = place.objects.write(&messages[10..20]).await.unwrap();
+    assert!(!store.record(&next, None, &seen).await.unwrap());
+    store.drop_hot(&messages[..1]).await.unwrap();
+    assert!(store.record(&next, None, &seen).await.unwrap());
+    let left: Vec<Seq> = store.leftovers(&id(), 99).await.unwrap().iter().map(|m| m.seq).collect();
+    assert_eq!(left, (11..=20).collect::<Vec<_>>());
+    store.shut().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_has_nothing_old_is_no_candidate() {
+    let place = Place::new();
+    let store = place.open();
+    let messages = filled(&store).await;
+    let (shard, window) = (cold_shard(&id()), store.shared.config.idempotency_window_ms);
+    let found = async |now| store.candidates(shard, None, now, 9).await.unwrap().len();
+    assert_eq!(found(messages[0].ts + window).await, 0);
+    assert_eq!(found(messages[0].ts + window + 1).await, 1);
+    record(&store, &place.objects, &messages[..20]).await;
+    store.drop_hot(&messages[..20]).await.unwrap();
+    assert_eq!(found(messages[20].ts + window).await, 0);
+    assert_eq!(found(messages[20].ts + window + 1).await, 1);
+    store.shut().await.unwrap();
+}
+
+#[tokio::test]
 async fn runs_are_read_over_memory_and_engine() {
     let place = Place::new();
     let store = place.open();
@@ -152,6 +185,7 @@ async fn runs_are_read_over_memory_and_engine() {
     let mut runs = Vec::new();
     for end in [5, 10, 15] {
         runs.push(record(&store, &place.objects, &messages[end - 5..end]).await);
+        store.drop_hot(&messages[end - 5..end]).await.unwrap();
         if end == 10 {
             store.checkpoint().await.unwrap();
         }
@@ -227,16 +261,16 @@ async fn a_count_that_needs_a_missing_object_fails() {
     place.objects.delete(&run.object).await.unwrap();
     let mut reply = new(99);
     (reply.from, reply.seen_seq) = (Side::High, Some(7));
-    for failed in [
-        store.advance(&bob(), &id(), 0, 7).await.map(drop),
-        store.recount(&bob(), &id()).await.map(drop),
-        store.commit_sends(vec![reply]).await.remove(0).map(drop),
-    ] {
+    for failed in
+        [store.advance(&bob(), &id(), 0, 7).await.map(drop), store.recount(&bob(), &id()).await.map(drop)]
+    {
         assert!(
             matches!(&failed, Err(StoreError::Damaged { object, .. }) if *object == run.object),
             "{failed:?}"
         );
     }
+    // A send does without: it only implies no read.
+    assert!(store.commit_sends(vec![reply]).await.remove(0).unwrap().implied_read.is_none());
     assert_eq!(unread(&store).await, unread_behind(0));
     // The end of a run is counted in its row, and below a boundary nothing is.
     store.advance(&bob(), &id(), 0, 20).await.unwrap();
@@ -266,6 +300,7 @@ async fn a_backup_lacks_nothing_that_was_dropped() {
     let store = place.open();
     let messages = filled(&store).await;
     let first = record(&store, &place.objects, &messages[..5]).await;
+    store.drop_hot(&messages[..5]).await.unwrap();
     store.checkpoint().await.unwrap();
     let second = record(&store, &place.objects, &messages[5..20]).await;
     store.drop_hot(&messages[..20]).await.unwrap();
