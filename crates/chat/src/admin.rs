@@ -329,7 +329,6 @@ impl Admin {
         let mut erased = Erased { conversations: 0, messages: 0, attachments: 0 };
         for id in self.store.maintenance.memberships(user).await.map_err(wire)? {
             let Some(side) = id.side_of(user) else { continue };
-            erased.attachments += self.erase_attachments(&id, side).await?;
             // What is cold is written anew without them. Once more afterwards: what was being moved meanwhile was read
             // before the erasure, and nothing moves in the old form from then on.
             erased.messages += self.store.cold.erase(&id, side, false).await.map_err(wire)?;
@@ -338,6 +337,7 @@ impl Admin {
             erased.conversations += 1;
             bluetick_store::failpoint::hit("erase.member_erased");
         }
+        erased.attachments = self.erase_attachments(user).await?;
         self.store.maintenance.erase_user(user).await.map_err(wire)?;
         Ok(erased)
     }

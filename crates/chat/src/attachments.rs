@@ -44,6 +44,9 @@ pub trait Uploads: Send + Sync {
     /// Where the bytes are read from, for so long, or for as long as is usual.
     async fn link(&self, row: &AttachmentRow, lasts: Option<Duration>) -> Result<Link>;
 
+    /// Whether a client could still put bytes there, though nobody expects them any more.
+    fn may_still_come(&self, row: &AttachmentRow) -> bool;
+
     /// Removes the bytes, and what there is of them.
     async fn remove(&self, row: &AttachmentRow) -> Result<()>;
 

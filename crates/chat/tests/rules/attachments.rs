@@ -88,6 +88,10 @@ impl Uploads for Shelf {
         Ok(Link { url: format!("get:{}", row.s3_ref), expires_at: 1 })
     }
 
+    fn may_still_come(&self, row: &AttachmentRow) -> bool {
+        row.name == "late.png"
+    }
+
     async fn remove(&self, row: &AttachmentRow) -> Result<()> {
         if self.stuck.lock().contains(&row.s3_ref) {
             return Err(StoreError::unavailable("the shelf"));
@@ -366,9 +370,20 @@ async fn an_erased_user_s_attachments_go_and_the_other_s_stay() {
     let get = |s3_ref| format!("get:{s3_ref}");
     assert_eq!(exported, [(1, get(&hers)), (1, get(&small)), (2, get(&his))]);
 
+    // Claimed, but the message was there already, without it; and sent by nobody.
+    let doubled = scene.upload("alice", "c.png", "image/png").await;
+    assert_eq!(scene.send("alice", "bob", "m1", json!({"s3_ref": doubled})).await, Ok(1));
+    let late = scene.upload("alice", "late.png", "image/png").await;
     let erased = scene.admin().erase(&user("alice")).await.unwrap();
-    assert_eq!((erased.attachments, erased.messages), (2, 1));
+    assert_eq!((erased.attachments, erased.messages), (4, 1));
     assert_eq!(scene.shelf.there.lock().keys().cloned().collect::<Vec<_>>(), [his.clone()]);
     assert!(scene.download("bob", "alice~bob", &hers).await.is_err());
     assert!(scene.download("bob", "alice~bob", &his).await.is_ok());
+
+    // An upload that was signed before.
+    scene.shelf.there.lock().insert(late, 10);
+    assert_eq!(scene.world.store.attachments.owned_by(&user("alice")).await.unwrap(), []);
+    scene.world.clock.advance(DAY.as_millis() as u64 + 1);
+    assert_eq!(scene.collector().collect().await.unwrap(), 1);
+    assert_eq!(scene.shelf.there.lock().keys().cloned().collect::<Vec<_>>(), [his]);
 }
