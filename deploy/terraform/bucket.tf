@@ -65,8 +65,8 @@ resource "aws_s3_bucket_cors_configuration" "objects" {
   cors_rule {
     allowed_origins = var.cors_origins
     allowed_methods = ["GET", "PUT"]
-    allowed_headers = ["content-type", "content-length", "x-amz-*", "range"]
-    expose_headers  = ["ETag", "Content-Range"]
+    allowed_headers = ["content-type", "content-length", "x-amz-*", "range", "if-none-match", "if-range"]
+    expose_headers  = ["ETag", "Content-Range", "Content-Disposition", "Accept-Ranges"]
     max_age_seconds = 3600
   }
 }

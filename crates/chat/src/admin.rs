@@ -331,7 +331,6 @@ impl Admin {
         let mut erased = Erased { conversations: 0, messages: 0, attachments: 0 };
         for id in self.store.maintenance.memberships(user).await.map_err(wire)? {
             let Some(side) = id.side_of(user) else { continue };
-            erased.attachments += self.erase_attachments(&id, side).await?;
             // What is cold is written anew without them. Once more afterwards: what was being moved meanwhile was read
             // before the erasure, and nothing moves in the old form from then on.
             erased.messages += self.store.cold.erase(&id, side, false).await.map_err(wire)?;
@@ -344,6 +343,7 @@ impl Admin {
             bluetick_store::failpoint::hit("erase.member_erased");
         }
         erased.messages += self.erase_cold_leftovers(user).await?;
+        erased.attachments = self.erase_attachments(user).await?;
         self.store.maintenance.erase_user(user).await.map_err(wire)?;
         Ok(erased)
     }

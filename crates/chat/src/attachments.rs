@@ -11,12 +11,15 @@ use bluetick_protocol::{
     Attachment, ConversationId, Download, ErrorCode, Json, S3Ref, SignedRequest, Upload, UploadParts,
     UploadRequest, UploadedParts, UserId, WireError, limits,
 };
-use bluetick_store::{AttachmentRow, Attachments, Result, UploadState};
+use bluetick_store::{AttachmentRow, Attachments, Result, StoreError, UploadState};
 
 pub use collect::Collector;
 pub use terms::UploadLimits;
 
 use crate::{Answer, Node, wire};
+
+/// A send waits no longer to hear whether the bytes are there; what comes behind it on the session waits too.
+const LOOK_DEADLINE: Duration = Duration::from_secs(3);
 
 /// Where the bytes are, and how clients come to them.
 #[async_trait]
@@ -32,7 +35,7 @@ pub trait Uploads: Send + Sync {
     /// The requests by which a client puts the bytes there.
     async fn begin(&self, row: &AttachmentRow, parts: Option<&UploadParts>) -> Result<Begun>;
 
-    /// Makes one of the parts. Returns false if they are not what was uploaded.
+    /// Makes one of the parts. Returns false if they are not what was uploaded, and fails if that is not known.
     async fn complete(&self, row: &AttachmentRow, parts: &UploadedParts) -> Result<bool>;
 
     /// Whether the bytes are there, as many as were announced.
@@ -40,6 +43,9 @@ pub trait Uploads: Send + Sync {
 
     /// Where the bytes are read from, for so long, or for as long as is usual.
     async fn link(&self, row: &AttachmentRow, lasts: Option<Duration>) -> Result<Link>;
+
+    /// Whether a client could still put bytes there, though nobody expects them any more.
+    fn may_still_come(&self, row: &AttachmentRow) -> bool;
 
     /// Removes the bytes, and what there is of them.
     async fn remove(&self, row: &AttachmentRow) -> Result<()>;
@@ -137,9 +143,9 @@ impl Node {
         terms::check_parts(&parts)?;
         if row.state == UploadState::Expected {
             // A second try of one that succeeded finds its parts gone and the whole there.
-            let completed = uploads.complete(&row, &parts).await.map_err(wire)?;
+            let completed = uploads.complete(&row, &parts).await;
             if !uploads.is_there(&row).await.map_err(wire)? {
-                let why = match completed {
+                let why = match completed.map_err(wire)? {
                     true => "the parts together are not as long as was announced",
                     false => {
                         "these are not the parts that were uploaded: an ETag or a checksum differs, or one is missing"
@@ -217,7 +223,9 @@ impl Node {
         if row.state == UploadState::Expected {
             // The bytes went elsewhere, and nobody told us when they were there. An upload in parts is there when it is
             // completed.
-            if !uploads.is_there(&row).await.map_err(wire)? {
+            let there = tokio::time::timeout(LOOK_DEADLINE, uploads.is_there(&row)).await;
+            let there = there.unwrap_or_else(|_| Err(StoreError::unavailable("the store of attachments")));
+            if !there.map_err(wire)? {
                 return Err(not_uploaded());
             }
             self.store.attachments.uploaded(s3_ref).await.map_err(wire)?;

@@ -18,6 +18,8 @@ pub use signature::{Refused, SigningKey};
 
 /// An upload that broke off long ago was a process's that died.
 const ASIDE_FOR: Duration = Duration::from_secs(24 * 3600);
+/// What was begun in time may end later, and clocks differ.
+const SIGNED_LATE_MS: u64 = 3_600_000;
 
 pub struct ObjectUploads {
     objects: Objects,
@@ -61,6 +63,15 @@ impl ObjectUploads {
         signature: &str,
     ) -> std::result::Result<(), Refused> {
         self.key.check(method, s3_ref, expires, signature, self.clock.now_ms())
+    }
+
+    /// Removes what the process before this one has left half. Nobody uploads yet.
+    pub async fn begin_afresh(&self) {
+        match self.objects.sweep_aside(Duration::ZERO).await {
+            Ok(0) => {}
+            Ok(swept) => tracing::info!(swept, "removed uploads that had broken off"),
+            Err(error) => tracing::warn!(%error, "uploads that had broken off could not be removed"),
+        }
     }
 
     /// A name for a file that is being put together.
@@ -158,6 +169,14 @@ impl Uploads for ObjectUploads {
             }
         };
         Ok(Link { url, expires_at })
+    }
+
+    fn may_still_come(&self, row: &AttachmentRow) -> bool {
+        let signed_until = row.s3_ref.minted_at() + self.upload_lasts.as_millis() as u64;
+        // Parts are put together by us or not at all, and what comes through this server needs a row.
+        self.objects.signs()
+            && row.upload_id.is_none()
+            && self.clock.now_ms() <= signed_until + SIGNED_LATE_MS
     }
 
     async fn remove(&self, row: &AttachmentRow) -> Result<()> {

@@ -537,6 +537,7 @@ mod tests {
             ("[objects]\ns3_bucket = \"s3://b\"", "objects.s3_bucket"),
             ("[objects]\ns3_bucket = \"b\"\ns3_access_key_id = \"k\"", "s3_secret_access_key"),
             ("[objects]\ns3_bucket = \"b\"\ns3_endpoint = \"s3.example.org\"", "https://"),
+            ("[objects]\ns3_bucket = \"b\"\ns3_endpoint = \"http://127.0.0.1:9000\"", "s3_path_style"),
             ("[objects]\ns3_bucket = \"b\"\ns3_prefix = \"a//b\"", "objects.s3_prefix"),
             ("[attachments]\nmax_bytes = 0", "attachments.max_bytes"),
             ("[attachments]\nupload_expires_secs = 604801", "attachments.upload_expires_secs"),

@@ -39,7 +39,7 @@ pub struct Means {
     pub budget: Arc<dyn SendBudget>,
     /// None where nobody is to be notified.
     pub providers: Option<Arc<Providers>>,
-    /// None where messages have no attachments.
+    /// None where there is no place for attachments.
     pub uploads: Option<Arc<dyn Uploads>>,
 }
 
@@ -208,7 +208,7 @@ impl Rules {
                 chance::draw(),
             ))
         });
-        if let Some(uploads) = &uploads {
+        if let Some(uploads) = uploads.as_ref().filter(|_| config.attachments.enabled) {
             node = node.with_uploads(uploads.clone());
         }
         if let Some(push) = &push {

@@ -153,6 +153,9 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
     let budget = budget(&config, &opened, buckets.clone(), &clock);
     let admin_key = auth::admin_key(&config)?;
     let uploads = uploads(&config, &opened, &admin_key, &clock);
+    if let Some(uploads) = &uploads {
+        uploads.begin_afresh().await;
+    }
     let means = Means {
         clock: clock.clone(),
         budget,
@@ -261,14 +264,15 @@ fn budget(
     buckets
 }
 
-/// Where attachments are kept, in a process that has data and an object store.
+/// Where attachments are kept, in a process that has data and an object store. What is there stays there, and may be
+/// exported and erased, where no more are taken.
 fn uploads(
     config: &Config,
     opened: &Opened,
     secret: &str,
     clock: &Arc<dyn Clock>,
 ) -> Option<Arc<ObjectUploads>> {
-    let store = opened.store.as_ref().filter(|_| config.attachments.enabled)?;
+    let store = opened.store.as_ref()?;
     let objects = store.cold.objects.as_ref()?.objects().clone();
     Some(Arc::new(ObjectUploads::new(objects, secret, clock.clone(), &config.attachments)))
 }

@@ -53,6 +53,9 @@ pub trait Attachments: Send + Sync {
     /// Whether a message of this conversation refers to it.
     async fn is_claimed_by(&self, s3_ref: &S3Ref, conversation: &ConversationId) -> Result<bool>;
 
+    /// What this user has announced, whatever became of it.
+    async fn owned_by(&self, user: &UserId) -> Result<Vec<S3Ref>>;
+
     /// What was announced before a time and no message refers to, oldest first.
     async fn unclaimed(&self, before_ms: u64, limit: usize) -> Result<Vec<AttachmentRow>>;
 

@@ -5,19 +5,27 @@ mod copy;
 mod files;
 mod sign;
 
-use std::{fmt, ops::Range, path::Path as FilePath, sync::Arc};
+use std::{fmt, ops::Range, path::Path as FilePath, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use object_store::{
-    Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, aws::AmazonS3Builder,
-    local::LocalFileSystem, memory::InMemory, path::Path,
+    Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, RetryConfig,
+    aws::{AmazonS3Builder, AmazonS3ConfigKey},
+    local::LocalFileSystem,
+    memory::InMemory,
+    path::Path,
+    signer::Url,
 };
 
 pub use files::NewObject;
 pub use sign::UploadTerms;
 
 use crate::{Result, StoreError};
+
+/// A bucket that does not answer is told of soon; whoever needs it tries again.
+const MOST_RETRIES: usize = 3;
+const RETRIES_END: Duration = Duration::from_secs(10);
 
 /// Where S3 is, and under which name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,6 +41,15 @@ pub struct S3Config {
     /// Nothing where the environment, the machine or the container says who we are.
     pub access_key_id: Option<String>,
     pub secret_access_key: Option<String>,
+}
+
+/// The address of a bucket whose name stands in front of the host's. Nothing if the host has no name.
+fn under_bucket(endpoint: &str, bucket: &str) -> Option<String> {
+    let mut url: Url = endpoint.parse().ok()?;
+    let host = url.domain()?;
+    let host = format!("{bucket}.{host}");
+    url.set_host(Some(&host)).ok()?;
+    Some(url.as_str().trim_end_matches('/').to_owned())
 }
 
 /// What the object store says of an object.
@@ -85,23 +102,48 @@ impl Objects {
     pub fn s3(config: &S3Config) -> Result<Objects> {
         // Its HTTP client takes the process's own TLS; the first who names one decides.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut builder = AmazonS3Builder::from_env()
+        let unusable = |e: &dyn fmt::Display| {
+            StoreError::Unusable(format!("cannot use the bucket {} for objects: {e}", config.bucket))
+        };
+        let surroundings = AmazonS3Builder::from_env();
+        let around = |key| surroundings.get_config_value(&key);
+        let region = config.region.clone().or_else(|| around(AmazonS3ConfigKey::Region));
+        let endpoint = config.endpoint.clone();
+        let endpoint = endpoint.or_else(|| around(AmazonS3ConfigKey::S3Endpoint));
+        let endpoint = endpoint.or_else(|| around(AmazonS3ConfigKey::Endpoint));
+        let mut builder = match (&config.access_key_id, &config.secret_access_key) {
+            // A token in the environment belongs to other keys.
+            (Some(id), Some(secret)) => {
+                AmazonS3Builder::new().with_access_key_id(id).with_secret_access_key(secret)
+            }
+            _ => surroundings,
+        };
+        builder = builder
             .with_bucket_name(&config.bucket)
-            .with_virtual_hosted_style_request(!config.path_style);
-        if let Some(region) = &config.region {
+            .with_virtual_hosted_style_request(!config.path_style)
+            .with_retry(RetryConfig {
+                max_retries: MOST_RETRIES,
+                retry_timeout: RETRIES_END,
+                ..Default::default()
+            });
+        if let Some(region) = region {
             builder = builder.with_region(region);
         }
-        if let Some(endpoint) = &config.endpoint {
-            builder = builder.with_endpoint(endpoint).with_allow_http(endpoint.starts_with("http://"));
+        if let Some(endpoint) = endpoint {
+            let address = match config.path_style {
+                true => endpoint,
+                false => under_bucket(&endpoint, &config.bucket).ok_or_else(|| {
+                    unusable(&format!("{endpoint} has no name to put the bucket in front of; set path_style"))
+                })?,
+            };
+            // This one of the two counts.
+            builder = builder
+                .with_allow_http(address.starts_with("http://"))
+                .with_config(AmazonS3ConfigKey::S3Endpoint, address);
         }
-        if let (Some(id), Some(secret)) = (&config.access_key_id, &config.secret_access_key) {
-            builder = builder.with_access_key_id(id).with_secret_access_key(secret);
-        }
-        let unusable =
-            |e| StoreError::Unusable(format!("cannot use the bucket {} for objects: {e}", config.bucket));
         let checked = builder.clone().with_checksum_algorithm(object_store::aws::Checksum::SHA256);
-        let checked = Arc::new(checked.build().map_err(unusable)?);
-        let s3 = Arc::new(builder.build().map_err(unusable)?);
+        let checked = Arc::new(checked.build().map_err(|e| unusable(&e))?);
+        let s3 = Arc::new(builder.build().map_err(|e| unusable(&e))?);
         Ok(Objects {
             store: s3.clone(),
             s3: Some(s3),
@@ -165,7 +207,8 @@ impl Objects {
     /// Deletes an object, or finds that there is none.
     pub async fn delete(&self, key: &str) -> Result<()> {
         match self.store.delete(&self.path(key)).await {
-            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Ok(()) => self.sync_above(key).await,
+            Err(Error::NotFound { .. }) => Ok(()),
             Err(e) => Err(self.failed("delete", key, e)),
         }
     }
@@ -194,5 +237,41 @@ impl Objects {
     pub(crate) fn failed(&self, what: &str, key: &str, error: Error) -> StoreError {
         tracing::warn!(%key, place = %self.place, %error, "the object store failed to {what}");
         StoreError::unavailable(format!("the object store {} (to {what} {key}: {error})", self.place))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_stands_in_front_of_a_host_that_has_a_name() {
+        for (endpoint, expected) in [
+            ("https://s3.example.org", Some("https://photos.s3.example.org")),
+            ("http://s3.example.org:9000/", Some("http://photos.s3.example.org:9000")),
+            ("https://127.0.0.1:9000", None),
+            ("http://[::1]:9000", None),
+            ("s3", None),
+        ] {
+            assert_eq!(under_bucket(endpoint, "photos").as_deref(), expected, "{endpoint}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_signed_address_names_the_bucket() {
+        let address = async |path_style| {
+            let objects = Objects::s3(&S3Config {
+                bucket: "photos".into(),
+                endpoint: Some("https://s3.example.org".into()),
+                path_style,
+                access_key_id: Some("id".into()),
+                secret_access_key: Some("secret".into()),
+                ..S3Config::default()
+            });
+            let url = objects.unwrap().sign_get("a", "text/plain", "inline", Duration::from_secs(1)).await;
+            url.unwrap().split('?').next().unwrap().to_owned()
+        };
+        assert_eq!(address(false).await, "https://photos.s3.example.org/a");
+        assert_eq!(address(true).await, "https://s3.example.org/photos/a");
     }
 }

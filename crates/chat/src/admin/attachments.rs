@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bluetick_protocol::{Attachment, ConversationId, S3Ref, Side};
-use bluetick_store::{Message, PageLimit};
+use bluetick_protocol::{Attachment, ErrorCode, S3Ref, UserId, WireError};
+use bluetick_store::{AttachmentRow, Message, UploadState};
 
 use super::{Admin, Exported};
 use crate::{
@@ -36,22 +36,36 @@ impl Admin {
         Ok(exported)
     }
 
-    /// Removes the bytes and the rows of what a member's messages refer to. Returns how many there were.
-    pub(super) async fn erase_attachments(&self, id: &ConversationId, side: Side) -> Answer<u64> {
-        let (mut from, mut erased) = (1, 0);
-        loop {
-            let page = self.store.messages.read_from(id, from, PageLimit::messages(500)).await;
-            let page = page.map_err(wire)?;
-            let Some(last) = page.last() else { return Ok(erased) };
-            from = last.seq + 1;
-            for s3_ref in page.iter().filter(|m| m.from == side && !m.void).flat_map(|m| refs_of(m)) {
-                let rows = &self.store.attachments;
-                let Some(row) = rows.attachment(&s3_ref).await.map_err(wire)? else { continue };
-                let uploads = self.uploads.as_ref().ok_or_else(no_uploads)?;
-                uploads.remove(&row).await.map_err(wire)?;
-                rows.forget(&s3_ref).await.map_err(wire)?;
-                erased += 1;
+    /// Removes the bytes and the rows of what a user has announced, sent or not. Returns how many there were.
+    pub(super) async fn erase_attachments(&self, user: &UserId) -> Answer<u64> {
+        let rows = &self.store.attachments;
+        let mut erased = 0;
+        for s3_ref in rows.owned_by(user).await.map_err(wire)? {
+            let Some(row) = rows.attachment(&s3_ref).await.map_err(wire)? else { continue };
+            let uploads = self.uploads.as_ref().ok_or_else(no_uploads)?;
+            uploads.remove(&row).await.map_err(wire)?;
+            rows.forget(&s3_ref).await.map_err(wire)?;
+            if uploads.may_still_come(&row) {
+                rows.announce(stone(s3_ref)?).await.map_err(wire)?;
             }
+            erased += 1;
         }
+        Ok(erased)
     }
+}
+
+/// What stands where bytes could be put once more, so that the collector looks there when they no longer can.
+fn stone(s3_ref: S3Ref) -> Answer<AttachmentRow> {
+    Ok(AttachmentRow {
+        s3_ref,
+        owner: UserId::new("erased")
+            .map_err(|e| WireError::new(ErrorCode::Internal, format!("nobody to own what is erased: {e}")))?,
+        name: "erased".into(),
+        mime: "application/octet-stream".into(),
+        bytes: 0,
+        sha256: String::new(),
+        upload_id: None,
+        state: UploadState::Collecting,
+        claimed: false,
+    })
 }

@@ -1,7 +1,7 @@
 //! Collecting what was announced and no message has referred to within a day: first no message may refer to it any more, then
 //! its bytes go, then its row. Any app server may do it, and several at once.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bluetick_store::{AttachmentRow, Clock, Result, Store};
 
@@ -10,6 +10,8 @@ use super::Uploads;
 /// How long after it was announced a message may refer to an upload for the first time.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
 const AT_ONCE: usize = 100;
+/// With so many that could not go, none will.
+const GIVE_UP_AT: usize = 1000;
 
 pub struct Collector {
     store: Store,
@@ -24,17 +26,26 @@ impl Collector {
 
     /// Collects what there is to collect now. Returns how many uploads went.
     pub async fn collect(&self) -> Result<u64> {
-        self.uploads.sweep().await?;
+        if let Err(error) = self.uploads.sweep().await {
+            tracing::warn!(%error, "what uploads that broke off have left could not be removed");
+        }
         let before = self.clock.now_ms().saturating_sub(KEPT_FOR.as_millis() as u64);
         let mut collected = 0;
+        // What could not go is found again, first of all; what is behind it goes nevertheless.
+        let mut stay = BTreeSet::new();
         loop {
-            let rows = self.store.attachments.unclaimed(before, AT_ONCE).await?;
+            let limit = AT_ONCE + stay.len();
+            let rows = self.store.attachments.unclaimed(before, limit).await?;
             let mut gone = 0;
             for row in &rows {
+                if stay.contains(&row.s3_ref) {
+                    continue;
+                }
                 match self.collect_one(row).await {
                     Ok(true) => gone += 1,
-                    Ok(false) => {}
+                    Ok(false) => drop(stay.insert(row.s3_ref.clone())),
                     Err(error) => {
+                        stay.insert(row.s3_ref.clone());
                         metrics::counter!("bluetick_uploads_uncollected_total").increment(1);
                         tracing::warn!(s3_ref = %row.s3_ref, %error, "an upload could not be collected");
                     }
@@ -42,8 +53,7 @@ impl Collector {
             }
             metrics::counter!("bluetick_uploads_collected_total").increment(gone);
             collected += gone;
-            // What stays would be found again, first of all.
-            if rows.len() < AT_ONCE || gone == 0 {
+            if rows.len() < limit || stay.len() >= GIVE_UP_AT {
                 return Ok(collected);
             }
         }

@@ -1,10 +1,10 @@
 //! Attachments: who may announce, refer to and read what, and what becomes of it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     time::Duration,
 };
@@ -17,7 +17,7 @@ use bluetick_chat::{
 use bluetick_protocol::{
     ErrorCode, Json, S3Ref, SignedRequest, UploadParts, UploadRequest, UploadedParts, WireError,
 };
-use bluetick_store::{AttachmentRow, Clock as _, Result};
+use bluetick_store::{AttachmentRow, Clock as _, Result, StoreError, UploadState};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -31,6 +31,10 @@ struct Shelf {
     drawn: AtomicU8,
     there: Mutex<BTreeMap<S3Ref, u64>>,
     begun: Mutex<Vec<S3Ref>>,
+    /// What it cannot let go of.
+    stuck: Mutex<BTreeSet<S3Ref>>,
+    /// It does not answer.
+    hangs: AtomicBool,
 }
 
 #[async_trait]
@@ -63,6 +67,9 @@ impl Uploads for Shelf {
     }
 
     async fn complete(&self, row: &AttachmentRow, parts: &UploadedParts) -> Result<bool> {
+        if parts.etags.iter().any(|etag| etag == "early") {
+            return Err(StoreError::unavailable("an upload that nobody knows"));
+        }
         let good = parts.etags.iter().all(|etag| etag == "good");
         if good {
             self.there.lock().insert(row.s3_ref.clone(), row.bytes);
@@ -71,6 +78,9 @@ impl Uploads for Shelf {
     }
 
     async fn is_there(&self, row: &AttachmentRow) -> Result<bool> {
+        if self.hangs.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
         Ok(self.there.lock().get(&row.s3_ref) == Some(&row.bytes))
     }
 
@@ -78,13 +88,20 @@ impl Uploads for Shelf {
         Ok(Link { url: format!("get:{}", row.s3_ref), expires_at: 1 })
     }
 
+    fn may_still_come(&self, row: &AttachmentRow) -> bool {
+        row.name == "late.png"
+    }
+
     async fn remove(&self, row: &AttachmentRow) -> Result<()> {
+        if self.stuck.lock().contains(&row.s3_ref) {
+            return Err(StoreError::unavailable("the shelf"));
+        }
         self.there.lock().remove(&row.s3_ref);
         Ok(())
     }
 
     async fn sweep(&self) -> Result<()> {
-        Ok(())
+        Err(StoreError::unavailable("the floor under the shelf"))
     }
 }
 
@@ -105,6 +122,8 @@ impl Scene {
             drawn: AtomicU8::new(0),
             there: Mutex::default(),
             begun: Mutex::default(),
+            stuck: Mutex::default(),
+            hangs: AtomicBool::default(),
         });
         let node = Node::new(
             world.store.clone(),
@@ -275,6 +294,7 @@ async fn an_upload_in_parts_is_there_when_it_is_completed() {
     assert_eq!(complete("bob", "good").await, Err(ErrorCode::NotFound));
     assert_eq!(complete("alice", "bad").await, Err(ErrorCode::UploadMismatch));
     assert_eq!(complete("alice", "<x>").await, Err(ErrorCode::BadRequest));
+    assert_eq!(complete("alice", "early").await, Err(ErrorCode::Unavailable), "not a last word");
     assert_eq!(complete("alice", "good").await, Ok(()));
     assert_eq!(complete("alice", "good").await, Ok(()), "again");
     assert_eq!(scene.send("alice", "bob", "m1", said).await, Ok(1));
@@ -299,6 +319,44 @@ async fn what_no_message_refers_to_is_gone_after_a_day() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_cannot_go_does_not_keep_the_rest() {
+    let scene = Scene::new();
+    let mut all = Vec::new();
+    for n in 0..230u32 {
+        let row = AttachmentRow {
+            s3_ref: S3Ref::mint(u64::from(n), [7; 10]),
+            owner: user("alice"),
+            name: "a".into(),
+            mime: "image/png".into(),
+            bytes: 1,
+            sha256: String::new(),
+            upload_id: None,
+            state: UploadState::Expected,
+            claimed: false,
+        };
+        scene.world.store.attachments.announce(row.clone()).await.unwrap();
+        all.push(row.s3_ref);
+    }
+    scene.shelf.stuck.lock().extend(all[..120].iter().cloned());
+    assert_eq!(scene.collector().collect().await.unwrap(), 110);
+    scene.shelf.stuck.lock().clear();
+    assert_eq!(scene.collector().collect().await.unwrap(), 120);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_does_not_answer_holds_up_no_send_for_long() {
+    let scene = Scene::new();
+    let photo = scene.upload("alice", "a.png", "image/png").await;
+    scene.shelf.hangs.store(true, Ordering::Relaxed);
+    let began = tokio::time::Instant::now();
+    let said = json!({"s3_ref": photo});
+    assert_eq!(scene.send("alice", "bob", "m1", said.clone()).await, Err(ErrorCode::Unavailable));
+    assert!(began.elapsed() < Duration::from_secs(5));
+    scene.shelf.hangs.store(false, Ordering::Relaxed);
+    assert_eq!(scene.send("alice", "bob", "m1", said).await, Ok(1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_erased_user_s_attachments_go_and_the_other_s_stay() {
     let scene = Scene::new();
     let hers = scene.upload("alice", "a.png", "image/png").await;
@@ -312,9 +370,20 @@ async fn an_erased_user_s_attachments_go_and_the_other_s_stay() {
     let get = |s3_ref| format!("get:{s3_ref}");
     assert_eq!(exported, [(1, get(&hers)), (1, get(&small)), (2, get(&his))]);
 
+    // Claimed, but the message was there already, without it; and sent by nobody.
+    let doubled = scene.upload("alice", "c.png", "image/png").await;
+    assert_eq!(scene.send("alice", "bob", "m1", json!({"s3_ref": doubled})).await, Ok(1));
+    let late = scene.upload("alice", "late.png", "image/png").await;
     let erased = scene.admin().erase(&user("alice")).await.unwrap();
-    assert_eq!((erased.attachments, erased.messages), (2, 1));
+    assert_eq!((erased.attachments, erased.messages), (4, 1));
     assert_eq!(scene.shelf.there.lock().keys().cloned().collect::<Vec<_>>(), std::slice::from_ref(&his));
     assert!(scene.download("bob", "alice~bob", &hers).await.is_err());
     assert!(scene.download("bob", "alice~bob", &his).await.is_ok());
+
+    // An upload that was signed before.
+    scene.shelf.there.lock().insert(late, 10);
+    assert_eq!(scene.world.store.attachments.owned_by(&user("alice")).await.unwrap(), []);
+    scene.world.clock.advance(DAY.as_millis() as u64 + 1);
+    assert_eq!(scene.collector().collect().await.unwrap(), 1);
+    assert_eq!(scene.shelf.there.lock().keys().cloned().collect::<Vec<_>>(), [his]);
 }

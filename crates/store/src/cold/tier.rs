@@ -13,8 +13,6 @@ use quick_cache::sync::Cache;
 use super::{ColdObjects, ColdRun, ColdRuns};
 use crate::{Committed, Message, Messages, NewMessage, PageLimit, Result, StoreError};
 
-/// How often a run that is written anew under a reader is looked up again.
-const TRIES: usize = 5;
 /// Runs that are looked through at once for an id, and objects that are read for it at most.
 const RUNS_AT_ONCE: usize = 500;
 const SEARCHED_OBJECTS: usize = 200;
@@ -42,12 +40,7 @@ impl ColdTier {
     }
 
     pub fn objects(&self) -> Result<&ColdObjects> {
-        self.objects.as_deref().ok_or_else(|| {
-            StoreError::Unusable(
-                "messages of this store are in cold objects, and no object store is set up; set [objects]"
-                    .into(),
-            )
-        })
+        ColdObjects::needed(self.objects.as_deref())
     }
 
     /// The run that holds a seq, if one does.
@@ -87,33 +80,18 @@ impl ColdTier {
         upwards: bool,
         most: usize,
     ) -> Result<Vec<Arc<Message>>> {
-        let (mut tried, mut failed) = (None, None);
-        for _ in 0..TRIES {
-            let Some(run) = self.run_at(conversation, seq).await? else {
-                let why = format!("message {seq} of {conversation} is in no run, and not hot");
-                return Err(failed.unwrap_or(StoreError::Corrupt(why)));
-            };
-            if tried.as_ref() == Some(&run) {
-                break;
+        let most = most.max(1) as u64 - 1;
+        let wanted = |run: &ColdRun| match upwards {
+            true => (seq, seq.saturating_add(most).min(run.last_seq)),
+            false => (seq.saturating_sub(most).max(run.first_seq), seq),
+        };
+        let look_up = || self.run_at(conversation, seq);
+        match ColdObjects::read_at(self.objects.as_deref(), look_up, wanted).await? {
+            Some((_, messages)) => Ok(messages),
+            None => {
+                Err(StoreError::Corrupt(format!("message {seq} of {conversation} is in no run, and not hot")))
             }
-            let most = most.max(1) as u64 - 1;
-            let (from, up_to) = match upwards {
-                true => (seq, seq.saturating_add(most).min(run.last_seq)),
-                false => (seq.saturating_sub(most).max(run.first_seq), seq),
-            };
-            match self.objects()?.read(&run, from, up_to).await {
-                Ok(messages) if messages.len() as u64 == up_to + 1 - from => return Ok(messages),
-                Ok(_) => {
-                    let why = format!("it lacks some of {from} to {up_to} of {conversation}");
-                    failed = Some(StoreError::Damaged { object: run.object.clone(), why });
-                }
-                // It may have been written anew since its row was read; the row tells.
-                Err(error) => failed = Some(error),
-            }
-            tried = Some(run);
         }
-        Err(failed
-            .unwrap_or_else(|| StoreError::unavailable("a cold object that is written anew again and again")))
     }
 
     /// Makes void what a member wrote in every run of a conversation, by writing its objects anew without it. Returns how

@@ -57,6 +57,27 @@ pub async fn claims_are_by_conversation(t: &Fixture) {
     assert!(attachments.attachment(&row.s3_ref).await.unwrap().unwrap().claimed);
 }
 
+pub async fn what_a_user_announced_is_found(t: &Fixture) {
+    let attachments = &t.store.attachments;
+    let [first, second, claimed] = [1, 2, 3].map(|n| row(n, START_MS + u64::from(n)));
+    let others = AttachmentRow { owner: user("alice2"), ..row(4, START_MS) };
+    assert_eq!(attachments.owned_by(&first.owner).await.unwrap(), []);
+    for row in [&first, &second, &claimed, &others] {
+        attachments.announce(row.clone()).await.unwrap();
+    }
+    attachments.uploaded(&claimed.s3_ref).await.unwrap();
+    attachments.claim(&claimed.s3_ref, &conversation("alice~bob")).await.unwrap();
+    attachments.collect(&second.s3_ref).await.unwrap();
+    let [first, second, claimed] = [first, second, claimed].map(|row| row.s3_ref);
+    let owned = async || attachments.owned_by(&user("alice")).await.unwrap();
+    assert_eq!(owned().await, [first.clone(), second.clone(), claimed.clone()]);
+    for s3_ref in [&first, &first, &claimed] {
+        attachments.forget(s3_ref).await.unwrap();
+    }
+    assert_eq!(owned().await, [second]);
+    assert_eq!(attachments.owned_by(&others.owner).await.unwrap(), [others.s3_ref]);
+}
+
 pub async fn what_nobody_claimed_is_found_by_age(t: &Fixture) {
     let attachments = &t.store.attachments;
     let hour = 3_600_000;

@@ -148,6 +148,7 @@ macro_rules! conformance_tests {
                 an_attachment_is_kept_as_it_was_announced
                 bytes_arrive_once
                 claims_are_by_conversation
+                what_a_user_announced_is_found
                 what_nobody_claimed_is_found_by_age
                 what_is_collected_is_not_claimed
             }

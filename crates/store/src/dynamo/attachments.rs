@@ -5,12 +5,13 @@
 //! | an s3_ref | `row` | what was announced |
 //! | an s3_ref | a conversation | a message there refers to it |
 //! | `unclaimed#00` to `#15` | an s3_ref | no message refers to it yet |
+//! | `owner#` and a user | an s3_ref | the user announced it |
 //!
 //! An s3_ref begins with its time, so what nobody claimed is in order of age in each of its partitions, and is found
 //! without a look at the others. It is written with the announcement and goes with the first claim, or with the row.
 
 use async_trait::async_trait;
-use bluetick_protocol::{ConversationId, S3Ref};
+use bluetick_protocol::{ConversationId, S3Ref, UserId};
 use futures_util::future::try_join_all;
 use rand::RngExt as _;
 use xxhash_rust::xxh3::xxh3_64;
@@ -30,6 +31,8 @@ const ROW: &str = "row";
 const UNCLAIMED: u64 = 16;
 /// What their keys begin with. No s3_ref has this character.
 const UNCLAIMED_IN: &str = "unclaimed#";
+/// What the key of a user's announcements begins with.
+const OWNED_BY: &str = "owner#";
 
 pub(super) fn item_key(s3_ref: &S3Ref, item: impl ToString) -> Key {
     key([("s3_ref", s(s3_ref)), ("item", s(item))])
@@ -42,6 +45,14 @@ fn unclaimed_in(partition: u64) -> String {
 pub(super) fn unclaimed_key(s3_ref: &S3Ref) -> Key {
     let partition = xxh3_64(s3_ref.as_str().as_bytes()) % UNCLAIMED;
     key([("s3_ref", s(unclaimed_in(partition))), ("item", s(s3_ref))])
+}
+
+fn owned_in(user: &UserId) -> String {
+    format!("{OWNED_BY}{user}")
+}
+
+pub(super) fn owner_key(row: &AttachmentRow) -> Key {
+    key([("s3_ref", s(owned_in(&row.owner))), ("item", s(&row.s3_ref))])
 }
 
 fn state_name(state: UploadState) -> &'static str {
@@ -76,12 +87,18 @@ pub(super) enum Kept {
     Record(Content),
     /// That it is among those that nobody claimed.
     Unclaimed(S3Ref),
+    /// That it is among those that a user announced.
+    Owned(UserId, S3Ref),
 }
 
 pub(super) fn read_kept(item: &Item) -> Result<Kept> {
     let read_ref = |name: &str| S3Ref::new(item.need_text(name)?).map_err(|e| damaged(name, e));
     Ok(match (item.need_text("s3_ref")?, item.need_text("item")?) {
         (partition, _) if partition.starts_with(UNCLAIMED_IN) => Kept::Unclaimed(read_ref("item")?),
+        (partition, _) if partition.starts_with(OWNED_BY) => {
+            let user = UserId::new(&partition[OWNED_BY.len()..]).map_err(|e| damaged("s3_ref", e))?;
+            Kept::Owned(user, read_ref("item")?)
+        }
         (_, ROW) => Kept::Record(Content::Attachment(read_row(item)?)),
         (_, id) => {
             let conversation_id = ConversationId::new(id).map_err(|e| damaged("item", e))?;
@@ -150,7 +167,7 @@ impl Attachments for DynamoStore {
     async fn announce(&self, row: AttachmentRow) -> Result<()> {
         self.writable()?;
         let put = Write::put(Table::Attachments, row_item(&row)).only_if("attribute_not_exists(#s3_ref)");
-        let mut writes = vec![put];
+        let mut writes = vec![put, Write::put(Table::Attachments, owner_key(&row))];
         if !row.claimed {
             writes.push(Write::put(Table::Attachments, unclaimed_key(&row.s3_ref)));
         }
@@ -202,6 +219,12 @@ impl Attachments for DynamoStore {
         Ok(item.is_some())
     }
 
+    async fn owned_by(&self, user: &UserId) -> Result<Vec<S3Ref>> {
+        let items = self.dynamo.query_all(Table::Attachments, s(owned_in(user))).await?;
+        let s3_ref = |item: &Item| S3Ref::new(item.need_text("item")?).map_err(|e| damaged("item", e));
+        items.iter().map(s3_ref).collect()
+    }
+
     async fn unclaimed(&self, before_ms: u64, limit: usize) -> Result<Vec<AttachmentRow>> {
         let partitions = (0..UNCLAIMED).map(|partition| self.unclaimed_of(partition, before_ms, limit));
         let mut found: Vec<String> = try_join_all(partitions).await?.into_iter().flatten().collect();
@@ -227,8 +250,10 @@ impl Attachments for DynamoStore {
     async fn forget(&self, s3_ref: &S3Ref) -> Result<()> {
         self.writable()?;
         self.forget_claims(s3_ref).await?;
-        let row = Write::delete(Table::Attachments, item_key(s3_ref, ROW));
-        self.dynamo.transact(&[row, Write::delete(Table::Attachments, unclaimed_key(s3_ref))]).await?;
+        let mut keys = vec![item_key(s3_ref, ROW), unclaimed_key(s3_ref)];
+        keys.extend(self.attachment(s3_ref).await?.as_ref().map(owner_key));
+        let writes: Vec<_> = keys.into_iter().map(|key| Write::delete(Table::Attachments, key)).collect();
+        self.dynamo.transact(&writes).await?;
         // Without a row nobody claims it any more; somebody may have in between.
         self.forget_claims(s3_ref).await
     }

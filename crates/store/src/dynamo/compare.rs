@@ -221,10 +221,11 @@ async fn in_source(source: &EmbeddedSource, ending: u64, see: impl Fn(Seen)) -> 
             if let Content::Device(row) = content {
                 see(seen_token(&row.user_id, &row.device, &token_of(row)));
             }
-            if let Content::Attachment(row) = content
-                && !row.claimed
-            {
-                see(seen_unclaimed(&row.s3_ref));
+            if let Content::Attachment(row) = content {
+                see(seen_owned(&row.owner, &row.s3_ref));
+                if !row.claimed {
+                    see(seen_unclaimed(&row.s3_ref));
+                }
             }
         }
     }
@@ -253,6 +254,12 @@ fn seen_unclaimed(s3_ref: &S3Ref) -> Seen {
     Seen { kind: Kind::Attachments, digest: xxh3_64(key.as_bytes()), key, beside: true }
 }
 
+/// That an attachment is a user's: by this it is found when they are erased.
+fn seen_owned(user: &UserId, s3_ref: &S3Ref) -> Seen {
+    let key = format!("{user} {s3_ref}");
+    Seen { kind: Kind::Attachments, digest: xxh3_64(key.as_bytes()), key, beside: true }
+}
+
 /// A row of a table, if it is one that is moved. One that cannot be read is like no record there is.
 fn seen_in(table: Table, item: &Item, ending: u64) -> Option<Seen> {
     if table == Table::Users && (is_marker(item) || item.text("item") == Some("inbox")) {
@@ -265,6 +272,7 @@ fn seen_in(table: Table, item: &Item, ending: u64) -> Option<Seen> {
         (Table::Attachments, _) => read_kept(item).map(|kept| match kept {
             Kept::Record(content) => seen(&content, ending),
             Kept::Unclaimed(s3_ref) => Some(seen_unclaimed(&s3_ref)),
+            Kept::Owned(user, s3_ref) => Some(seen_owned(&user, &s3_ref)),
         }),
         _ => content_of(table, item).map(|content| seen(&content, ending)),
     };

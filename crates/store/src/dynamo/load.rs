@@ -21,7 +21,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{
     DynamoStore,
-    attachments::{item_key, row_item, unclaimed_key},
+    attachments::{item_key, owner_key, row_item, unclaimed_key},
     client::{Dynamo, Scan},
     commit::sent_id,
     devices::{device_item, token_item},
@@ -36,8 +36,8 @@ use super::{
     write::{Write, Written},
 };
 use crate::{
-    Clock, Content, EmbeddedSource, MemberRow, Page, Place, Result, SentId, SourceIdentity, StoreError,
-    redis::Redis,
+    Clock, Content, EmbeddedSource, EnlistPlace, MemberRow, Page, Place, Result, SentId, SourceIdentity,
+    StoreError, redis::Redis,
 };
 
 /// Batches on their way at once.
@@ -219,7 +219,14 @@ impl Loader {
     /// Has whoever moves old messages look at every conversation. Returns how many there are.
     pub async fn enlist(&self) -> Result<u64> {
         let (dynamo, redis) = (self.dynamo.clone(), self.redis.clone());
-        DynamoStore::new(dynamo, redis, self.clock.clone(), 0).list_all(self.clock.now_ms()).await
+        let (store, now) = (DynamoStore::new(dynamo, redis, self.clock.clone(), 0), self.clock.now_ms());
+        let (mut place, mut listed) = (Some(EnlistPlace::default()), 0);
+        while let Some(from) = place {
+            let (some, next) = store.list_page(now, from).await?;
+            listed += some;
+            place = next;
+        }
+        Ok(listed)
     }
 
     /// Notes that everything was compared and is there.
@@ -253,10 +260,11 @@ impl Loader {
             if let Content::Device(row) = &content {
                 puts.push((Table::Devices, token_item(row)));
             }
-            if let Content::Attachment(row) = &content
-                && !row.claimed
-            {
-                puts.push((Table::Attachments, unclaimed_key(&row.s3_ref)));
+            if let Content::Attachment(row) = &content {
+                puts.push((Table::Attachments, owner_key(row)));
+                if !row.claimed {
+                    puts.push((Table::Attachments, unclaimed_key(&row.s3_ref)));
+                }
             }
             puts.push(item_of(content)?);
         }

@@ -1,12 +1,12 @@
 //! What was announced of attachments, and who refers to them: small rows that change together.
 
 use async_trait::async_trait;
-use bluetick_protocol::{ConversationId, S3Ref};
+use bluetick_protocol::{ConversationId, S3Ref, UserId};
 
 use super::{
     Embedded,
     bytes::{Malformed, Reader},
-    rows::{RowSpace, View, row_key, user_prefix},
+    rows::{RowSpace, View, key_parts, row_key, user_prefix},
     state::{FORMAT, check_format},
 };
 use crate::{AttachmentRow, Attachments, Result, StoreError, UploadState};
@@ -26,6 +26,10 @@ pub(super) fn decode(value: &[u8]) -> Result<AttachmentRow, Malformed> {
     let r = &mut Reader(value);
     check_format(r)?;
     serde_json::from_slice(r.0).map_err(|_| Malformed("a stored attachment does not parse"))
+}
+
+fn owner_key(row: &AttachmentRow) -> Vec<u8> {
+    row_key(row.owner.as_str(), row.s3_ref.as_str())
 }
 
 impl View<'_> {
@@ -49,7 +53,11 @@ impl View<'_> {
 #[async_trait]
 impl Attachments for Embedded {
     async fn announce(&self, row: AttachmentRow) -> Result<()> {
-        self.step(move |view| view.put_attachment(&row)).await
+        self.step(move |view| {
+            view.put(RowSpace::OwnedAttachments, owner_key(&row), vec![FORMAT]);
+            view.put_attachment(&row)
+        })
+        .await
     }
 
     async fn attachment(&self, s3_ref: &S3Ref) -> Result<Option<AttachmentRow>> {
@@ -90,6 +98,20 @@ impl Attachments for Embedded {
         Ok(self.shared.rows.get(&self.shared.engine, RowSpace::AttachmentClaims, &key)?.is_some())
     }
 
+    async fn owned_by(&self, user: &UserId) -> Result<Vec<S3Ref>> {
+        let prefix = user_prefix(user.as_str());
+        self.blocking(move |shared| {
+            let rows = shared.rows.under(&shared.engine, RowSpace::OwnedAttachments, &prefix)?;
+            let mut owned = Vec::with_capacity(rows.len());
+            for (key, _) in &rows {
+                let (_, s3_ref) = key_parts(key)?;
+                owned.push(S3Ref::new(s3_ref).map_err(|_| Malformed("not the name of an attachment"))?);
+            }
+            Ok(owned)
+        })
+        .await
+    }
+
     async fn unclaimed(&self, before_ms: u64, limit: usize) -> Result<Vec<AttachmentRow>> {
         self.blocking(move |shared| {
             // A reference begins with its time.
@@ -120,6 +142,9 @@ impl Attachments for Embedded {
     async fn forget(&self, s3_ref: &S3Ref) -> Result<()> {
         let s3_ref = s3_ref.clone();
         self.step(move |view| {
+            if let Some(row) = view.attachment(&s3_ref)? {
+                view.forget(RowSpace::OwnedAttachments, owner_key(&row))?;
+            }
             let key = s3_ref.as_str().as_bytes();
             view.forget(RowSpace::Attachments, key.to_vec())?;
             view.forget(RowSpace::UnclaimedAttachments, key.to_vec())?;

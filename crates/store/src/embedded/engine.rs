@@ -40,11 +40,12 @@ pub(super) enum Space {
     Attachments,
     AttachmentClaims,
     UnclaimedAttachments,
+    OwnedAttachments,
     Meta,
 }
 
 impl Space {
-    pub(super) const ALL: [Space; 14] = [
+    pub(super) const ALL: [Space; 15] = [
         Space::Messages,
         Space::Conversations,
         Space::Members,
@@ -58,6 +59,7 @@ impl Space {
         Space::Attachments,
         Space::AttachmentClaims,
         Space::UnclaimedAttachments,
+        Space::OwnedAttachments,
         Space::Meta,
     ];
 
@@ -76,6 +78,7 @@ impl Space {
             Space::Attachments => "attachments",
             Space::AttachmentClaims => "attachment_claims",
             Space::UnclaimedAttachments => "unclaimed_attachments",
+            Space::OwnedAttachments => "owned_attachments",
             Space::Meta => "meta",
         }
     }

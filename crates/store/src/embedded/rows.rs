@@ -34,10 +34,11 @@ pub(super) enum RowSpace {
     Attachments = 6,
     AttachmentClaims = 7,
     UnclaimedAttachments = 8,
+    OwnedAttachments = 9,
 }
 
 impl RowSpace {
-    pub(super) const ALL: [RowSpace; 8] = [
+    pub(super) const ALL: [RowSpace; 9] = [
         RowSpace::Devices,
         RowSpace::PushTokens,
         RowSpace::PushOutbox,
@@ -46,6 +47,7 @@ impl RowSpace {
         RowSpace::Attachments,
         RowSpace::AttachmentClaims,
         RowSpace::UnclaimedAttachments,
+        RowSpace::OwnedAttachments,
     ];
 
     pub(super) fn space(self) -> Space {
@@ -58,6 +60,7 @@ impl RowSpace {
             RowSpace::Attachments => Space::Attachments,
             RowSpace::AttachmentClaims => Space::AttachmentClaims,
             RowSpace::UnclaimedAttachments => Space::UnclaimedAttachments,
+            RowSpace::OwnedAttachments => Space::OwnedAttachments,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use bluetick_protocol::{ConversationId, S3Ref};
+use bluetick_protocol::{ConversationId, S3Ref, UserId};
 
 use super::Memory;
 use crate::{AttachmentRow, Attachments, Result, UploadState};
@@ -39,6 +39,12 @@ impl Attachments for Memory {
 
     async fn is_claimed_by(&self, s3_ref: &S3Ref, conversation: &ConversationId) -> Result<bool> {
         Ok(self.read().attachments.get(s3_ref).is_some_and(|(_, claims)| claims.contains(conversation)))
+    }
+
+    async fn owned_by(&self, user: &UserId) -> Result<Vec<S3Ref>> {
+        let state = self.read();
+        let rows = state.attachments.values().map(|(row, _)| row);
+        Ok(rows.filter(|row| row.owner == *user).map(|row| row.s3_ref.clone()).collect())
     }
 
     async fn unclaimed(&self, before_ms: u64, limit: usize) -> Result<Vec<AttachmentRow>> {

@@ -22,6 +22,7 @@ use crate::{Result, StoreError};
 const ASIDE: &str = "incoming";
 /// How much of an object is in memory at once, written or read.
 const PIECE_BYTES: usize = 128 * 1024;
+const KEEP_TRIES: u32 = 10;
 
 /// An object that is being written. Dropped, it leaves nothing behind.
 pub struct NewObject {
@@ -38,6 +39,17 @@ impl Drop for Aside {
             tracing::warn!(path = %self.0.display(), %error, "what was put together cannot be removed");
         }
     }
+}
+
+/// Syncs a directory and those above it, as far as the first. One that is gone has nothing to sync.
+async fn sync_up_to(top: &Path, from: &Path) -> io::Result<()> {
+    for dir in from.ancestors().take_while(|dir| dir.starts_with(top)) {
+        match File::open(dir).await {
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            opened => opened?.sync_all().await?,
+        }
+    }
+    Ok(())
 }
 
 impl Objects {
@@ -72,23 +84,34 @@ impl Objects {
 
     /// Lets an object appear under its key. Returns false if there is one already.
     pub async fn keep(&self, new: NewObject) -> Result<bool> {
+        let dir = self.dir()?;
         let NewObject { mut file, aside, target } = new;
         let parent = target.parent().unwrap_or(Path::new(".")).to_owned();
         let kept = async {
             file.flush().await?;
             file.sync_all().await?;
-            fs::create_dir_all(&parent).await?;
-            match fs::hard_link(&aside.0, &target).await {
-                Err(e) if e.kind() == ErrorKind::AlreadyExists => return Ok(false),
-                linked => linked?,
+            let mut tries = 0;
+            loop {
+                fs::create_dir_all(&parent).await?;
+                match fs::hard_link(&aside.0, &target).await {
+                    Err(e) if e.kind() == ErrorKind::AlreadyExists => return Ok(false),
+                    // Whoever deleted the last object of a directory took the directory along.
+                    Err(e) if e.kind() == ErrorKind::NotFound && tries < KEEP_TRIES => tries += 1,
+                    linked => break linked?,
+                }
             }
-            File::open(&parent).await?.sync_all().await?;
-            if let Some(above) = parent.parent() {
-                File::open(above).await?.sync_all().await?;
-            }
+            sync_up_to(dir, &parent).await?;
             Ok(true)
         };
         kept.await.map_err(|e| self.lost("keep", &target.display().to_string(), &e))
+    }
+
+    /// Makes durable that there is an object under a key, or none. A bucket sees to that itself.
+    pub(super) async fn sync_above(&self, key: &str) -> Result<()> {
+        let Some(dir) = &self.dir else { return Ok(()) };
+        let path = dir.join(self.path(key).as_ref());
+        let synced = sync_up_to(dir, path.parent().unwrap_or(dir)).await;
+        synced.map_err(|e| self.lost("sync", key, &e))
     }
 
     /// Reads part of an object piece by piece; nothing if there is none.
@@ -129,10 +152,21 @@ impl Objects {
                 entries => entries?,
             };
             while let Some(entry) = entries.next_entry().await? {
-                let written = entry.metadata().await?.modified()?;
-                if SystemTime::now().duration_since(written).is_ok_and(|age| age > older_than) {
-                    fs::remove_file(entry.path()).await?;
-                    swept += 1;
+                // What is finished meanwhile is gone, and what is no file is somebody else's.
+                let meta = match entry.metadata().await {
+                    Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                    meta => meta?,
+                };
+                let age = SystemTime::now().duration_since(meta.modified()?).unwrap_or_default();
+                if !meta.is_file() || age < older_than {
+                    continue;
+                }
+                match fs::remove_file(entry.path()).await {
+                    Err(e) if e.kind() == ErrorKind::NotFound => {}
+                    removed => {
+                        removed?;
+                        swept += 1;
+                    }
                 }
             }
             io::Result::Ok(swept)
@@ -186,6 +220,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_object_is_kept_though_its_directory_goes_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        let objects = Objects::directory(dir.path()).unwrap();
+        let keep = async |name: &str| {
+            let mut new = objects.create(&format!("attachments/ab/{name}"), name).await.unwrap();
+            objects.append(&mut new, b"x").await.unwrap();
+            assert!(objects.keep(new).await.unwrap());
+            objects.delete(&format!("attachments/ab/{name}")).await.unwrap();
+        };
+        for _ in 0..50 {
+            tokio::join!(keep("1"), keep("2"), keep("3"));
+        }
+    }
+
+    #[tokio::test]
     async fn what_is_given_up_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let objects = Objects::directory(dir.path()).unwrap();
@@ -195,8 +244,9 @@ mod tests {
         drop(new);
         assert_eq!(left_aside(dir.path()), 0);
         std::fs::write(dir.path().join(ASIDE).join("dead"), b"x").unwrap();
+        std::fs::create_dir(dir.path().join(ASIDE).join("a directory")).unwrap();
         assert_eq!(objects.sweep_aside(Duration::from_secs(60)).await.unwrap(), 0);
         assert_eq!(objects.sweep_aside(Duration::ZERO).await.unwrap(), 1);
-        assert_eq!(left_aside(dir.path()), 0);
+        assert_eq!(left_aside(dir.path()), 1, "the directory");
     }
 }

@@ -9,7 +9,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bluetick_protocol::SignedRequest;
 use object_store::{
     Attribute, Attributes, Error, PutMultipartOptions,
-    aws::AmazonS3,
+    aws::{AmazonS3, AwsCredential},
     multipart::{MultipartStore as _, PartId},
     signer::{Method, SignedUrlOptions, Signer as _, Url},
 };
@@ -17,6 +17,9 @@ use ring::{digest, hmac};
 
 use super::Objects;
 use crate::{Result, StoreError};
+
+/// Temporary credentials may be replaced while something is signed with them, but not time after time.
+const SIGN_TRIES: usize = 3;
 
 /// What a signed upload must be, to the byte.
 #[derive(Debug, Clone)]
@@ -80,7 +83,8 @@ impl Objects {
         begun.map_err(|e| self.failed("begin", key, e))
     }
 
-    /// Makes an object of its parts. Returns false if they are not what the bucket has.
+    /// Makes an object of its parts. Returns false if they are not what the bucket has. An upload that the bucket does not
+    /// know (any more) is an error: perhaps it is being put together just now.
     pub async fn complete_parts(
         &self,
         key: &str,
@@ -125,11 +129,14 @@ impl Objects {
         let failed = |e| self.failed("sign", key, e);
         let options = SignedUrlOptions::default().with_query(query);
         let path = self.path(key);
-        let url = s3.signed_url_opts(Method::PUT, &path, expires, &options).await.map_err(failed)?;
-        let credential = s3.credentials().get_credential().await.map_err(failed)?;
-        let url = signed_with(&url, "PUT", &headers, &credential.secret_key)
-            .ok_or_else(|| StoreError::unavailable(format!("a signature for {}", self.place)))?;
-        Ok(SignedRequest { method: "PUT".into(), url, headers })
+        for _ in 0..SIGN_TRIES {
+            let url = s3.signed_url_opts(Method::PUT, &path, expires, &options).await.map_err(failed)?;
+            let credential = s3.credentials().get_credential().await.map_err(failed)?;
+            if let Some(url) = signed_with(&url, "PUT", &headers, &credential) {
+                return Ok(SignedRequest { method: "PUT".into(), url, headers });
+            }
+        }
+        Err(StoreError::unavailable(format!("a signature for {}", self.place)))
     }
 }
 
@@ -157,7 +164,6 @@ fn part(etag: &str, sha256: &str) -> String {
 /// Whether the bucket was reached and would not do it.
 fn is_refusal(error: &Error) -> bool {
     match error {
-        Error::NotFound { .. } | Error::Precondition { .. } | Error::AlreadyExists { .. } => true,
         Error::Generic { source, .. } => {
             let mut cause: Option<&dyn std::error::Error> = Some(source.as_ref());
             std::iter::from_fn(|| {
@@ -172,8 +178,13 @@ fn is_refusal(error: &Error) -> bool {
 }
 
 /// A URL that was signed for its host alone (AWS Signature 4, in the query), signed for these headers too. Nothing if it was
-/// not signed.
-fn signed_with(url: &Url, method: &str, headers: &BTreeMap<String, String>, secret: &str) -> Option<String> {
+/// not signed, or by others than these.
+fn signed_with(
+    url: &Url,
+    method: &str,
+    headers: &BTreeMap<String, String>,
+    credential: &AwsCredential,
+) -> Option<String> {
     let host = match (url.host_str()?, url.port()) {
         (host, Some(port)) => format!("{host}:{port}"),
         (host, None) => host.to_owned(),
@@ -185,7 +196,10 @@ fn signed_with(url: &Url, method: &str, headers: &BTreeMap<String, String>, secr
 
     let pairs: BTreeMap<String, String> = url.query_pairs().into_owned().collect();
     let date = pairs.get("X-Amz-Date")?.clone();
-    let scope = pairs.get("X-Amz-Credential")?.split_once('/')?.1.to_owned();
+    let (signer, scope) = pairs.get("X-Amz-Credential")?.split_once('/')?;
+    if signer != credential.key_id || pairs.get("X-Amz-Security-Token") != credential.token.as_ref() {
+        return None;
+    }
     let mut query: Vec<String> = pairs
         .iter()
         .filter(|(name, _)| !matches!(name.as_str(), "X-Amz-Signature" | "X-Amz-SignedHeaders"))
@@ -199,7 +213,7 @@ fn signed_with(url: &Url, method: &str, headers: &BTreeMap<String, String>, secr
     let canonical = format!("{method}\n{}\n{query}\n{lines}\n{names}\nUNSIGNED-PAYLOAD", url.path());
     let hashed = hex(digest::digest(&digest::SHA256, canonical.as_bytes()).as_ref());
     let to_sign = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{hashed}");
-    let first = format!("AWS4{secret}").into_bytes();
+    let first = format!("AWS4{}", credential.secret_key).into_bytes();
     let key = scope.split('/').fold(first, |key, part| mac(&key, part));
     let signature = hex(&mac(&key, &to_sign));
 
@@ -237,12 +251,18 @@ mod tests {
              &X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&X-Amz-SignedHeaders=other&X-Amz-Signature=0"
             .parse()
             .unwrap();
-        let secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
-        let signed = signed_with(&url, "GET", &BTreeMap::new(), secret).unwrap();
+        let credential = AwsCredential {
+            key_id: "AKIAIOSFODNN7EXAMPLE".into(),
+            secret_key: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".into(),
+            token: None,
+        };
+        let signed = signed_with(&url, "GET", &BTreeMap::new(), &credential).unwrap();
         let expected = "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404";
         assert!(signed.ends_with(expected), "{signed}");
         let headers = BTreeMap::from([("content-length".to_owned(), "5".to_owned())]);
-        let other = signed_with(&url, "GET", &headers, secret).unwrap();
+        let other = signed_with(&url, "GET", &headers, &credential).unwrap();
+        let renewed = AwsCredential { key_id: "another".into(), ..credential };
+        assert_eq!(signed_with(&url, "GET", &headers, &renewed), None, "by whom else it was signed first");
         assert!(other.contains("X-Amz-SignedHeaders=content-length%3Bhost&"), "{other}");
         assert!(!other.ends_with(expected));
     }

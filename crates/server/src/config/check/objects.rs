@@ -3,6 +3,11 @@
 use super::{Config, ConfigError, wrong};
 use crate::config::Backend;
 
+/// Whether the host of a URL is an address by number.
+fn is_number(url: &str) -> bool {
+    url.parse::<reqwest::Url>().is_ok_and(|url| url.host().is_some() && url.domain().is_none())
+}
+
 impl Config {
     pub(super) fn check_objects(&self) -> Result<(), ConfigError> {
         let objects = &self.objects;
@@ -37,6 +42,13 @@ impl Config {
         let is_url = |url: &String| url.starts_with("https://") || url.starts_with("http://");
         if objects.s3_endpoint.as_ref().is_some_and(|endpoint| !is_url(endpoint)) {
             return wrong("objects.s3_endpoint must begin with https:// or http://");
+        }
+        if objects.s3_endpoint.as_ref().is_some_and(|endpoint| !objects.s3_path_style && is_number(endpoint))
+        {
+            return wrong(
+                "objects.s3_endpoint has a number for a host, and no bucket's name can stand in front of it; set \
+                 objects.s3_path_style = true",
+            );
         }
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._/".contains(&b);
         let prefix = objects.s3_prefix.trim_matches('/');

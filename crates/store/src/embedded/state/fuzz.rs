@@ -191,6 +191,7 @@ fn newer_rows() -> Vec<RowChange> {
         row(RowSpace::Attachments, s3_ref, Some(attachments::encode(&attachment).unwrap())),
         row(RowSpace::AttachmentClaims, &[s3_ref, b"\0alice~bob"].concat(), Some(vec![FORMAT])),
         row(RowSpace::UnclaimedAttachments, s3_ref, None),
+        row(RowSpace::OwnedAttachments, &[b"alice\0", s3_ref].concat(), Some(vec![FORMAT])),
     ]
 }
 
