@@ -2,6 +2,9 @@
 //!
 //! That server checks signatures, expiry, SHA-256 checksums and `If-None-Match`, as Amazon's does.
 
+// Test code says what it expects by unwrapping it.
+#![allow(clippy::unwrap_used)]
+
 use std::time::Duration;
 
 use bluetick_protocol::SignedRequest;
