@@ -197,7 +197,7 @@ impl Node {
         let row = self.uploaded_by(user, &attachment.s3_ref).await?;
         if let Some(thumbnail) = &attachment.thumbnail {
             let small = self.uploaded_by(user, thumbnail).await?;
-            if !small.mime.starts_with("image/") {
+            if !small.mime.to_ascii_lowercase().starts_with("image/") {
                 return Err(Node::bad_request("\"thumbnail\" must be a picture"));
             }
         }

@@ -107,8 +107,8 @@ pub struct Attachment {
 impl Attachment {
     /// What it is, in a word or by its name.
     pub fn label(&self) -> &str {
-        let kind = self.mime.split('/').next().unwrap_or_default();
-        match kind {
+        let kind = self.mime.split('/').next().unwrap_or_default().to_ascii_lowercase();
+        match kind.as_str() {
             "image" => "Photo",
             "video" => "Video",
             "audio" if self.voice => "Voice message",

@@ -4,12 +4,13 @@
 mod disposition;
 mod signature;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_chat::{Begun, Link, UploadLimits, Uploads};
 use bluetick_protocol::{S3Ref, SignedRequest, UploadParts, UploadedParts};
 use bluetick_store::{AttachmentRow, Clock, Objects, Result, StoreError, UploadTerms};
+use parking_lot::Mutex;
 
 use crate::{chance, config::Attachments as Settings};
 
@@ -18,6 +19,8 @@ pub use signature::{Refused, SigningKey};
 
 /// An upload that broke off long ago was a process's that died.
 const ASIDE_FOR: Duration = Duration::from_secs(24 * 3600);
+/// Whoever is slower than this, beyond the time that every upload has, is not uploading.
+const SLOWEST_BYTES_PER_SECOND: u64 = 64 * 1024;
 /// What was begun in time may end later, and clocks differ.
 const SIGNED_LATE_MS: u64 = 3_600_000;
 
@@ -28,6 +31,36 @@ pub struct ObjectUploads {
     limits: UploadLimits,
     upload_lasts: Duration,
     download_lasts: Duration,
+    /// What is coming through this server now, and how many bytes of each are still to come.
+    under_way: Mutex<BTreeMap<S3Ref, u64>>,
+}
+
+/// The one upload of these bytes that is under way, until this is dropped.
+pub struct Receiving<'a> {
+    uploads: &'a ObjectUploads,
+    s3_ref: S3Ref,
+}
+
+/// Why an upload cannot begin now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotNow {
+    UnderWay,
+    NoRoom,
+}
+
+impl Receiving<'_> {
+    /// So many bytes are on the disk.
+    pub fn took(&self, bytes: u64) {
+        if let Some(left) = self.uploads.under_way.lock().get_mut(&self.s3_ref) {
+            *left = left.saturating_sub(bytes);
+        }
+    }
+}
+
+impl Drop for Receiving<'_> {
+    fn drop(&mut self) {
+        self.uploads.under_way.lock().remove(&self.s3_ref);
+    }
 }
 
 impl ObjectUploads {
@@ -42,6 +75,7 @@ impl ObjectUploads {
             },
             upload_lasts: Duration::from_secs(settings.upload_expires_secs),
             download_lasts: Duration::from_secs(settings.download_expires_secs),
+            under_way: Mutex::default(),
         }
     }
 
@@ -65,6 +99,11 @@ impl ObjectUploads {
         self.key.check(method, s3_ref, expires, signature, self.clock.now_ms())
     }
 
+    /// How long an address is still good.
+    pub fn lasts_for(&self, expires_at: u64) -> Duration {
+        Duration::from_millis(expires_at.saturating_sub(self.clock.now_ms()))
+    }
+
     /// Removes what the process before this one has left half. Nobody uploads yet.
     pub async fn begin_afresh(&self) {
         match self.objects.sweep_aside(Duration::ZERO).await {
@@ -72,6 +111,26 @@ impl ObjectUploads {
             Ok(swept) => tracing::info!(swept, "removed uploads that had broken off"),
             Err(error) => tracing::warn!(%error, "uploads that had broken off could not be removed"),
         }
+    }
+
+    /// Begins to receive bytes, once at a time, if there is room for them and for what is coming already, and this much
+    /// stays free.
+    pub fn receive(&self, row: &AttachmentRow, floor: u64) -> std::result::Result<Receiving<'_>, NotNow> {
+        let mut under_way = self.under_way.lock();
+        if under_way.contains_key(&row.s3_ref) {
+            return Err(NotNow::UnderWay);
+        }
+        let coming = under_way.values().fold(row.bytes, |sum, bytes| sum.saturating_add(*bytes));
+        if self.objects.free_bytes().is_some_and(|free| free < floor.saturating_add(coming)) {
+            return Err(NotNow::NoRoom);
+        }
+        under_way.insert(row.s3_ref.clone(), row.bytes);
+        Ok(Receiving { uploads: self, s3_ref: row.s3_ref.clone() })
+    }
+
+    /// How long an upload of so many bytes may take.
+    pub fn deadline(&self, bytes: u64) -> Duration {
+        self.upload_lasts + Duration::from_secs(bytes / SLOWEST_BYTES_PER_SECOND)
     }
 
     /// A name for a file that is being put together.

@@ -2,6 +2,7 @@
 
 mod linger;
 mod per_address;
+mod stall;
 
 use std::{
     net::SocketAddr,
@@ -27,9 +28,12 @@ use tower::Service as _;
 
 use linger::Lingering;
 use per_address::{PerAddress, Place};
+use stall::Stalling;
 
 /// How long a client may take over a request's head, and how long an idle connection is kept.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a client may leave an answer unread.
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
 const TLS_TIMEOUT: Duration = Duration::from_secs(10);
 /// A head must fit, with a token of the largest size in it.
 const BUFFER_MAX_BYTES: usize = 32 * 1024;
@@ -185,6 +189,7 @@ where
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(BUFFER_MAX_BYTES);
+    let stream = Stalling::new(stream, UNREAD_TIMEOUT);
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service).with_upgrades());
     let ended = tokio::select! {
         biased;

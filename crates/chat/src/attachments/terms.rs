@@ -38,7 +38,8 @@ impl UploadLimits {
         }
         match parts {
             Some(_) if !takes_parts => {
-                Err(Node::bad_request("this server takes files whole: leave out \"parts\""))
+                let why = "this server takes files whole: leave out \"parts\"";
+                Err(WireError::new(ErrorCode::Unsupported, why))
             }
             Some(parts) => check_cut(*bytes, parts),
             None if takes_parts && *bytes > WHOLE_MAX_BYTES => {
@@ -60,8 +61,11 @@ impl UploadLimits {
 
 fn check_name(name: &str) -> Answer<()> {
     let bad = |c: char| c.is_control() || matches!(c, '/' | '\\');
-    let hidden =
-        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    // What turns or hides the characters beside it, or ends the line.
+    let hidden = |c: char| {
+        matches!(c, '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}')
+            || matches!(c, '\u{2066}'..='\u{2069}' | '\u{feff}')
+    };
     let named = !name.trim().is_empty() && !matches!(name, "." | "..");
     if !named || name.len() > limits::ATTACHMENT_NAME_MAX_BYTES || name.contains(bad) || name.contains(hidden)
     {
@@ -115,17 +119,19 @@ fn is_media_type(text: &str) -> bool {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&b);
         !text.is_empty() && text.bytes().all(plain)
     };
+    // Two spaces in a row are one in a signed header.
     let is_quoted = |text: &str| {
         let inner = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
         inner.is_some_and(|inner| {
             inner.bytes().all(|b| (b == b' ' || b.is_ascii_graphic()) && !b"\"\\;".contains(&b))
+                && !inner.contains("  ")
         })
     };
     let mut parts = text.split(';');
     let essence = parts.next().and_then(|essence| essence.split_once('/'));
     essence.is_some_and(|(kind, sub)| is_token(kind) && is_token(sub))
         && parts.all(|parameter| {
-            let parameter = parameter.trim_matches(' ').split_once('=');
+            let parameter = parameter.strip_prefix(' ').unwrap_or(parameter).split_once('=');
             parameter.is_some_and(|(name, value)| is_token(name) && (is_token(value) || is_quoted(value)))
         })
 }
@@ -139,14 +145,36 @@ mod tests {
         for good in ["image/jpeg", "text/plain; charset=utf-8", "application/vnd.a+b", "a/b;x=\"y z\""] {
             assert!(is_media_type(good), "{good}");
         }
-        for bad in ["", "image", "image/", "/x", "image/jpeg\r\nx: y", "a/b;", "a/b;x", "a b/c", "a/b;x=\"y"]
-        {
+        for bad in [
+            "",
+            "image",
+            "image/",
+            "/x",
+            "image/jpeg\r\nx: y",
+            "a/b;",
+            "a/b;x",
+            "a b/c",
+            "a/b;x=\"y",
+            "a/b;  x=y",
+            "a/b; x=\"y  z\"",
+        ] {
             assert!(!is_media_type(bad), "{bad:?}");
         }
         for good in ["contract.pdf", "Résumé 2.doc", "写真.jpg"] {
             assert!(check_name(good).is_ok(), "{good}");
         }
-        for bad in ["", " ", "..", "a/b", "a\\b", "a\nb", "photo\u{202e}gpj.exe", &"x".repeat(256)] {
+        for bad in [
+            "",
+            " ",
+            "..",
+            "a/b",
+            "a\\b",
+            "a\nb",
+            "photo\u{202e}gpj.exe",
+            "a\u{2028}b",
+            "\u{feff}a",
+            &"x".repeat(256),
+        ] {
             assert!(check_name(bad).is_err(), "{bad:?}");
         }
     }

@@ -1,6 +1,10 @@
 //! `bluetick export`: everything kept of a user, as JSON, and their files if they are wanted too.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::File,
+    io::Read as _,
+    path::{Path, PathBuf},
+};
 
 use bluetick_protocol::{ConversationId, Download, S3Ref, Seq, UserId};
 use clap::Args;
@@ -45,15 +49,18 @@ pub async fn run(args: ExportArgs) -> Outcome {
     let text = std::str::from_utf8(&answer)
         .map_err(|_| Failure::Failed("the server's answer is not text; is it a bluetick server?".into()))?;
     let text = format!("{}\n", text.trim_end());
-    if let Some(dir) = &args.attachments {
-        save_attachments(&remote, text.as_str(), dir).await?;
+    match &args.out {
+        None => output::print(&text)?,
+        Some(name) => {
+            let mut file = output::WholeFile::create(name)?;
+            file.write(text.as_bytes())?;
+            file.keep()?;
+        }
     }
-    let Some(name) = args.out else {
-        return Ok(output::print(&text)?);
-    };
-    let mut file = output::WholeFile::create(&name)?;
-    file.write(text.as_bytes())?;
-    Ok(file.keep()?)
+    match &args.attachments {
+        Some(dir) => save_attachments(&remote, text.as_str(), dir).await,
+        None => Ok(()),
+    }
 }
 
 async fn save_attachments(remote: &Remote, export: &str, dir: &Path) -> Result<(), Failure> {
@@ -62,15 +69,35 @@ async fn save_attachments(remote: &Remote, export: &str, dir: &Path) -> Result<(
     std::fs::create_dir_all(dir)
         .map_err(|e| Failure::Failed(format!("cannot make the directory {}: {e}", dir.display())))?;
     let progress = Progress::start("files saved", export.attachments.len() as u64);
+    let mut missing = Vec::new();
     for attachment in &export.attachments {
-        save(remote, attachment, dir).await?;
+        if let Err(failure) = save(remote, attachment, dir).await {
+            let why = match failure {
+                Failure::Usage(why) | Failure::Failed(why) => why,
+                Failure::Told => String::new(),
+            };
+            missing.push(format!("{}: {why}", file_name(attachment)));
+        }
         progress.step(1);
     }
-    Ok(())
+    drop(progress);
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Failed(format!(
+            "{} of {} files are not saved; run it again for these:\n{}",
+            missing.len(),
+            export.attachments.len(),
+            missing.join("\n")
+        ))),
+    }
 }
 
+/// Saves one file, unless it is there from a run before.
 async fn save(remote: &Remote, attachment: &Exported, dir: &Path) -> Result<(), Failure> {
     let name = dir.join(file_name(attachment));
+    if checksum_of(&name).is_some_and(|found| found == attachment.download.sha256) {
+        return Ok(());
+    }
     let mut file = output::WholeFile::create(&name)?;
     let mut answer = remote.fetch(&attachment.download.url).await?;
     let mut hash = digest::Context::new(&digest::SHA256);
@@ -78,7 +105,7 @@ async fn save(remote: &Remote, attachment: &Exported, dir: &Path) -> Result<(), 
         hash.update(&piece);
         file.write(&piece)?;
     }
-    let found: String = hash.finish().as_ref().iter().map(|b| format!("{b:02x}")).collect();
+    let found = hex(hash);
     if found != attachment.download.sha256 {
         return Err(Failure::Failed(format!(
             "{} is not what was uploaded: its checksum differs",
@@ -86,6 +113,23 @@ async fn save(remote: &Remote, attachment: &Exported, dir: &Path) -> Result<(), 
         )));
     }
     Ok(file.keep()?)
+}
+
+/// The SHA-256 of a file that can be read.
+fn checksum_of(name: &Path) -> Option<String> {
+    let mut file = File::open(name).ok()?;
+    let mut hash = digest::Context::new(&digest::SHA256);
+    let mut piece = vec![0; 128 * 1024];
+    loop {
+        match file.read(&mut piece).ok()? {
+            0 => return Some(hex(hash)),
+            read => hash.update(&piece[..read]),
+        }
+    }
+}
+
+fn hex(hash: digest::Context) -> String {
+    hash.finish().as_ref().iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// Says where it is from, and leads nowhere else, whatever it is called.

@@ -2,7 +2,7 @@
 
 use axum::{
     Json,
-    extract::{FromRequestParts, Path, State},
+    extract::{FromRequestParts, Path, State, rejection::PathRejection},
     http::{HeaderMap, StatusCode, header, request::Parts},
 };
 use bluetick_protocol::{ConversationId, Download, ErrorCode, S3Ref, Upload, UploadRequest, UploadedParts};
@@ -73,8 +73,10 @@ pub async fn download(
     Bearer(who): Bearer,
     State(state): State<AppState>,
     base: Base,
-    Path((conversation, s3_ref)): Path<(String, String)>,
+    path: Result<Path<(String, String)>, PathRejection>,
 ) -> Answer<Download> {
+    let Path((conversation, s3_ref)) =
+        path.map_err(|rejection| ApiError::new(ErrorCode::BadRequest, rejection.body_text()))?;
     let (conversation, s3_ref) = (ConversationId::new(&conversation)?, S3Ref::new(&s3_ref)?);
     let mut download = state.app.download(who.user, conversation, s3_ref).await?;
     download.url = base.absolute(&download.url);

@@ -5,21 +5,26 @@ use std::{ops::Range, time::Duration};
 
 use axum::{
     body::Body,
-    extract::{Path, Request, State},
+    extract::{Request, State},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
 use bluetick_chat::{Uploads as _, wire};
 use bluetick_protocol::{ErrorCode, S3Ref, WireError};
 use bluetick_store::{AttachmentRow, Attachments, NewObject, UploadState};
-use futures_util::StreamExt as _;
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
 use ring::digest;
 use serde::Deserialize;
 
-use super::{AppState, error::ApiError, request::Params};
-use crate::attachments::{ObjectUploads, Refused, disposition, key_of};
+use super::{
+    AppState,
+    error::ApiError,
+    request::{Params, PathId},
+};
+use crate::attachments::{NotNow, ObjectUploads, Receiving, Refused, disposition, key_of};
 
-/// A client that sends nothing for so long has gone. An upload as a whole may take as long as it needs.
+/// A client that sends nothing for so long has gone.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Deserialize)]
@@ -27,6 +32,9 @@ pub struct Signed {
     expires: u64,
     signature: String,
 }
+
+/// Where a request leads, or what there is of that.
+type Address = (Result<PathId<S3Ref>, ApiError>, Result<Params<Signed>, ApiError>);
 
 fn unknown() -> ApiError {
     ApiError::new(ErrorCode::NotFound, "there is no such attachment")
@@ -46,13 +54,12 @@ struct Blob<'a> {
 async fn admitted<'a>(
     state: &'a AppState,
     method: &str,
-    s3_ref: &str,
-    signed: &Signed,
-) -> Result<Blob<'a>, ApiError> {
+    (s3_ref, signed): Address,
+) -> Result<(Blob<'a>, Signed), ApiError> {
     let uploads = state.uploads.as_deref().filter(|uploads| uploads.is_own()).ok_or_else(unknown)?;
     let store = state.store.as_ref().ok_or_else(unknown)?;
     let altered = || ApiError::new(ErrorCode::LinkRefused, "this address was altered; ask for a new one");
-    let s3_ref = S3Ref::new(s3_ref).map_err(|_| altered())?;
+    let (Ok(PathId(s3_ref)), Ok(Params(signed))) = (s3_ref, signed) else { return Err(altered()) };
     uploads.check(method, &s3_ref, signed.expires, &signed.signature).map_err(|refused| match refused {
         Refused::Altered => altered(),
         Refused::Expired => {
@@ -60,17 +67,16 @@ async fn admitted<'a>(
         }
     })?;
     let row = store.attachments.attachment(&s3_ref).await.map_err(wire)?;
-    Ok(Blob { uploads, rows: &*store.attachments, row: row.ok_or_else(unknown)? })
+    Ok((Blob { uploads, rows: &*store.attachments, row: row.ok_or_else(unknown)? }, signed))
 }
 
 /// `PUT /v1/blobs/{s3_ref}`: the bytes, once.
 pub async fn put(
     State(state): State<AppState>,
-    Path(s3_ref): Path<String>,
-    Params(signed): Params<Signed>,
+    address: Address,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let blob = admitted(&state, "PUT", &s3_ref, &signed).await?;
+    let (blob, _) = admitted(&state, "PUT", address).await?;
     let there = || ApiError::new(ErrorCode::AlreadyUploaded, "the bytes are there already, and never change");
     match blob.row.state {
         UploadState::Expected => {}
@@ -78,12 +84,20 @@ pub async fn put(
         UploadState::Collecting => return Err(unknown()),
     }
     check_length(request.headers(), blob.row.bytes)?;
-    let needed = state.config.store.free_space_floor_bytes.saturating_add(blob.row.bytes);
-    if blob.uploads.objects().free_bytes().is_some_and(|free| free < needed) {
-        let why = "the server has no room for this file; try again later";
-        return Err(WireError::new(ErrorCode::StorageFull, why).retry_after(5_000).into());
-    }
-    let kept = blob.receive(request.into_body()).await?;
+    let receiving = blob.uploads.receive(&blob.row, state.config.store.free_space_floor_bytes);
+    let receiving = receiving.map_err(|why| {
+        let error = match why {
+            NotNow::UnderWay => {
+                WireError::new(ErrorCode::Unavailable, "these bytes are being uploaded just now")
+            }
+            NotNow::NoRoom => {
+                let why = "the server has no room for this file; try again later";
+                WireError::new(ErrorCode::StorageFull, why)
+            }
+        };
+        error.retry_after(5_000)
+    })?;
+    let kept = blob.receive(request.into_body(), &receiving).await?;
     // If it was there before us, whoever put it there died before this.
     let marked = blob.rows.uploaded(&blob.row.s3_ref).await.map_err(wire)?;
     if kept && !marked {
@@ -110,15 +124,17 @@ fn check_length(headers: &HeaderMap, announced: u64) -> Result<(), ApiError> {
 
 impl Blob<'_> {
     /// Streams the bytes aside, and lets them appear if they are what was announced. Returns false if they are there already.
-    async fn receive(&self, body: Body) -> Result<bool, ApiError> {
+    async fn receive(&self, body: Body, receiving: &Receiving<'_>) -> Result<bool, ApiError> {
         let objects = self.uploads.objects();
         let unique = self.uploads.unique(&self.row.s3_ref);
         let mut new = objects.create(&key_of(&self.row.s3_ref), &unique).await.map_err(wire)?;
-        self.copy(body, &mut new).await?;
+        let copied =
+            tokio::time::timeout(self.uploads.deadline(self.row.bytes), self.copy(body, &mut new, receiving));
+        copied.await.map_err(|_| mismatch("the bytes came too slowly".into()))??;
         Ok(objects.keep(new).await.map_err(wire)?)
     }
 
-    async fn copy(&self, body: Body, new: &mut NewObject) -> Result<(), ApiError> {
+    async fn copy(&self, body: Body, new: &mut NewObject, receiving: &Receiving<'_>) -> Result<(), ApiError> {
         let announced = self.row.bytes;
         let mut pieces = body.into_data_stream();
         let mut hash = digest::Context::new(&digest::SHA256);
@@ -136,6 +152,7 @@ impl Blob<'_> {
             }
             hash.update(&piece);
             self.uploads.objects().append(new, &piece).await.map_err(wire)?;
+            receiving.took(piece.len() as u64);
         }
         if taken != announced {
             return Err(mismatch(format!("{announced} bytes were announced, and {taken} came")));
@@ -161,19 +178,20 @@ impl Blob<'_> {
 /// `GET /v1/blobs/{s3_ref}`: all the bytes, or a range of them.
 pub async fn get(
     State(state): State<AppState>,
-    Path(s3_ref): Path<String>,
-    Params(signed): Params<Signed>,
+    address: Address,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let Blob { uploads, row, .. } = admitted(&state, "GET", &s3_ref, &signed).await?;
+    let (Blob { uploads, row, .. }, signed) = admitted(&state, "GET", address).await?;
     if row.state != UploadState::Uploaded {
         return Err(unknown());
     }
-    let tag = etag(&row);
+    let (tag, guarded) = (etag(&row), guarded(&row, uploads.lasts_for(signed.expires)));
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let same = |list: &str| list.split(',').any(|one| one.trim() == "*" || one.trim() == tag);
     if text(header::IF_NONE_MATCH).is_some_and(same) {
-        return Ok((StatusCode::NOT_MODIFIED, guarded(&row)).into_response());
+        // Of a length that is not known: none is told, since it would be that of the bytes.
+        let nothing = Body::from_stream(stream::empty::<std::io::Result<Bytes>>());
+        return Ok((StatusCode::NOT_MODIFIED, guarded, nothing).into_response());
     }
     let wanted = text(header::RANGE).filter(|_| text(header::IF_RANGE).is_none_or(|given| given == tag));
     let whole = 0..row.bytes;
@@ -181,7 +199,8 @@ pub async fn get(
         Asked::Whole => (StatusCode::OK, whole),
         Asked::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
         Asked::Nothing => {
-            let mut response = (StatusCode::RANGE_NOT_SATISFIABLE, guarded(&row)).into_response();
+            let mut response = (StatusCode::RANGE_NOT_SATISFIABLE, guarded).into_response();
+            put_header(&mut response, header::CACHE_CONTROL, "no-store");
             put_header(&mut response, header::CONTENT_RANGE, &format!("bytes */{}", row.bytes));
             return Ok(response);
         }
@@ -191,7 +210,7 @@ pub async fn get(
         tracing::error!(s3_ref = %row.s3_ref, "the bytes of an attachment are gone");
         ApiError::new(ErrorCode::Internal, "the bytes of this attachment are gone from the server")
     })?;
-    let mut response = (status, guarded(&row), Body::from_stream(pieces)).into_response();
+    let mut response = (status, guarded, Body::from_stream(pieces)).into_response();
     put_header(&mut response, header::CONTENT_LENGTH, &(range.end - range.start).to_string());
     put_header(&mut response, header::CONTENT_TYPE, &row.mime);
     put_header(&mut response, header::CONTENT_DISPOSITION, &disposition(&row.mime, &row.name));
@@ -202,12 +221,14 @@ pub async fn get(
     Ok(response)
 }
 
-/// What every answer says: these bytes are somebody else's, and may do nothing here.
-fn guarded(row: &AttachmentRow) -> [(HeaderName, String); 5] {
+/// What every answer says: these bytes are somebody else's, and may do nothing here. They are kept no longer than the address
+/// is good.
+fn guarded(row: &AttachmentRow, lasts: Duration) -> [(HeaderName, String); 6] {
     [
         (header::ETAG, etag(row)),
         (header::ACCEPT_RANGES, "bytes".into()),
-        (header::CACHE_CONTROL, "private, max-age=31536000, immutable".into()),
+        (header::CACHE_CONTROL, format!("private, max-age={}, immutable", lasts.as_secs())),
+        (header::VARY, "origin".into()),
         (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'; frame-ancestors 'none'".into()),
         (HeaderName::from_static("cross-origin-resource-policy"), "cross-origin".into()),
     ]

@@ -71,7 +71,10 @@ pub async fn share_with_listed(State(state): State<AppState>, request: Request, 
     let fixed: &[(HeaderName, &'static str)] = match asks_first {
         true => &[
             (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, DELETE"),
-            (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type, range, if-range"),
+            (
+                header::ACCESS_CONTROL_ALLOW_HEADERS,
+                "authorization, content-type, range, if-range, if-none-match",
+            ),
             (header::ACCESS_CONTROL_MAX_AGE, "600"),
         ],
         false => &[(

@@ -117,7 +117,11 @@ async fn a_photo_goes_from_one_member_to_the_other_and_to_nobody_else() {
         assert_eq!(header(&answer, name), value, "{name}");
     }
     assert!(header(&answer, "content-security-policy").contains("sandbox"));
-    assert!(header(&answer, "cache-control").starts_with("private"));
+    assert!(
+        header(&answer, "cache-control").starts_with("private, max-age=2"),
+        "no longer than the address is good"
+    );
+    assert_eq!(header(&answer, "vary"), "origin");
     assert_eq!(answer.bytes().await.unwrap(), bytes);
 
     let altered = url.replace("expires=1", "expires=2");
@@ -126,6 +130,7 @@ async fn a_photo_goes_from_one_member_to_the_other_and_to_nobody_else() {
             assert_eq!(get(wrong, &[]).await.status(), 403, "{wrong}");
         }
     }
+    assert_eq!(get(url.split('?').next().unwrap(), &[]).await.status(), 403, "not signed at all");
     assert_eq!(put(url, bytes).await, (403, "link_refused".into()), "a link to read is none to write");
 }
 
@@ -154,6 +159,9 @@ async fn a_range_is_given_as_it_was_asked_for() {
     ] {
         let answer = get(&url, &asked).await;
         assert_eq!((answer.status().as_u16(), header(&answer, "content-range").as_str()), (status, range));
+        if status == 304 {
+            assert_eq!(header(&answer, "content-length"), "", "it would be taken for that of the bytes");
+        }
         assert_eq!(answer.text().await.unwrap(), body, "{asked:?}");
     }
 }
@@ -187,6 +195,7 @@ async fn what_is_not_as_announced_is_refused_and_leaves_nothing() {
         assert!(tokio::time::Instant::now() < until, "the upload has begun");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    assert_eq!(put(&url, "0123456789").await, (503, "unavailable".into()), "one at a time");
     drop(cut);
     while files(&objects) > 0 {
         assert!(tokio::time::Instant::now() < until, "what was begun is gone");
@@ -241,6 +250,24 @@ async fn attachments_go_with_an_export_and_with_an_erasure() {
     let name = |seq, s3_ref: &Value, name| format!("alice~bob-{seq}-{}-{name}", s3_ref.as_str().unwrap());
     assert_eq!(std::fs::read(saved.join(name(1, &hers, "a.txt"))).unwrap(), b"from alice");
     assert_eq!(std::fs::read(saved.join(name(2, &his, "b.txt"))).unwrap(), b"from bob");
+
+    // A file that cannot be had keeps neither the data nor the others, and one that is there is not fetched again.
+    let objects = server.data().join("objects/attachments");
+    std::fs::remove_file(saved.join(name(1, &hers, "a.txt"))).unwrap();
+    let text = his.as_str().unwrap();
+    let bytes = objects.join(&text[text.len() - 2..]).join(text);
+    let aside = server.dir.path().join("aside");
+    std::fs::rename(&bytes, &aside).unwrap();
+    let export = || server.run(&["export", "--user", "alice", "--attachments", saved.to_str().unwrap()]);
+    assert!(export().status.success());
+    std::fs::remove_file(saved.join(name(2, &his, "b.txt"))).unwrap();
+    std::fs::remove_file(saved.join(name(1, &hers, "a.txt"))).unwrap();
+    let failed = export();
+    assert!(!failed.status.success());
+    assert!(String::from_utf8_lossy(&failed.stdout).contains("b.txt"), "the data");
+    assert!(String::from_utf8_lossy(&failed.stderr).contains("1 of 2 files"));
+    assert!(saved.join(name(1, &hers, "a.txt")).exists());
+    std::fs::rename(&aside, &bytes).unwrap();
 
     assert!(server.run(&["erase", "--user", "alice", "--yes"]).status.success());
     assert_eq!(link(&bob, &hers).await.0, 404);
