@@ -233,6 +233,7 @@ async fn a_short_run_grows() {
     world.days(10).await;
     mover.move_conversation(&world.id, true).await.unwrap();
     assert_eq!(world.runs().await, [(1, 39), (40, 49)]);
+    assert!(world.objects().await > 2, "those that were replaced are kept for a while");
 }
 
 #[tokio::test]
@@ -299,7 +300,6 @@ async fn two_movers_move_everything_once() {
     let runs = world.runs().await;
     assert_eq!(runs.first().unwrap().0, 1);
     assert!(runs.windows(2).all(|pair| pair[0].1 + 1 == pair[1].0), "{runs:?}");
-    assert_eq!(world.objects().await, runs.len(), "who came second took its object away");
 }
 
 #[tokio::test]
@@ -356,18 +356,6 @@ async fn an_object_that_no_run_names_is_kept_for_backups_and_then_goes() {
     assert_eq!(verified(6 * DAY).await, 0);
     assert_eq!(verified(8 * DAY).await, 1);
     assert_eq!(world.objects().await, 1);
-    // A run that is written anew leaves its object for as long.
-    world.send(Side::Low).await;
-    world.clock.advance(40 * DAY);
-    world.send(Side::Low).await;
-    world.ack_all().await;
-    world.mover().move_conversation(&world.id, true).await.unwrap();
-    assert_eq!(world.runs().await, [(1, 101)]);
-    assert_eq!(world.objects().await, 2);
-    let before = world.all().await;
-    assert_eq!(verified(8 * DAY).await, 1);
-    assert_eq!(world.objects().await, 1);
-    assert!(world.all().await == before);
 }
 
 #[tokio::test]

@@ -53,6 +53,8 @@ impl Town {
         let mut server = Server::prepared(&[
             ("BLUETICK_LIMITS__SENDS_PER_SECOND", "0"),
             ("BLUETICK_STORE__CHECKPOINT_BYTES", "40000"),
+            // The mover makes checkpoints of its own, at other times than those that are counted here.
+            ("BLUETICK_COLD__ENABLED", "false"),
             // A crash is noticed at once; being told to wait would only make the tests long.
             ("BLUETICK_SESSIONS__RECONNECT_SPREAD_SECS", "0"),
         ]);

@@ -270,12 +270,15 @@ impl Messages for ColdTier {
                         true => 0,
                         false => self.border(conversation).await?,
                     };
-                    // What is missing above the border is a hole, or the end, and not for us to fill. What is below it is
-                    // cold, whatever the hot rows say.
+                    if !gaps.iter().any(|first| *first <= border) {
+                        // What is missing is a hole, or the end, and not for us to fill.
+                        gathered.take(hot.into_iter().rev());
+                        break;
+                    }
+                    // What is below the border is cold, whatever the hot rows say.
                     let above: Vec<_> = hot.into_iter().rev().filter(|m| m.seq > border).collect();
                     let lowest = above.last().map_or(end, |m| m.seq);
-                    let more = gaps.iter().any(|first| *first <= border);
-                    if !gathered.take(above) || !more {
+                    if !gathered.take(above) {
                         break;
                     }
                     if lowest > border + 1 && lowest < end {
