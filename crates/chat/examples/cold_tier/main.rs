@@ -9,11 +9,7 @@
 
 mod prose;
 
-use std::{
-    path::Path,
-    sync::Arc,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use bluetick_chat::{Mover, MoverConfig};
 use bluetick_protocol::{ClientMsgId, ConversationId, Side, UserId};
@@ -22,6 +18,7 @@ use bluetick_store::{
     SystemClock,
 };
 use prose::Writer;
+use tokio::time::Instant;
 
 const DAY: u64 = 24 * 3_600_000;
 const PAGE: usize = 50;
@@ -43,7 +40,7 @@ async fn main() -> Result<(), Failed> {
 }
 
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    SystemClock.now_ms()
 }
 
 fn between(a: &str, b: &str) -> Result<ConversationId, Failed> {
@@ -81,7 +78,7 @@ async fn load(
         let mut some = Vec::new();
         for _ in 0..(messages - seq).min(25) {
             seq += 1;
-            let from = if writer.chance() % 2 == 0 { Side::Low } else { Side::High };
+            let from = if writer.chance().is_multiple_of(2) { Side::Low } else { Side::High };
             let name = if uuids { writer.uuid() } else { format!("k3vq8z1m-{seq}") };
             some.push(new(id, from, &name, writer.message())?);
         }
