@@ -240,7 +240,7 @@ fn attachment(n: usize) -> AttachmentRow {
         mime: "image/png".into(),
         bytes: 10 + n as u64,
         sha256: "00".repeat(32),
-        upload_id: Some(format!("upload{n}")).filter(|_| n % 2 == 0),
+        upload_id: Some(format!("upload{n}")).filter(|_| n.is_multiple_of(2)),
         state: UploadState::Expected,
         claimed: false,
     }
