@@ -62,11 +62,11 @@ fn new(id: &ConversationId, from: Side, name: &str, body: String) -> Result<NewM
     })
 }
 
-/// A conversation over two years, up to yesterday, all of it acked.
+/// Conversations over two years, up to yesterday, all of it acked, each with so many messages.
 async fn load(
     store: &Store,
     clock: &ManualClock,
-    id: &ConversationId,
+    ids: &[ConversationId],
     messages: u64,
     uuids: bool,
 ) -> Result<(), Failed> {
@@ -75,18 +75,21 @@ async fn load(
     let mut seq = 0;
     while seq < messages {
         clock.set(begin + 729 * DAY * seq / messages);
-        let mut some = Vec::new();
-        for _ in 0..(messages - seq).min(25) {
-            seq += 1;
-            let from = if writer.chance().is_multiple_of(2) { Side::Low } else { Side::High };
-            let name = if uuids { writer.uuid() } else { format!("k3vq8z1m-{seq}") };
-            some.push(new(id, from, &name, writer.message())?);
+        let more = (messages - seq).min(25);
+        for id in ids {
+            let mut some = Vec::new();
+            for seq in seq + 1..=seq + more {
+                let from = if writer.chance().is_multiple_of(2) { Side::Low } else { Side::High };
+                let name = if uuids { writer.uuid() } else { format!("k3vq8z1m-{seq}") };
+                some.push(new(id, from, &name, writer.message())?);
+            }
+            for committed in store.messages.commit_sends(some).await {
+                committed?;
+            }
         }
-        for committed in store.messages.commit_sends(some).await {
-            committed?;
-        }
+        seq += more;
     }
-    for side in Side::BOTH {
+    for (id, side) in ids.iter().flat_map(|id| Side::BOTH.map(|side| (id, side))) {
         store.status.advance(&id.member(side), id, messages, messages).await?;
     }
     store.maintenance.checkpoint().await?;
@@ -152,7 +155,7 @@ async fn embedded(messages: u64) -> Result<(), Failed> {
         let id = between("alice", "bob")?;
         let clock = Arc::new(ManualClock::new(now() - 730 * DAY));
         let store = open(dir.path(), clock.clone())?;
-        load(&store, &clock, &id, messages, uuids).await?;
+        load(&store, &clock, std::slice::from_ref(&id), messages, uuids).await?;
         store.maintenance.close().await?;
         drop(store);
         let store = open(dir.path(), Arc::new(SystemClock))?;
@@ -202,9 +205,7 @@ async fn sends_beside_the_mover(messages: u64) -> Result<(), Failed> {
     let store = open(dir.path(), clock.clone())?;
     // Enough to move in every turn.
     let old: Vec<_> = (0..TURNS).map(|n| between("alice", &format!("old{n}"))).collect::<Result<_, _>>()?;
-    for id in &old {
-        load(&store, &clock, id, messages / 5, true).await?;
-    }
+    load(&store, &clock, &old, messages / 5, true).await?;
     store.maintenance.close().await?;
     drop(store);
     let store = open(dir.path(), Arc::new(SystemClock))?;
@@ -327,7 +328,7 @@ mod dynamodb {
         create_tables(&dynamo, &options).await?;
         let id = between("alice", "bob")?;
         let begun = Instant::now();
-        load(&store, &clock, &id, messages, true).await?;
+        load(&store, &clock, std::slice::from_ref(&id), messages, true).await?;
         println!("loaded in {:.0} s", begun.elapsed().as_secs_f64());
         let (store, _, dynamo) = Store::distributed(config(&prefix)?, Arc::new(SystemClock)).await?;
         let (bytes, rows) = size_of(&dynamo, Table::Messages).await?;

@@ -27,8 +27,8 @@ const COLUMNS: usize = 5;
 /// Text is written once and read for years.
 const LEVEL: i32 = 19;
 /// A block holds at most this much; a reader takes no word for more.
-const BLOCK_MAX_MESSAGES: usize = 1024;
-const BLOCK_TEXT_BYTES: usize = 256 * 1024;
+const BLOCK_MAX_MESSAGES: usize = 4096;
+const BLOCK_TEXT_BYTES: usize = 384 * 1024;
 const COLUMN_MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// Why bytes are no object of ours.
