@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo run --release -p bluetick-chat --example cold_tier -- embedded [MESSAGES]
-//! scripts/services start && eval "$(scripts/services env)"
+//! scripts/services start && eval "$(scripts/services env)" && curl -X PUT "$BLUETICK_TEST_S3/bluetick"
 //! cargo run --release -p bluetick-chat --features cluster --example cold_tier -- dynamodb [MESSAGES]
 //! ```
 
