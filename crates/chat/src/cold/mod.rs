@@ -159,7 +159,8 @@ impl Mover {
         if moved.objects > 0 {
             self.sweep(id).await?;
         }
-        Ok((moved, ended))
+        // What is refused again and again is left for another time: whoever asked would ask for ever.
+        Ok((moved, ended || in_vain == TRIES))
     }
 
     /// The messages that one run may take: consecutive, old, and with nobody waiting for them.
