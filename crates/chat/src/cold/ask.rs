@@ -48,7 +48,6 @@ pub struct ColdStepped {
     pub busy: bool,
     /// How many conversations were enlisted.
     pub enlisted: u64,
-    pub shards: u16,
     pub last_error: Option<String>,
 }
 
@@ -89,7 +88,7 @@ impl Mover {
     }
 
     async fn take_step(&self, asked: ColdStep) -> Result<ColdStepped> {
-        let mut done = ColdStepped { shards: COLD_SHARDS, ..ColdStepped::default() };
+        let mut done = ColdStepped::default();
         self.objects()?;
         let mut place = match asked.place {
             Some(place) => place,

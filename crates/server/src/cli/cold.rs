@@ -70,12 +70,14 @@ async fn move_all(args: RunArgs) -> Outcome {
     let remote = args.target.remote()?;
     let progress = Progress::start("messages moved", 0);
     let (mut step, mut looked_at) = (ColdStep { place: None, enlist: args.all }, 0);
+    let mut enlisted = 0;
     let mut moved = ColdMoved::default();
     let (mut last_error, mut busy_since) = (None, None::<Instant>);
     loop {
         let done: ColdStepped = ask(&remote, "run", &step).await?;
         progress.step(done.moved.messages);
         looked_at += done.looked_at;
+        enlisted += done.enlisted;
         moved.messages += done.moved.messages;
         moved.hot_bytes += done.moved.hot_bytes;
         moved.objects += done.moved.objects;
@@ -96,6 +98,9 @@ async fn move_all(args: RunArgs) -> Outcome {
         step = ColdStep { place: Some(place), enlist: false };
     }
     drop(progress);
+    if enlisted > 0 {
+        output::print(&format!("listed {enlisted} conversations that nobody had\n"))?;
+    }
     output::print(&said(looked_at, &moved))?;
     match last_error {
         Some(why) => Err(Failure::Failed(format!("not everything could be moved: {why}"))),
