@@ -1,0 +1,71 @@
+// The strip that says why nothing moves: no connection, when the next try is, and what waits for it.
+
+import { make, plural, setAttr, setText } from '../lib/dom.js';
+
+const FINAL = {
+  replaced: 'This chat was opened somewhere else with the same device.',
+  too_many_sessions: 'You are signed in at too many places at once.',
+  erased: 'This account was erased.',
+  origin_refused: 'The server does not accept this page’s address.',
+};
+
+export class Banner {
+  constructor(view) {
+    this.view = view;
+    this.text = make('span', { role: 'status' });
+    this.count = make('span', { 'aria-hidden': 'true' });
+    this.button = make('button', { class: 'now', type: 'button', onclick: () => view.client.connect() });
+    this.el = make('div', { class: 'banner', hidden: true }, make('span', {}, this.text, this.count), this.button);
+    this.since = Date.now();
+    this.timer = 0;
+  }
+
+  draw() {
+    const { state } = this.view.client;
+    if (state !== this.state) {
+      // A first connect is quick: saying so for a tenth of a second would only flicker.
+      if (state === 'connecting' && !this.shown) this.since = Date.now();
+      this.state = state;
+    }
+    const [text, count, button] = this.words();
+    this.shown = !!text;
+    setAttr(this.el, 'hidden', !text);
+    setText(this.text, text);
+    setText(this.count, count);
+    setText(this.button, button);
+    this.button.hidden = !button;
+    setAttr(this.el, 'data-kind', state === 'connecting' ? 'calm' : 'warn');
+    this.plan(state);
+  }
+
+  words() {
+    const { client } = this.view;
+    const queued = this.queued();
+    switch (client.state) {
+      case 'online': case 'closed': return ['', '', ''];
+      case 'connecting':
+        return this.shown || Date.now() - this.since > 900 ? [`Connecting…${queued}`, '', ''] : ['', '', ''];
+      case 'waiting': {
+        const seconds = Math.max(0, Math.ceil(((client.retryAt ?? 0) - Date.now()) / 1000));
+        return [`No connection.${queued}`, seconds > 0 ? ` Trying again in ${seconds} s` : ' Trying again…', 'Try now'];
+      }
+      default:
+        return [`${FINAL[client.reason?.code] ?? 'You are offline.'}${queued}`, '', FINAL[client.reason?.code] ? 'Connect here' : 'Connect'];
+    }
+  }
+
+  queued() {
+    let waiting = 0;
+    for (const c of this.view.client.conversations) for (const m of c.messages) if (m.own && m.tick === 'waiting') waiting += 1;
+    return waiting ? ` ${plural(waiting, 'message')} will be sent when you are back.` : '';
+  }
+
+  /** The countdown needs a drawing a second, and only then. */
+  plan(state) {
+    clearTimeout(this.timer);
+    if (state === 'waiting') this.timer = setTimeout(() => this.draw(), 1000 - ((Date.now() - (this.view.client.retryAt ?? 0)) % 1000 + 1000) % 1000 + 20);
+    else if (state === 'connecting' && !this.shown) this.timer = setTimeout(() => this.draw(), 1000);
+  }
+
+  destroy() { clearTimeout(this.timer); }
+}

@@ -1,0 +1,52 @@
+// Files: what kind they are, how large, and how a picture fits into a bubble.
+
+export const MOST_BYTES = 256 * 2 ** 20;   // a page holds a file in memory to check it; the server may take more
+export const MOST_FILES = 10;
+
+const PICTURES = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/avif', 'image/bmp']);
+const FILMS = new Set(['video/mp4', 'video/webm', 'video/ogg', 'video/quicktime']);
+
+/** Only types that browsers show safely are shown; everything else is a file to download. */
+export function kindOf(mime = '') {
+  const type = mime.split(';')[0].trim().toLowerCase();
+  if (PICTURES.has(type)) return 'image';
+  if (FILMS.has(type)) return 'video';
+  if (/^audio\/(mpeg|mp4|aac|x-m4a|ogg|opus|webm|wav|x-wav|flac|x-flac)$/.test(type)) return 'audio';
+  return 'file';
+}
+
+export function sizeWords(bytes) {
+  if (bytes < 1000) return `${bytes} B`;
+  const units = ['KB', 'MB', 'GB'];
+  let size = bytes / 1000;
+  let unit = 0;
+  while (size >= 999.5 && unit < 2) { size /= 1000; unit += 1; }
+  return `${size < 9.95 ? size.toFixed(1) : Math.round(size)} ${units[unit]}`;
+}
+
+/** What is wrong with a file, before anything of it is read. */
+export function wrongFile(file) {
+  if (file.size === 0) return `“${file.name}” is empty.`;
+  if (file.size > MOST_BYTES) return `“${file.name}” is too large: ${sizeWords(file.size)}. At most ${sizeWords(MOST_BYTES)} can be sent from here.`;
+  return null;
+}
+
+/** Width and height of a picture, or null if it is none that this browser shows. */
+export async function measure(url) {
+  const img = new Image();
+  img.src = url;
+  try {
+    await img.decode();
+    return { width: img.naturalWidth, height: img.naturalHeight };
+  } catch { return null; }
+}
+
+const BOX = { width: 300, height: 340, least: 110 };
+
+/** The size of a picture in a bubble. Without a known size it gets a box that never changes. */
+export function fit(size) {
+  if (!(size?.width > 0 && size?.height > 0)) return { width: 260, height: 195 };
+  const scale = Math.min(BOX.width / size.width, BOX.height / size.height, 1);
+  const within = (n) => Math.round(Math.max(BOX.least, n * scale));
+  return { width: within(size.width), height: within(size.height) };
+}

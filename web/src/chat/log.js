@@ -1,0 +1,279 @@
+// The messages of one conversation. Only a stretch of them is in the page (a few hundred rows at most); it slides along
+// what is loaded as the person scrolls, and what they look at keeps its place.
+
+import { arrange, make, setAttr, setBadge, setText } from '../lib/dom.js';
+import { icon } from '../lib/icons.js';
+import { dayName, dayStart } from '../lib/time.js';
+import { Bubble } from './bubble.js';
+import { Divider } from './divider.js';
+import { nameOf } from './people.js';
+
+const STEP = 60;        // rows that come in at once
+const MOST = 300;       // rows in the page
+const NEAR = 700;       // pixels to an end at which the next rows are fetched
+const IN_SIGHT = 80;    // pixels from the end that still count as being there
+const GROUP_MS = 5 * 60_000;
+
+export class Log {
+  constructor(view, conversation) {
+    this.view = view;
+    this.conversation = conversation;
+    this.bubbles = new Map();
+    this.days = new Map();
+    this.rows = [];
+    this.from = null;      // the first message in the page; null: not decided yet
+    this.upTo = null;      // the last one; null: the end
+    this.follow = true;
+    this.lastTop = 0;
+    this.placed = false;
+    this.divider = new Divider(conversation);
+    this.build();
+    this.lazy = new IntersectionObserver((seen) => this.come(seen), { root: this.scroller, rootMargin: '500px 0px' });
+    this.sizes = new ResizeObserver(() => this.settle());
+    this.sizes.observe(this.scroller);
+    this.sizes.observe(this.ol);
+    this.load();
+  }
+
+  build() {
+    this.top = make('li', { class: 'note' });
+    this.dots = make('li', { class: 'dots', 'aria-hidden': 'true' }, make('i'), make('i'), make('i'));
+    this.ol = make('ol', { class: 'rows' });
+    this.scroller = make('div', { class: 'scroller', role: 'log', 'aria-live': 'polite', 'aria-label': 'Messages', tabindex: '0', onscroll: () => this.scrolled() }, this.ol);
+    this.fresh = make('span', { class: 'badge' });
+    this.down = make('button', { class: 'round jump', type: 'button', hidden: true, onclick: () => this.jump() }, icon('down'), this.fresh);
+    this.el = make('div', { class: 'log' }, this.scroller, this.down);
+  }
+
+  async load() {
+    setAttr(this.scroller, 'aria-busy', 'true');
+    try {
+      await this.conversation.load();
+      await this.divider.find(this.conversation);
+    } catch { /* offline: it comes with the next connection */ }
+    setAttr(this.scroller, 'aria-busy', null);
+    this.ready = true;
+    this.view.soon();
+  }
+
+  // ---- which messages, and what stands between them ------------------------------------------------------------
+
+  stretch(messages) {
+    let start = this.from ? messages.indexOf(this.from) : -1;
+    if (start < 0) start = Math.max(0, messages.length - STEP);
+    let end = this.upTo ? messages.indexOf(this.upTo) + 1 : 0;
+    if (end <= start) { end = messages.length; this.upTo = null; }
+    // While the end is followed, what has gone far out of sight above is let go.
+    if (this.follow && !this.upTo && end - start > MOST) start = end - MOST / 2;
+    const marked = this.divider.before ? messages.indexOf(this.divider.before) : -1;
+    if (!this.placed && marked >= 0 && marked < start) start = Math.max(0, marked - 10);
+    this.from = messages[start] ?? null;
+    return [start, end];
+  }
+
+  makeRows(messages, start, end) {
+    const rows = [];
+    if (start === 0) rows.push(this.drawTop(messages));
+    let last = null;
+    let lastBubble = null;
+    for (let at = start; at < end; at += 1) {
+      const message = messages[at];
+      const newDay = !last || dayStart(last.ts) !== dayStart(message.ts);
+      if (newDay) rows.push(this.day(message.ts));
+      const marked = message === this.divider.before;
+      if (marked) rows.push(this.divider.draw());
+      const joined = !newDay && !marked && last.sender === message.sender && message.ts - last.ts < GROUP_MS;
+      const bubble = this.bubble(message, this.placed && at === messages.length - 1);
+      lastBubble?.place({ last: !joined });
+      bubble.place({ first: !joined });
+      rows.push(bubble.el);
+      last = message;
+      lastBubble = bubble;
+    }
+    lastBubble?.place({ last: true });
+    if (this.conversation.typing && !this.upTo) rows.push(this.dots);
+    return rows;
+  }
+
+  drawTop(messages) {
+    const c = this.conversation;
+    const { client } = this.view;
+    const words = c.loading || c.hasEarlier ? 'Loading…'
+      : messages.length ? `This is where your chat with ${nameOf(c.peer)} begins.`
+        : c.loaded || (client.caughtUp && !c.lastSeq) ? 'No messages yet. Say hello.'
+          : client.state === 'online' ? 'Loading…' : 'Messages will be here when you are back online.';
+    setText(this.top, words);
+    this.top.classList.toggle('busy', words === 'Loading…');
+    return this.top;
+  }
+
+  day(ts) {
+    const key = dayStart(ts);
+    if (!this.days.has(key)) this.days.set(key, make('li', { class: 'note day' }, make('span')));
+    const row = this.days.get(key);
+    setText(row.firstElementChild, dayName(ts));
+    return row;
+  }
+
+  /** `fresh`: it comes while somebody may be looking, and is seen to come. */
+  bubble(message, fresh) {
+    let bubble = this.bubbles.get(message);
+    if (!bubble) {
+      this.bubbles.set(message, bubble = new Bubble(this, message));
+      bubble.el.classList.toggle('fresh', fresh);
+    }
+    bubble.draw();
+    return bubble;
+  }
+
+  // ---- drawing --------------------------------------------------------------------------------------------------
+
+  draw() {
+    const { conversation: c } = this;
+    const messages = c.messages;
+    this.divider.update(c);
+    const [start, end] = this.stretch(messages);
+    this.more = { above: start > 0 || c.hasEarlier, below: end < messages.length };
+    const rows = this.makeRows(messages, start, end);
+    if (rows.length !== this.rows.length || rows.some((row, at) => row !== this.rows[at])) this.put(rows);
+    if (!this.placed && (this.ready || messages.length > 0 && c.loaded)) { this.placed = true; this.pin(); }
+    this.drawJump();
+    this.readIfSeen();
+    // A first page that does not fill the box cannot be scrolled, so nothing would ask for the next.
+    if (this.placed) this.reach(messages, start, end);
+  }
+
+  /** Brings the rows into the page. What was in sight stays where it was, or the end stays in sight. */
+  put(rows) {
+    const anchor = this.follow ? null : this.firstInSight(new Set(rows));
+    const offset = anchor ? anchor.offsetTop - this.scroller.scrollTop : 0;
+    arrange(this.ol, rows);
+    this.rows = rows;
+    for (const [message, bubble] of this.bubbles) if (!bubble.el.isConnected) { bubble.destroy(); this.bubbles.delete(message); }
+    if (anchor) this.scrollTo(anchor.offsetTop - offset);
+    else if (this.follow) this.pin();
+  }
+
+  firstInSight(staying) {
+    const top = this.scroller.scrollTop;
+    let [low, high] = [0, this.rows.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      const row = this.rows[middle];
+      if (row.offsetTop + row.offsetHeight <= top) low = middle + 1;
+      else high = middle;
+    }
+    return this.rows.slice(low).find((row) => staying.has(row) && row !== this.top && row !== this.dots) ?? null;
+  }
+
+  scrollTo(top) {
+    this.scroller.scrollTop = top;
+    this.lastTop = this.scroller.scrollTop;
+  }
+
+  /** To the end, but not past unread messages: those are shown from their beginning. */
+  pin() {
+    const { scroller } = this;
+    const end = scroller.scrollHeight - scroller.clientHeight;
+    const unread = this.divider.isNew ? this.divider.el.offsetTop - 24 : end;
+    this.scrollTo(Math.min(end, Math.max(0, unread)));
+    this.follow = end - this.lastTop < IN_SIGHT;
+  }
+
+  /** The box or its content changed its size: a keyboard opened, a picture came. */
+  settle() {
+    if (this.follow && this.placed) this.scrollTo(this.scroller.scrollHeight);
+    this.drawJump();
+    this.readIfSeen();
+  }
+
+  get toEnd() { return this.scroller.scrollHeight - this.scroller.scrollTop - this.scroller.clientHeight; }
+
+  scrolled() {
+    const { scrollTop } = this.scroller;
+    if (this.toEnd < IN_SIGHT && !this.upTo) this.follow = true;
+    else if (scrollTop < this.lastTop - 1 || this.upTo) this.follow = false;
+    this.lastTop = scrollTop;
+    this.view.soon();
+  }
+
+  /** Fetches what comes next where the person is about to arrive. */
+  reach(messages, start, end) {
+    const { scroller, conversation: c } = this;
+    if (!scroller.clientHeight) return;
+    if (scroller.scrollTop < NEAR && start > 0) {
+      this.follow &&= scroller.scrollHeight <= scroller.clientHeight + IN_SIGHT;
+      this.from = messages[Math.max(0, start - STEP)];
+      if (end - start + STEP > MOST) this.upTo = messages[Math.max(0, start - STEP) + MOST - 1];
+      this.view.soon();
+    } else if (scroller.scrollTop < NEAR && c.hasEarlier && !c.loading && this.view.client.state === 'online') {
+      this.loadEarlier();
+    } else if (this.upTo && this.toEnd < NEAR) {
+      const next = Math.min(messages.length, end + STEP);
+      this.upTo = next === messages.length ? null : messages[next - 1];
+      if (next - start > MOST) this.from = messages[next - MOST];
+      this.view.soon();
+    }
+  }
+
+  async loadEarlier() {
+    if (this.loadingEarlier) return;
+    this.loadingEarlier = true;
+    setAttr(this.scroller, 'aria-busy', 'true');
+    try { await this.conversation.loadEarlier(); } catch { /* the next scroll asks again */ }
+    setAttr(this.scroller, 'aria-busy', null);
+    this.loadingEarlier = false;
+    this.view.soon();
+  }
+
+  /** To the newest message. `answered`: the person wrote, so nothing above is new to them. */
+  jump({ answered = false } = {}) {
+    if (answered) this.divider.clear();
+    this.divider.seen();
+    this.follow = true;
+    if (this.upTo) { this.upTo = null; this.from = null; }
+    this.view.soon.now();
+    this.pin();
+  }
+
+  drawJump() {
+    const away = this.placed && (!this.follow || !!this.upTo) && this.toEnd > IN_SIGHT;
+    this.down.hidden = !away;
+    if (!away) return;
+    const { unread } = this.conversation;
+    setBadge(this.fresh, unread, 'new message');
+    setAttr(this.down, 'aria-label', unread ? `To the newest message, ${unread} new` : 'To the newest message');
+  }
+
+  // ---- reading --------------------------------------------------------------------------------------------------
+
+  /** Somebody looks at the end of this conversation at this moment. */
+  get isSeen() {
+    return this.placed && this.follow && !this.upTo && this.view.seen && this.el.getClientRects().length > 0 && this.toEnd < IN_SIGHT;
+  }
+
+  readIfSeen() {
+    if (this.conversation.unread > 0 && this.isSeen) this.conversation.read();
+  }
+
+  /** A message has just come. If nobody saw it come, a line shall show where the new ones begin. */
+  noteMessage(message) {
+    if (message.own) return;
+    if (!this.view.client.caughtUp || !this.isSeen) this.divider.missed(message);
+  }
+
+  come(seen) {
+    for (const { target, isIntersecting } of seen) {
+      if (!isIntersecting) continue;
+      this.lazy.unobserve(target);
+      target.dispatchEvent(new Event('near'));
+    }
+  }
+
+  destroy() {
+    this.sizes.disconnect();
+    this.lazy.disconnect();
+    for (const bubble of this.bubbles.values()) bubble.destroy();
+    this.el.remove();
+  }
+}

@@ -1,0 +1,84 @@
+// The page at /: signs in, mounts the chat, and keeps the address and the title true.
+
+import { Client } from '@bluetick/client';
+import { applyTheme, themeToggle } from '../lib/theme.js';
+import { fromAddress, keep, kept, tokenOf } from './session.js';
+import { signIn, SUGGESTED } from './signin.js';
+import { wrongUserId } from './people.js';
+import { mountChat } from './view.js';
+
+const LINKS = [{ href: '/tour', text: 'See what happens inside' }, { href: '/v1/docs', text: 'API' }];
+const REFUSED = { unauthorized: 'The server refused this token. Sign in with another.', token_expired: 'Your token has expired. Sign in with a fresh one.', wrong_user: 'This token belongs to somebody else. Sign in again.' };
+const root = document.querySelector('#app');
+
+function peerInAddress(user) {
+  let peer = '';
+  try { peer = decodeURIComponent(location.hash.slice(1)); } catch { /* not an id then */ }
+  return peer && peer !== user && !wrongUserId(peer) ? peer : null;
+}
+
+function start(session) {
+  keep(session);
+  const client = new Client({ user: session.user, token: tokenOf(session) });
+  const chat = mountChat(root, client, {
+    initialPeer: peerInAddress(session.user),
+    suggest: session.token ? [] : SUGGESTED,
+    links: LINKS,
+    tools: [themeToggle()],
+    onOpen: showInAddress,
+    onSignOut: () => end(),
+  });
+  const stops = [keepTitle(client), followAddress(session.user, chat), shortcuts(chat), watchRefusal(client, (words) => end(words))];
+  const end = (reason) => {
+    for (const stop of stops) stop();
+    chat.destroy();
+    client.close();
+    keep(null);
+    document.title = 'Bluetick';
+    history.replaceState(null, '', location.pathname);
+    signIn(root, { links: LINKS, reason, done: start });
+  };
+  client.connect();
+}
+
+/** On one pane, opening a chat is a step that the back button takes back; beside the list it is only a choice. */
+function showInAddress(peer) {
+  const inChat = !!history.state?.opened;
+  if (!peer) {
+    if (inChat) history.back();
+    else history.replaceState(null, '', location.pathname);
+  } else if (location.hash.length > 1) history.replaceState(history.state, '', `#${encodeURIComponent(peer)}`);
+  else history.pushState({ opened: true }, '', `#${encodeURIComponent(peer)}`);
+}
+
+function listenTo(target, type, handler) {
+  target.addEventListener(type, handler);
+  return () => target.removeEventListener(type, handler);
+}
+
+const followAddress = (user, chat) => listenTo(window, 'popstate', () => chat.open(peerInAddress(user)));
+
+const shortcuts = (chat) => listenTo(window, 'keydown', (event) => {
+  if (event.key.toLowerCase() !== 'k' || !(event.ctrlKey || event.metaKey) || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  chat.newChat();
+});
+
+function keepTitle(client) {
+  const draw = () => { document.title = client.unread ? `(${client.unread}) Bluetick` : 'Bluetick'; };
+  const stops = ['change', 'message', 'ticks', 'caughtUp'].map((name) => client.on(name, draw));
+  return () => stops.forEach((stop) => stop());
+}
+
+/** A token that is not taken cannot be helped by trying again: back to the form. */
+function watchRefusal(client, refused) {
+  return client.on('state', () => {
+    const words = REFUSED[client.reason?.code];
+    if (words && (client.state === 'offline' || client.state === 'closed')) queueMicrotask(() => refused(words));
+  });
+}
+
+applyTheme();
+const session = fromAddress() ?? kept();
+if (session && !wrongUserId(session.user)) start(session);
+else signIn(root, { links: LINKS, done: start });

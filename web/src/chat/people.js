@@ -1,0 +1,44 @@
+// What is said of people: their name, whether they are here, and which ids are ids.
+
+import { lastSeen } from '../lib/time.js';
+
+export const nameOf = (peer) => peer.name?.trim() || peer.userId;
+
+/** What is wrong with a user id, or null. The server's rule: docs/protocol.md, "Ids". */
+export function wrongUserId(id) {
+  if (!id) return 'Type a user id.';
+  const strange = /[^A-Za-z0-9._@-]/u.exec(id);
+  if (strange) return `A user id has letters a–z, digits and . _ - @ only, not “${strange[0]}”.`;
+  return id.length > 64 ? 'A user id has at most 64 characters.' : null;
+}
+
+/** The line under a name: [words, whether they are here now]. */
+export function presenceLine(conversation, online) {
+  if (conversation.typing) return ['typing…', true];
+  const { presence } = conversation;
+  if (!online || !presence) return ['', false];
+  if (presence.online) return ['online', true];
+  return [presence.lastSeen ? lastSeen(presence.lastSeen) : 'offline', false];
+}
+
+/** What a person should be told of an error. */
+export function words(error) {
+  const known = {
+    offline: 'There is no connection to the server.',
+    blocked: 'You block this user. Unblock them to write.',
+    body_too_large: 'The message is too long.',
+    to_self: 'You cannot write to yourself.',
+    invalid_id: 'This is not a valid user id.',
+    attachment_too_large: 'The file is larger than this server takes.',
+    type_refused: 'This server does not take files of this type.',
+    upload_failed: 'The upload broke off.',
+    upload_mismatch: 'The file changed while it was being sent.',
+    not_uploaded: 'The upload did not complete.',
+    unsupported: 'This server does not take files.',
+    rate_limited: 'Too many messages in a short time.',
+    storage_full: 'The server’s disk is full.',
+    unavailable: 'The server cannot store messages at the moment.',
+    not_found: 'It is not there any more.',
+  };
+  return known[error?.code] ?? (error?.message ? `${error.message[0].toUpperCase()}${error.message.slice(1)}.`.replace(/\.\.$/, '.') : 'It did not work.');
+}
