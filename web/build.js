@@ -1,6 +1,7 @@
 // Builds web/dist, the files that the server embeds. They are committed, so that building the server needs no Node.
 //
 //   node web/build.js           writes web/dist
+//   node web/build.js admin     writes that page only (or chat, tour, client), for while the others do not build
 //   node web/build.js --check   fails if web/dist is not what the sources give
 //
 // A page is a directory of web/src with index.html, main.js and main.css. The same sources give the same bytes.
@@ -24,7 +25,7 @@ const OPTIONS = {
   bundle: true,
   minify: true,
   format: 'esm',
-  target: ['es2022', 'safari16'],
+  target: ['es2022', 'chrome123', 'firefox120', 'safari17.5'],
   charset: 'utf8',
   legalComments: 'none',
   write: false,
@@ -54,11 +55,12 @@ async function page(name, html, files) {
   }
 }
 
-/** Everything that web/dist should hold, by name. */
-async function built() {
+/** Everything that web/dist should hold, by name, or what of it is asked for. */
+async function built(asked) {
   const files = new Map();
-  for (const [name, html] of Object.entries(PAGES)) await page(name, html, files);
-  if (existsSync(sdk)) files.set('client.js', await bundle(sdk));
+  const wanted = (name) => asked.length === 0 || asked.includes(name);
+  for (const [name, html] of Object.entries(PAGES)) if (wanted(name)) await page(name, html, files);
+  if (wanted('client') && existsSync(sdk)) files.set('client.js', await bundle(sdk));
   files.set('icon.svg', small(await readFile(join(src, 'icon.svg'), 'utf8')));
   return files;
 }
@@ -79,14 +81,15 @@ async function check(files) {
   process.exit(1);
 }
 
-async function write(files) {
+async function write(files, isAll) {
   await mkdir(dist, { recursive: true });
-  for (const name of await present()) if (!files.has(name)) await rm(join(dist, name));
+  for (const name of isAll ? await present() : []) if (!files.has(name)) await rm(join(dist, name));
   for (const [name, bytes] of files) {
     await writeFile(join(dist, name), bytes);
     console.log(`${name.padEnd(12)} ${String(bytes.length).padStart(8)} bytes ${String(gzipSync(bytes).length).padStart(8)} gzipped`);
   }
 }
 
-const files = await built();
-await (process.argv.includes('--check') ? check(files) : write(files));
+const asked = process.argv.slice(2).filter((arg) => !arg.startsWith('-'));
+const files = await built(asked);
+await (process.argv.includes('--check') ? check(files) : write(files, asked.length === 0));
