@@ -1,0 +1,169 @@
+// /tour: real phones, the rows behind them and the steps between, of this running server. Nothing here is played: phones
+// are clients of the SDK, rows are asked of the server, and steps come from its event stream.
+
+import { make } from '../lib/dom.js';
+import { icon } from '../lib/icons.js';
+import { applyTheme } from '../lib/theme.js';
+import { drawLegend } from './legend.js';
+import { choosePeople } from './people.js';
+import { Phones } from './phones.js';
+import { Player } from './player.js';
+import { Rail } from './rail.js';
+import { Rows, fetchRows } from './rows.js';
+import { Runs } from './runs.js';
+import { STEPS, peerOf } from './steps.js';
+import { Stream } from './stream.js';
+import { Tables } from './tables.js';
+import { Telling } from './telling.js';
+import { drawTools } from './tools.js';
+import { Walk } from './walk.js';
+
+const SLOW_MS = 1200;
+/** No step for so long, beyond the pace, and a walk's step is over. */
+const CALM_MS = 350;
+
+const at = (selector) => document.querySelector(selector);
+
+class Tour {
+  constructor() {
+    this.runs = new Runs();
+    this.waiting = new Set();
+    this.lastEvent = 0;
+    this.slow = false;
+    this.story = null;
+    this.rail = new Rail(at('.rail'), (step) => this.telling.about(step));
+    this.telling = new Telling(at('.telling'));
+    this.tables = new Tables(at('.tables'));
+    this.phones = new Phones({ left: at('.left'), right: at('.right'), pick: at('.pick') });
+    this.player = new Player((event) => this.show(event));
+    this.rows = new Rows((rows) => this.tables.show(rows));
+    this.stream = new Stream({ event: (event) => this.arrived(event), open: (open) => this.opened(open) });
+    this.tools = drawTools(at('.tools'), {
+      slow: (on) => this.setSlow(on),
+      carol: (on) => this.setCarol(on),
+      over: () => this.startOver(),
+    });
+    this.walk = new Walk(at('.walk'), {
+      stage: () => this.stage(),
+      begin: (story) => this.begin(story),
+      end: () => this.begin(null),
+      settled: () => this.settled(),
+      point: (tables) => this.tables.light(tables),
+    });
+    drawLegend(at('.legend'));
+  }
+
+  get pace() { return this.slow ? SLOW_MS : this.story?.pace ?? 0; }
+
+  /** Begins with these people: whatever was shown is gone. */
+  async meet(users) {
+    this.users = users;
+    this.player.clear();
+    this.runs = new Runs();
+    this.rail.clear();
+    this.telling.clear();
+    this.tables.empty();
+    this.stream.close();
+    await this.phones.meet(users);
+    // They connect before anything is shown: the picture begins with two phones that are there.
+    await this.phones.start();
+    await Promise.all([this.follow(), this.rows.of(users)]);
+    document.body.dataset.ready = users[0];
+  }
+
+  async startOver() {
+    delete document.body.dataset.ready;
+    this.walk.end();
+    await this.meet(await choosePeople({ fresh: true }));
+  }
+
+  follow() {
+    document.body.dataset.pace = this.pace;
+    return this.stream.follow(this.users, this.pace);
+  }
+
+  setSlow(on) {
+    this.slow = on;
+    this.tools.slow.set(on);
+    this.follow();
+  }
+
+  setCarol(on) {
+    this.tools.carol.set(on);
+    this.phones.setCarol(on);
+  }
+
+  async begin(story) {
+    this.story = story;
+    await this.follow();
+  }
+
+  opened(open) {
+    document.body.dataset.stream = open ? 'open' : 'lost';
+    if (open) this.rows.soon();
+  }
+
+  /** The server took a step: rows may have changed, and the player shows it when its turn comes. */
+  arrived(event) {
+    this.lastEvent = performance.now();
+    for (const waits of this.waiting) waits(event);
+    if (!(event.step in STEPS)) return;
+    this.player.push(event);
+    this.rows.soon();
+  }
+
+  show(event) {
+    const run = this.runs.take(event);
+    this.rail.show(run, event.step);
+    const row = this.rows.now?.pending_deliveries.find((one) => one.receiver_id === run.to && one.conversation_id === event.conversation_id) ?? null;
+    const to = run.to ?? event.user ?? '';
+    this.telling.happened(event, { event, row, to, from: run.from ?? peerOf(event.conversation_id, to) ?? '' });
+    this.tables.light(STEPS[event.step].tables);
+    this.rows.soon();
+  }
+
+  /** What a story may touch. */
+  stage() {
+    const [alice, bob] = this.phones.all;
+    return { alice: this.phones.held(alice), bob: this.phones.held(bob), after: (step, user) => this.after(step, user) };
+  }
+
+  /** The next such event of a user's. */
+  after(step, user) {
+    return new Promise((resolve) => {
+      const waits = (event) => {
+        if (event.step !== step || event.user !== user) return;
+        this.waiting.delete(waits);
+        resolve(event);
+      };
+      this.waiting.add(waits);
+    });
+  }
+
+  /** The server has been quiet for longer than it waits between steps, all of them are shown, and the rows are those of now. */
+  async settled() {
+    const quiet = () => performance.now() - this.lastEvent > this.pace + CALM_MS && this.player.idle;
+    while (!quiet()) await new Promise((resolve) => setTimeout(resolve, 60));
+    await this.rows.fresh();
+  }
+}
+
+/** This server shows no rows: it is no demo, or the page came from another machine. */
+function explain() {
+  at('main').replaceChildren(make('section', { class: 'absent' },
+    make('h2', {}, 'The tour is only for the machine the server runs on'),
+    make('p', {}, 'It shows the very rows of the store and signs in as anybody, so the server offers it in demo mode only, at http://localhost or http://127.0.0.1.'),
+    make('p', {}, 'Start ', make('code', {}, 'bluetick'), ' without a configuration on your own machine and open ', make('code', {}, '/tour'), ' there. ',
+      make('a', { href: '/v1/docs' }, 'Here are the docs of this server’s API.'))));
+}
+
+async function main() {
+  applyTheme();
+  at('.logo').append(icon('logo'));
+  const rows = await fetchRows(['alice', 'bob', 'carol']).catch(() => null);
+  if (!rows) { explain(); return; }
+  const tour = new Tour();
+  await tour.meet(await choosePeople());
+}
+
+main();

@@ -1,0 +1,76 @@
+// A phone: a real client of the SDK in a frame, and a switch that takes it off the network.
+
+import { Client } from '../../../clients/js/src/index.js';
+import { mountChat } from '../chat/view.js';
+import { make, setAttr, setText } from '../lib/dom.js';
+import { called } from './people.js';
+
+const WORDS = { online: 'online', connecting: 'connecting…', waiting: 'no connection', offline: 'off the network', closed: 'off the network' };
+
+async function token(user) {
+  const response = await fetch('/demo/token', { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ user }) });
+  if (!response.ok) throw new Error(`no token for ${user}: ${response.status}`);
+  return (await response.json()).token;
+}
+
+export class Phone {
+  /** @param {string[]} peers whom its chat list always has */
+  constructor(user, peers) {
+    this.user = user;
+    this.name = called(user);
+    this.client = new Client({ user, token: () => token(user) });
+    this.link = make('span', { class: 'link' });
+    this.switch = make('button', { type: 'button', class: 'switch', role: 'switch', 'aria-label': `${this.name}'s network`, onclick: () => this.turn(!this.wanted) });
+    this.screen = make('div', { class: 'screen' });
+    this.root = make('section', { class: 'phone', 'data-user': user, 'data-name': this.name.toLowerCase(), 'aria-label': `${this.name}'s phone` },
+      make('header', { class: 'bar' }, make('h2', {}, this.name), this.link, this.switch), this.screen);
+    this.stopWatching = this.client.on('state', () => this.draw());
+    this.peers = [...peers];
+    this.chat = mountChat(this.screen, this.client, {
+      compact: true,
+      peers: this.peers,
+      // A phone behind another tab is in nobody's hand.
+      readable: () => this.root.offsetParent !== null,
+    });
+    this.draw();
+  }
+
+  get wanted() { return this.client.state !== 'offline' && this.client.state !== 'closed'; }
+
+  /** On or off the network. Off closes the connection without a word, as a tunnel does. */
+  turn(on) {
+    if (on === this.wanted) return;
+    if (on) this.client.connect();
+    else this.client.disconnect();
+    this.draw();
+  }
+
+  say(to, body) { return this.client.send(to, body).sent; }
+  open(peer) { this.chat.open(peer); }
+  /** The list is the chat's own; it looks at it whenever it draws. */
+  setPeers(peers) { this.peers.splice(0, Infinity, ...peers); }
+  back() { this.chat.open(null); }
+
+  draw() {
+    const { state } = this.client;
+    this.root.dataset.state = state;
+    setText(this.link, WORDS[state] ?? state);
+    setAttr(this.switch, 'aria-checked', String(this.wanted));
+    setAttr(this.switch, 'title', this.wanted ? `Take ${this.name} off the network` : `Bring ${this.name} back`);
+  }
+
+  /** Waits until the client is in this state. */
+  becomes(state) {
+    if (this.client.state === state) return Promise.resolve();
+    return new Promise((resolve) => {
+      const stop = this.client.on('state', () => { if (this.client.state === state) { stop(); resolve(); } });
+    });
+  }
+
+  async end() {
+    this.stopWatching();
+    this.chat.destroy();
+    this.root.remove();
+    await this.client.close();
+  }
+}

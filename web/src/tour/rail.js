@@ -1,0 +1,68 @@
+// The rail: the steps of the server in two lanes. The newest run of each lane is lit as far as it has come; a press on a
+// step tells what it is for.
+
+import { make, setText } from '../lib/dom.js';
+import { LANES, STEPS } from './steps.js';
+
+const TITLES = { send: 'Send', receive: 'Receive' };
+
+export class Rail {
+  /** @param {(step: string) => void} asked somebody wants to read about a step */
+  constructor(root, asked) {
+    this.nodes = new Map();
+    this.lanes = Object.entries(LANES).map(([lane, steps]) => this.lane(lane, steps, asked));
+    root.append(...this.lanes.map(({ el }) => el));
+  }
+
+  lane(lane, steps, asked) {
+    const of = make('span', { class: 'of' });
+    const nodes = steps.map((step) => this.node(step, asked));
+    const el = make('section', { class: 'lane', 'data-lane': lane, 'aria-label': `Steps: ${TITLES[lane]}` },
+      make('h3', {}, TITLES[lane], of), make('ol', {}, nodes));
+    return { lane, el, of, run: null };
+  }
+
+  node(step, asked) {
+    const times = make('span', { class: 'times' });
+    const button = make('button', { type: 'button', onclick: () => asked(step) },
+      make('span', { class: 'dot' }, times), make('span', { class: 'name' }, STEPS[step].name));
+    const el = make('li', { class: 'node', 'data-step': step, 'data-state': 'idle' }, button);
+    this.nodes.set(step, { el, times });
+    return el;
+  }
+
+  /** A step of a run has just happened. */
+  show(run, step) {
+    const lane = this.lanes.find((one) => one.lane === run.lane);
+    lane.run = run;
+    setText(lane.of, title(run));
+    const steps = LANES[run.lane];
+    const reached = Math.max(...[...run.steps.keys()].map((name) => steps.indexOf(name)));
+    for (const name of steps) this.set(name, state(run, name, step, steps.indexOf(name) < reached), run.steps.get(name) ?? 0);
+    // Only one step is happening; in the other lane the last one has happened.
+    for (const [name, { el }] of this.nodes) if (name !== step && el.dataset.state === 'now') el.dataset.state = 'done';
+  }
+
+  set(name, value, count) {
+    const { el, times } = this.nodes.get(name);
+    el.dataset.state = value;
+    setText(times, count > 1 ? `×${count}` : '');
+  }
+
+  clear() {
+    for (const name of this.nodes.keys()) this.set(name, 'idle', 0);
+    for (const lane of this.lanes) setText(lane.of, '');
+  }
+}
+
+/** What a step is to a run: happening, done, passed by, or not there yet. */
+function state(run, name, now, passed) {
+  if (name === now) return 'now';
+  if (run.steps.has(name)) return 'done';
+  return passed && run.lane === 'send' ? 'skipped' : 'idle';
+}
+
+function title({ lane, from, to, seq }) {
+  if (lane === 'receive') return to ?? '';
+  return `${from ?? ''} → ${to ?? ''}\n${seq == null ? '' : `seq ${seq}`}`;
+}

@@ -1,0 +1,64 @@
+// Sorts events into runs: one message on its way, or one phone that comes back. The rail shows the newest run of each
+// lane, so it must know which of the steps before belong to it.
+
+import { laneOf, peerOf } from './steps.js';
+
+const KEPT = 60;
+
+/** @typedef {{lane: string, from: string|null, to: string|null, seq: number|null, steps: Map<string, number>}} Run */
+
+const newRun = (lane, facts) => ({ lane, from: null, to: null, seq: null, steps: new Map(), ...facts });
+
+export class Runs {
+  constructor() {
+    this.sends = new Map();   // by conversation and seq
+    this.begun = new Map();   // by conversation: looked up, and no seq yet
+    this.receives = new Map(); // by user
+  }
+
+  /** The run that an event belongs to, with the event counted in; null for a step that this page does not know. */
+  take(event) {
+    const lane = laneOf(event.step);
+    if (!lane) return null;
+    const run = lane === 'send' ? this.send(event) : this.receive(event);
+    run.steps.set(event.step, (run.steps.get(event.step) ?? 0) + 1);
+    if (event.step === 'handed_over' && event.user) this.receives.set(event.user, newRun('receive', { to: event.user, from: run.from, seq: event.seq }));
+    return run;
+  }
+
+  send(event) {
+    const { conversation_id: conversation, seq, step } = event;
+    if (step === 'looked_up') return this.begin(event);
+    const key = `${conversation} ${seq}`;
+    if (!this.sends.has(key)) {
+      const run = this.begun.get(conversation)?.shift() ?? newRun('send', {});
+      run.seq = seq;
+      this.sends.set(key, run);
+      if (this.sends.size > KEPT) this.sends.delete(this.sends.keys().next().value);
+    }
+    const run = this.sends.get(key);
+    const isSender = step === 'stored' || step === 'sent';
+    if (event.user) run[isSender ? 'from' : 'to'] ??= event.user;
+    run.from ??= peerOf(conversation, run.to);
+    run.to ??= peerOf(conversation, run.from);
+    return run;
+  }
+
+  begin({ conversation_id: conversation, user, seq }) {
+    const run = newRun('send', { to: user, from: peerOf(conversation, user), seq });
+    if (seq != null) this.sends.set(`${conversation} ${seq}`, run);
+    else this.begun.set(conversation, [...(this.begun.get(conversation) ?? []).slice(-KEPT), run]);
+    return run;
+  }
+
+  receive({ step, user, conversation_id: conversation, seq }) {
+    // A phone that comes back goes on with the run in which it left.
+    const left = this.receives.get(user)?.steps;
+    const returns = step === 'registered' && !(left?.size === 1 && left.has('unregistered'));
+    if (returns || step === 'unregistered' || !left) this.receives.set(user, newRun('receive', { to: user }));
+    const run = this.receives.get(user);
+    run.from ??= peerOf(conversation, user);
+    run.seq = seq ?? run.seq;
+    return run;
+  }
+}

@@ -1,0 +1,120 @@
+// The stories that "Show me" tells. A step does something with the real phones and says what to watch; it is over when
+// the server has taken the steps it waits for.
+//
+// `stage` is what a story can touch: `alice` and `bob` (Phones), `after(step, how many)` (a promise of such events from
+// now on), and `point(table)`.
+
+/** @typedef {{title: string, caption: string, watch?: string[], act?: (stage: object) => unknown}} StoryStep */
+
+/** Both online, the conversation open on Alice's phone and not on Bob's. */
+async function bothOnline({ alice, bob }) {
+  for (const phone of [alice, bob]) phone.turn(true);
+  await Promise.all([alice.becomes('online'), bob.becomes('online')]);
+  alice.open(bob.user);
+  bob.back();
+}
+
+async function offline({ bob, after }) {
+  const gone = after('unregistered', bob.user);
+  bob.turn(false);
+  await gone;
+}
+
+/** Sends one message after another, each when the one before has its tick. */
+async function write(phone, to, ...bodies) {
+  for (const body of bodies) await phone.say(to.user, body);
+}
+
+export const STORIES = [
+  {
+    id: 'offline',
+    name: 'Bob is offline',
+    pace: 500,
+    steps: [
+      { title: 'Two phones, one server', caption: 'Alice and Bob are connected: each has an entry in `ws:`.', watch: ['ws'], act: bothOnline },
+      { title: 'Bob goes through a tunnel', caption: 'His connection ends, and his entry in `ws:` goes. Everything else stays as it is.', watch: ['ws'], act: offline },
+      {
+        title: 'Alice writes to him', caption: 'Nobody is found, so the message and a pending row are stored in one write. Then the server looks again. Only then does Alice get her tick.', watch: ['messages', 'pending_deliveries'],
+        act: ({ alice, bob }) => write(alice, bob, 'Are you there?'),
+      },
+      {
+        title: '… and twice more', caption: 'Two more `messages` rows. Still one row in `pending_deliveries`: it keeps the first seq that Bob lacks.', watch: ['messages', 'pending_deliveries'],
+        act: ({ alice, bob }) => write(alice, bob, 'The train is at 9:40', 'Platform 3!'),
+      },
+      {
+        title: 'Look at the pending row', watch: ['pending_deliveries'],
+        caption: 'This one row is all that is kept for Bob while he is away. It would be the same after a thousand messages, or a restart of the server.',
+      },
+      {
+        title: 'Bob is back', caption: 'Registered first, then drained in order. His phone acks, `last_delivered_seq` moves, the row goes, and Alice’s ticks turn double.', watch: ['ws', 'message_status', 'pending_deliveries'],
+        async act({ bob, after }) {
+          const done = Promise.all([after('caught_up', bob.user), after('acked', bob.user), after('row_gone', bob.user)]);
+          bob.turn(true);
+          await done;
+        },
+      },
+      {
+        title: 'Bob opens the chat', caption: '`last_read_seq` moves, his `unread_count` is 0, and Alice sees blue.', watch: ['message_status', 'conversations'],
+        async act({ alice, bob, after }) {
+          const done = after('read', bob.user);
+          bob.open(alice.user);
+          await done;
+        },
+      },
+      { title: 'Nothing lost, nothing twice', caption: 'That was the whole offline path, on the real server. Now write on the phones yourself, or switch one off.' },
+    ],
+  },
+  {
+    id: 'online',
+    name: 'Both online',
+    pace: 500,
+    steps: [
+      { title: 'Two phones, one server', caption: 'Alice and Bob are connected: each has an entry in `ws:`.', watch: ['ws'], act: bothOnline },
+      {
+        title: 'Alice writes, Bob is there', caption: 'The look after the write finds his session, which takes the message: no pending row. His phone acks by itself: two ticks.', watch: ['messages', 'ws', 'message_status'],
+        async act({ alice, bob, after }) {
+          const done = after('acked', bob.user);
+          await write(alice, bob, 'Lunch?');
+          await done;
+        },
+      },
+      {
+        title: 'Bob opens the chat', caption: 'Read is what a person does, not a phone: only now `last_read_seq` moves, and the ticks turn blue.', watch: ['message_status', 'conversations'],
+        async act({ alice, bob, after }) {
+          const done = after('read', bob.user);
+          bob.open(alice.user);
+          await done;
+        },
+      },
+      {
+        title: 'Bob answers', caption: 'The same steps the other way round. Alice has the chat open, so his ticks are blue at once.', watch: ['messages', 'message_status'],
+        async act({ alice, bob, after }) {
+          const done = after('read', alice.user);
+          await write(bob, alice, 'At one, by the river');
+          await done;
+        },
+      },
+      { title: 'That is the fast path', caption: 'Five steps for a message, one write to disk. Now take Bob off the network and see what changes.' },
+    ],
+  },
+  {
+    id: 'race',
+    name: 'The race',
+    pace: 1000,
+    steps: [
+      { title: 'Two phones, one server', caption: 'The write flow has one dangerous moment. Watch `ws:` while Alice’s message is being stored.', watch: ['ws'], act: bothOnline },
+      { title: 'Bob is away', caption: 'So the first look for him will find nobody.', watch: ['ws'], act: offline },
+      {
+        title: 'He returns in the middle of it', caption: 'Alice sends. The server looks Bob up and finds nobody. At that very moment Bob connects. The look after the write finds him: R2.', watch: ['ws', 'pending_deliveries'],
+        async act({ alice, bob, after }) {
+          const [looked, acked, gone] = [after('looked_up', bob.user), after('acked', bob.user), after('row_gone', bob.user)];
+          const sent = write(alice, bob, 'Mind the gap');
+          await looked;
+          bob.turn(true);
+          await Promise.all([sent, acked, gone]);
+        },
+      },
+      { title: 'Nobody waits', caption: 'Without the second look the message could have stayed in its row until Bob’s next connection. A search of all interleavings found exactly that in the flow without it.' },
+    ],
+  },
+];
