@@ -40,9 +40,9 @@ export class Banner {
 
   words() {
     const { client } = this.view;
+    if (client.state === 'online' || client.state === 'closed') return ['', '', ''];
     const queued = this.queued();
     switch (client.state) {
-      case 'online': case 'closed': return ['', '', ''];
       case 'connecting':
         return this.shown || Date.now() - this.since > 900 ? [`Connecting…${queued}`, '', ''] : ['', '', ''];
       case 'waiting': {
@@ -55,9 +55,10 @@ export class Banner {
   }
 
   queued() {
-    let waiting = 0;
-    for (const c of this.view.client.conversations) for (const m of c.messages) if (m.own && m.tick === 'waiting') waiting += 1;
-    return waiting ? ` ${plural(waiting, 'message')} will be sent when you are back.` : '';
+    // What waits stands last, so a conversation whose last message does not wait has none that does.
+    const queues = this.view.client.conversations.filter((c) => c.lastTick === 'waiting' || c.lastTick === 'failed');
+    const waiting = queues.reduce((sum, c) => sum + c.messages.filter((m) => m.tick === 'waiting').length, 0);
+    return waiting ? ` ${plural(waiting, 'message')} waiting.` : '';
   }
 
   /** The countdown needs a drawing a second, and only then. */

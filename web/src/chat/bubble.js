@@ -56,8 +56,9 @@ export class Bubble {
     if (!failed) return;
     this.reason = make('span');
     this.why = make('div', { class: 'why', role: 'alert' }, this.reason,
-      make('button', { type: 'button', onclick: () => log.conversation.retry(message) }, 'Try again'),
-      make('button', { type: 'button', onclick: () => log.conversation.discard(message) }, 'Discard'));
+      make('span', { class: 'ways' },
+        make('button', { type: 'button', onclick: () => log.conversation.retry(message) }, 'Try again'),
+        make('button', { type: 'button', onclick: () => log.conversation.discard(message) }, 'Discard')));
     this.el.append(this.why);
   }
 

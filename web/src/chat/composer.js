@@ -2,7 +2,7 @@
 
 import { make, setAttr, setText } from '../lib/dom.js';
 import { icon } from '../lib/icons.js';
-import { nameOf } from './people.js';
+import { nameOf, words } from './people.js';
 import { Tray } from './tray.js';
 
 const ROOM_SHOWN = 500;   // bytes left at which the counter appears
@@ -108,12 +108,23 @@ export class Composer {
     if (!conversation || this.send.disabled) return;
     const body = this.box.value.trim();
     const items = this.tray.take();
-    this.box.value = '';
-    this.fit();
-    if (!items.length) conversation.send(body);
-    else items.forEach((item, at) => this.sendFile(item, at === 0 ? body : ''));
+    try {
+      if (!items.length) conversation.send(body);
+      else items.forEach((item, at) => this.sendFile(item, at === 0 ? body : ''));
+      this.box.value = '';
+      this.fit();
+    } catch (error) {
+      this.refused(words(error));
+    }
     this.talk.sending();
     this.focus();
+  }
+
+  /** Nothing was sent: the words stay in the box. */
+  refused(why) {
+    this.room.hidden = false;
+    this.room.classList.add('wrong');
+    setText(this.room, why);
   }
 
   /** The caption goes with the first file. A picture's size travels along, so that its place can be kept. */
