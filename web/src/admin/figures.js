@@ -45,18 +45,30 @@ function buckets(now, before, name) {
   return [...newer].map(gain).sort(([a], [b]) => a - b);
 }
 
-/** A quantile of what was observed between the two looks, as Prometheus estimates it: a straight line within the bucket. */
-export const quantile = (name, share) => (now, before) => {
-  if (!before) return null;
-  const counted = buckets(now, before, name);
+/** Where the bucket of a quantile begins and ends, and how far into it that is; null if nothing was observed. */
+function bucketOf(now, before, name, share) {
+  const counted = before ? buckets(now, before, name) : [];
   const all = counted.at(-1)?.[1] ?? 0;
   if (all <= 0) return null;
   const at = counted.findIndex(([, count]) => count >= share * all);
-  const [bound, upTo] = counted[at];
-  const [lower, below] = at > 0 ? counted[at - 1] : [0, 0];
+  const [to, upTo] = counted[at];
+  const [from, below] = at > 0 ? counted[at - 1] : [0, 0];
+  return { from, to, into: (share * all - below) / (upTo - below) };
+}
+
+/** A quantile of what was observed between the two looks, as Prometheus estimates it: a straight line within the bucket. */
+export const quantile = (name, share) => (now, before) => {
+  const found = bucketOf(now, before, name, share);
+  if (!found) return null;
+  const { from, to, into } = found;
   // Beyond the last bound nobody knows; the bound is the least it was.
-  if (bound === Infinity) return lower;
-  return lower + (bound - lower) * ((share * all - below) / (upTo - below));
+  return to === Infinity ? from : from + (to - from) * into;
+};
+
+/** The same for things that are counted, where half of one makes no sense: the bucket's end. */
+export const bound = (name, share) => (now, before) => {
+  const found = bucketOf(now, before, name, share);
+  return found && (found.to === Infinity ? found.from : found.to);
 };
 
 /** The mean of what a histogram observed between the two looks. */

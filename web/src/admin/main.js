@@ -20,7 +20,7 @@ const door = gate(api, open);
 
 const state = make('span', { class: 'state idle', role: 'status' });
 const seen = make('span', { class: 'seen' });
-const tabs = [['#overview', 'Overview', overview], ['#user', 'Users and messages', people]]
+const tabs = [['#overview', 'Overview', overview], ['#user', 'Look up', people]]
   .map(([href, words, view]) => ({ link: make('a', { href }, words), view }));
 const nav = make('nav', { class: 'tabs', 'aria-label': 'Views' }, tabs.map(({ link }) => link));
 const lock = make('button', { class: 'press small', type: 'button', onclick: () => close() }, 'Lock');

@@ -7,7 +7,15 @@ import { Cursor, Plot } from './plot.js';
 import { healthOf } from './states.js';
 import { Tiles } from './tiles.js';
 
+/** The shortest time that is drawn. */
+const LEAST_MS = 60_000;
 const SPANS = [[2, '2 min'], [5, '5 min'], [15, '15 min']];
+
+/** Of the many values of a label, those that did something in the time shown. Each keeps its colour. */
+function busy(series, times, from) {
+  const does = ({ values }) => values.some((value, i) => value > 0 && times[i] >= from);
+  return series.some(does) ? series.filter(does) : series.slice(0, 3);
+}
 
 export class Overview {
   #span = 5 * 60_000;
@@ -51,7 +59,9 @@ export class Overview {
     const { history, now, past, ready, info } = this.watch;
     if (!now) return;
     this.#showHealth(healthOf(now, past, ready, info));
-    const window = { from: now.at - this.#span, to: now.at };
+    // The first minutes fill the width: an empty left half tells nobody anything.
+    const since = Math.min(history.times[0], now.at - LEAST_MS);
+    const window = { from: Math.max(now.at - this.#span, since), to: now.at };
     this.tiles.show(history, now, past, window);
     for (const one of this.sections) this.#showSection(one, history, now, window);
   }
@@ -65,9 +75,9 @@ export class Overview {
     for (const { what, plot } of plots) {
       const names = what.series.flatMap((series) => series.names(now));
       const known = history.names(`${what.id}/`).map((name) => name.slice(what.id.length + 1));
-      const series = [...new Set([...names, ...known])].map((name) => ({ name, values: history.of(seriesId(what.id, name)) }));
+      const series = [...new Set([...known, ...names])].map((name, colour) => ({ name, colour, values: history.of(seriesId(what.id, name)) }));
       if (what.metric && !what.note) plot.explain(now.help.get(what.metric));
-      plot.show({ times: history.times, ...window, series });
+      plot.show({ times: history.times, ...window, series: what.byLabel ? busy(series, history.times, window.from) : series });
     }
   }
 

@@ -6,9 +6,11 @@ import { inUnit, timeOfDay } from './format.js';
 const SVG = 'http://www.w3.org/2000/svg';
 const HEIGHT = 132;
 const EDGE = { left: 50, right: 10, top: 8, bottom: 18 };
-const COLOURS = 6;
+const COLOURS = 8;
 /** A pause longer than this breaks the line: nothing is known of the time between. */
 const GAP_MS = 7_000;
+
+const colourClass = (colour) => `c${colour % COLOURS}`;
 
 function draw(tag, attributes = {}, ...children) {
   const el = document.createElementNS(SVG, tag);
@@ -116,7 +118,7 @@ export class Plot {
     setAttr(this.element.querySelector('h3'), 'title', note ?? null);
   }
 
-  /** @param {{times: number[], from: number, to: number, series: {name: string, values: (number|null)[]}[]}} data */
+  /** @param {{times: number[], from: number, to: number, series: {name: string, colour: number, values: (number|null)[]}[]}} data */
   show(data) {
     this.data = data;
     this.#keys();
@@ -127,9 +129,9 @@ export class Plot {
   #keys() {
     const names = this.data.series.map(({ name }) => name);
     if (this.keys && names.join('\n') === this.keys.map(({ name }) => name).join('\n')) return;
-    this.keys = names.map((name, i) => {
+    this.keys = this.data.series.map(({ name, colour }) => {
       const value = make('b');
-      return { name, value, el: make('span', { class: `key c${i % COLOURS}` }, make('i'), `${name} `, value) };
+      return { name, value, el: make('span', { class: `key ${colourClass(colour)}` }, make('i'), `${name} `, value) };
     });
     this.legend.replaceChildren(...this.keys.map(({ el }) => el));
   }
@@ -152,7 +154,7 @@ export class Plot {
     }
     this.top = roof(most, this.unit);
     this.#frame();
-    this.lines.replaceChildren(...series.flatMap(({ values }, i) => this.#line(values, i, series.length)));
+    this.lines.replaceChildren(...series.flatMap(({ values, colour }) => this.#line(values, colour, series.length)));
     this.#point();
   }
 
@@ -171,7 +173,7 @@ export class Plot {
   }
 
   /** The series as strokes, broken where nothing is known; a value alone is a dot. */
-  #line(values, index, count) {
+  #line(values, colour, count) {
     const { times, from } = this.data;
     const strokes = [];
     let stroke = [];
@@ -182,7 +184,7 @@ export class Plot {
       if (values[i] !== null) stroke.push([this.#x(times[i]).toFixed(1), this.#y(values[i]).toFixed(1)]);
     }
     end();
-    const name = `c${index % COLOURS}`;
+    const name = colourClass(colour);
     const floor = this.#y(0).toFixed(1);
     return strokes.flatMap((points) => {
       if (points.length === 1) return [draw('circle', { cx: points[0][0], cy: points[0][1], r: 1.8, class: `dot ${name}` })];
@@ -204,8 +206,8 @@ export class Plot {
     if (at === null || at < from || this.width === 0) return this.pointer.replaceChildren();
     const x = this.#x(times[index]);
     const leftHalf = x < this.width / 2;
-    const dots = series.flatMap(({ values }, i) => (values[index] === null ? []
-      : [draw('circle', { cx: x, cy: this.#y(values[index]), r: 3.2, class: `dot c${i % COLOURS}` })]));
+    const dots = series.flatMap(({ values, colour }) => (values[index] === null ? []
+      : [draw('circle', { cx: x, cy: this.#y(values[index]), r: 3.2, class: `dot ${colourClass(colour)}` })]));
     return this.pointer.replaceChildren(
       draw('line', { x1: x, x2: x, y1: EDGE.top, y2: HEIGHT - EDGE.bottom }), ...dots,
       draw('text', { x: leftHalf ? x + 6 : x - 6, y: EDGE.top + 9, 'text-anchor': leftHalf ? 'start' : 'end' }, timeOfDay(times[index])),

@@ -29,12 +29,12 @@ export const KINDS = [
     columns: [text('conversation_id'), message('first_undelivered_seq')],
   },
   {
-    kind: 'sessions', title: 'Sessions', none: 'Not connected.',
-    columns: [text('device'), text('gateway'), time('connected_at'), { ...text('session_id'), kind: 'code' }],
-  },
-  {
     kind: 'status', title: 'Message status', none: 'No receipts yet.',
     columns: [text('conversation_id'), message('last_delivered_seq'), message('last_read_seq')],
+  },
+  {
+    kind: 'sessions', title: 'Sessions', none: 'Not connected.',
+    columns: [text('device'), text('gateway'), time('connected_at'), { ...text('session_id'), kind: 'code' }],
   },
   {
     kind: 'conversations', title: 'Conversations', none: 'No conversations.',
@@ -66,7 +66,7 @@ export function rowsTable({ kind, title, none, columns }, rows, href) {
   const heading = make('div', { class: 'bar' }, make('h3', { id }, title), count);
   const body = rows.length === 0 ? make('p', { class: 'otherwise' }, none)
     : make('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-labelledby': id }, table(id, columns, rows, href));
-  return make('section', { class: `rows rows-${kind}`, 'data-kind': kind, 'aria-labelledby': id }, heading, body);
+  return make('section', { class: `rows rows-${kind}${rows.length ? '' : ' none'}`, 'data-kind': kind, 'aria-labelledby': id }, heading, body);
 }
 
 function table(id, columns, rows, href) {

@@ -16,21 +16,21 @@ const FAULTS = ['internal', 'unavailable', 'storage_full'];
 
 /** How long the disk took at worst to make a write durable. */
 export function commitState(p99) {
-  if (p99 === null) return idle('no commits');
+  if (p99 === null) return idle('idle');
   if (p99 < 0.025) return good('quick');
-  return p99 < 0.1 ? warn('slow disk') : bad('very slow disk');
+  return p99 < 0.1 ? warn('slow') : bad('very slow');
 }
 
 export function requestState(p95) {
-  if (p95 === null) return idle('no requests');
+  if (p95 === null) return idle('idle');
   if (p95 < 0.1) return good('quick');
   return p95 < 1 ? warn('slow') : bad('very slow');
 }
 
 export function diskState(free) {
-  if (free === null) return idle('not told');
-  if (free > 5 * GIB) return good('enough room');
-  return free > GIB ? warn('getting full') : bad('nearly full');
+  if (free === null) return idle('unknown');
+  if (free > 5 * GIB) return good('ample');
+  return free > GIB ? warn('filling') : bad('full soon');
 }
 
 export const activity = (perSecond) => (perSecond > 0 ? good('active') : idle('idle'));
@@ -38,8 +38,8 @@ export const activity = (perSecond) => (perSecond > 0 ? good('active') : idle('i
 /** Errors since the look `past`: whose fault they are. */
 export function errorState(now, past) {
   if (!past) return idle('–');
-  if (gained(now, past, 'bluetick_errors_total', ({ code }) => FAULTS.includes(code)) > 0) return bad('server faults');
-  return gained(now, past, 'bluetick_errors_total') > 0 ? warn('clients refused') : good('none lately');
+  if (gained(now, past, 'bluetick_errors_total', ({ code }) => FAULTS.includes(code)) > 0) return bad('faults');
+  return gained(now, past, 'bluetick_errors_total') > 0 ? warn('refusals') : good('none');
 }
 
 /** Trouble that a counter has counted since `past`. */

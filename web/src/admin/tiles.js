@@ -27,7 +27,7 @@ const TILES = [
   counted('acks', 'Acks', 'messages/acks', 'bluetick_acks_total'),
   counted('reads', 'Reads', 'messages/reads', 'bluetick_reads_total'),
   {
-    id: 'pending', title: 'Pending rows', series: 'pending/written', unit: 'rate',
+    id: 'pending', title: 'Pending', series: 'pending/written', unit: 'rate',
     note: (now) => `${exact(sum(now, 'bluetick_pending_rows_written_total'))} written, ${exact(sum(now, 'bluetick_pending_rows_deleted_total'))} deleted`,
     state: ({ value }) => (value > 0 ? good('writing') : idle('idle')),
   },
@@ -53,7 +53,7 @@ const TILES = [
     state: ({ value }) => diskState(value),
   },
   {
-    id: 'push', title: 'Push outbox', series: 'push_queue/waiting', unit: 'count',
+    id: 'push', title: 'Push queue', series: 'push_queue/waiting', unit: 'count',
     note: (now) => `${exact(sum(now, 'bluetick_push_sent_total'))} sent, ${exact(sum(now, 'bluetick_push_failed_total'))} failed`,
     state: ({ value, now }) => pushState(value, now),
   },
@@ -66,8 +66,8 @@ const TILES = [
 
 function pushState(value, now) {
   const routes = now.families.get('bluetick_push_route_ok');
-  if (!routes) return idle(value === null ? 'not set up' : 'no routes yet');
-  return routes.every((route) => route.value === 1) ? good('routes open') : warn('route closed');
+  if (!routes) return idle(value === null ? 'off' : 'idle');
+  return routes.every((route) => route.value === 1) ? good('open') : warn('closed');
 }
 
 class Tile {
