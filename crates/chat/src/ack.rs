@@ -34,7 +34,7 @@ impl Node {
                 Step::Read => advanced.row.last_read_seq,
                 _ => advanced.row.last_delivered_seq,
             };
-            self.trace.note(&id, seq, step, user.as_str(), self.clock.now_ms());
+            self.trace.show(self.glimpse(step, &user).message(&id, seq)).await;
         }
         // Whoever stored it the first time may have died before telling, and those who are connected ask nobody.
         if advanced.moved || (again && advanced.row.last_delivered_seq > 0) {

@@ -22,6 +22,8 @@ mod attachments;
 
 /// Runs of the cold tier that are looked through at once.
 const RUNS_AT_ONCE: usize = 1_000;
+/// How many of a conversation's messages an operator is shown as rows.
+const NEWEST_MESSAGES: u64 = 50;
 /// How long an erasure waits for the user's sessions to end.
 const SESSIONS_END_WITHIN_MS: u64 = 5_000;
 const SESSIONS_LOOK_EVERY_MS: u64 = 20;
@@ -29,6 +31,8 @@ const SESSIONS_LOOK_EVERY_MS: u64 = 20;
 /// One of these, owned and serialisable, so that any process can pass it to one that has the data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AdminCall {
+    /// The newest messages of a conversation.
+    Messages(ConversationId),
     Pending(UserId),
     Status(UserId),
     Conversations(UserId),
@@ -137,6 +141,7 @@ pub struct Erased {
 impl Operator for Admin {
     async fn run(&self, call: AdminCall) -> Answer<Json> {
         match call {
+            AdminCall::Messages(id) => json(&self.messages(&id).await?),
             AdminCall::Pending(user) => json(&self.pending(&user).await?),
             AdminCall::Status(user) => json(&self.status(&user).await?),
             AdminCall::Conversations(user) => json(&self.conversations(&user).await?),
@@ -196,6 +201,14 @@ impl Admin {
     pub fn with_uploads(mut self, uploads: Option<Arc<dyn Uploads>>) -> Admin {
         self.uploads = uploads;
         self
+    }
+
+    pub async fn messages(&self, id: &ConversationId) -> Answer<Vec<MessageFrame>> {
+        let last = self.store.messages.last_seq(id).await.map_err(wire)?;
+        let from = last.saturating_sub(NEWEST_MESSAGES) + 1;
+        let limit = PageLimit::messages(NEWEST_MESSAGES as usize);
+        let newest = self.store.messages.read_from(id, from, limit).await.map_err(wire)?;
+        Ok(newest.iter().filter(|message| !message.void).map(|message| message.to_frame()).collect())
     }
 
     pub async fn pending(&self, user: &UserId) -> Answer<Vec<PendingRow>> {

@@ -52,7 +52,7 @@ impl Node {
         if row_written {
             if !duplicate {
                 metrics::counter!("bluetick_pending_rows_written_total").increment(1);
-                self.trace.note(id, seq, Step::PendingRow, receiver.as_str(), self.clock.now_ms());
+                self.trace.show(self.glimpse(Step::PendingRow, receiver).message(id, seq)).await;
             }
             if !rule!(self.rules, R2) {
                 return Ok(());
@@ -61,13 +61,17 @@ impl Node {
         // The first run of what is repeated may have left a row, and nobody who knows of it.
         let look_for_row = row_written || *duplicate;
         let mut taken = false;
-        for session in self.sessions_of(receiver).await {
+        let sessions = self.sessions_of(receiver).await;
+        let looked_again = self.glimpse(Step::LookedAgain, receiver).message(id, seq);
+        self.trace.show(looked_again.count(sessions.len())).await;
+        for session in sessions {
             let event = Event::Message { message: message.clone(), row_written: look_for_row, origin: None };
             if self.hand_over(&session, event).await == HandOver::Taken {
                 taken = true;
                 metrics::counter!("bluetick_hand_overs_total").increment(1);
                 bluetick_store::failpoint::hit("deliver.handed_over");
-                self.trace.note(id, seq, Step::HandedOver, &session.device.to_string(), self.clock.now_ms());
+                let handed_over = self.glimpse(Step::HandedOver, receiver).message(id, seq);
+                self.trace.show(handed_over.device(&session.device)).await;
             }
         }
         if row_written {
@@ -119,7 +123,7 @@ impl Node {
             // Get, then put: what the notes do.
             self.store.pending.note_undelivered(receiver, id, seq).await.map_err(wire)?;
         }
-        self.trace.note(id, seq, Step::PendingRow, receiver.as_str(), self.clock.now_ms());
+        self.trace.show(self.glimpse(Step::PendingRow, receiver).message(id, seq)).await;
         bluetick_store::failpoint::hit("deliver.row_written");
         if rule!(self.rules, R2) {
             self.wake(receiver, id).await;

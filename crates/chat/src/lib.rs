@@ -15,6 +15,7 @@ mod gateway;
 mod history;
 mod inbox;
 mod node;
+mod onlookers;
 mod plan;
 mod presence;
 mod push;
@@ -36,6 +37,7 @@ pub use cold::{
 pub use error::wire;
 pub use gateway::Gateway;
 pub use node::{ChatConfig, Node, SendBudget, Unlimited};
+pub use onlookers::{Onlookers, Onlooking, PACE_MAX, Seen};
 pub use push::{
     About, Notification, NotificationKind, Notifier, Push, PushConfig, PushTested, Pushed, RouteHealth,
 };

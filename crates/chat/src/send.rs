@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bluetick_protocol::{ConversationId, ErrorCode, Send as SendFrame, Sent, SessionId, UserId, WireError};
-use bluetick_store::{Committed, NewMessage};
+use bluetick_store::{Committed, Message, NewMessage};
 use futures_util::future::{join, join_all};
 
 use crate::{Answer, Node, SendRequest, Step, rules::rule, wire};
@@ -77,7 +77,12 @@ impl Node {
         let mut delivered = Vec::with_capacity(lane.len());
         for Stored { row_written, committed, .. } in lane {
             metrics::counter!("bluetick_sends_total").increment(1);
-            delivered.push(self.deliver_new(sender, origin, receiver, *row_written, committed).await);
+            let answer = self.deliver_new(sender, origin, receiver, *row_written, committed).await;
+            if answer.is_ok() {
+                let Message { conversation_id: id, seq, .. } = &*committed.message;
+                self.trace.show(self.glimpse(Step::Sent, sender).message(id, *seq)).await;
+            }
+            delivered.push(answer);
         }
         delivered
     }
@@ -111,7 +116,12 @@ impl Node {
         let withheld = blocked.map_err(wire)?;
         // The first lookup. It decides only whether the pending row rides along with the message; whom the message
         // is handed to is decided by a lookup after the commit (R2).
-        let offline = !withheld && self.sessions_of(&receiver).await.is_empty();
+        let offline = !withheld && {
+            let sessions = self.sessions_of(&receiver).await.len();
+            let looked_up = self.glimpse(Step::LookedUp, &receiver).conversation(&id).count(sessions);
+            self.trace.show(looked_up).await;
+            sessions == 0
+        };
         let attachment = match &send.attachment {
             Some(said) => Some(self.attach(user, &id, said).await?),
             None => None,
@@ -151,13 +161,8 @@ impl Node {
             return Ok(());
         }
         let message = &committed.message;
-        self.trace.note(
-            &message.conversation_id,
-            message.seq,
-            Step::Stored,
-            sender.as_str(),
-            self.clock.now_ms(),
-        );
+        let stored = self.glimpse(Step::Stored, sender);
+        self.trace.show(stored.message(&message.conversation_id, message.seq)).await;
         if !message.withheld && !message.void {
             self.deliver_to_receiver(receiver, committed, row_written).await?;
         }

@@ -1,10 +1,13 @@
-//! What happened to recent messages: a bounded ring of steps, for `bluetick trace`.
+//! What the server does with messages, step by step: a bounded ring of recent steps, for `bluetick trace`, and the
+//! onlookers who see each as it happens (`onlookers.rs`).
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
-use bluetick_protocol::{ConversationId, Seq};
+use bluetick_protocol::{ConversationId, DeviceId, Seq, UserId};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+
+use crate::onlookers::Onlookers;
 
 /// How many steps are remembered.
 const RING_STEPS: usize = 16_384;
@@ -12,13 +15,37 @@ const RING_STEPS: usize = 16_384;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
+    /// The receiver's sessions were looked up before the commit.
+    LookedUp,
     Stored,
     PendingRow,
+    /// They were looked up once more, after the commit (R2).
+    LookedAgain,
     HandedOver,
+    /// The sender is told: one tick.
+    Sent,
+    /// A device's session stands in the session store.
+    Registered,
+    /// A message that waited for a device is written to it.
+    Drained,
+    /// A message is written to a device that had caught up.
+    Written,
+    CaughtUp,
     Acked,
     Read,
+    /// All that a pending row stood for is acked: it is deleted (R4).
+    RowGone,
+    Unregistered,
     /// A provider took the notification of it for a device.
     Pushed,
+}
+
+impl Step {
+    /// Whether it says something of a message that is worth remembering.
+    fn is_kept(self) -> bool {
+        use Step::*;
+        matches!(self, Stored | PendingRow | HandedOver | Drained | Acked | Read | Pushed)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,22 +58,79 @@ pub struct TraceEvent {
     pub who: String,
 }
 
+/// A step and what it concerns, borrowed: nothing is copied for it unless somebody wants it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Glimpse<'a> {
+    pub step: Step,
+    pub at: u64,
+    pub message: Option<(&'a ConversationId, Option<Seq>)>,
+    pub user: &'a UserId,
+    pub device: Option<&'a DeviceId>,
+    /// How many sessions a lookup found.
+    pub count: Option<usize>,
+}
+
+impl<'a> Glimpse<'a> {
+    pub fn new(step: Step, at: u64, user: &'a UserId) -> Self {
+        Glimpse { step, at, message: None, user, device: None, count: None }
+    }
+
+    pub fn message(mut self, id: &'a ConversationId, seq: Seq) -> Self {
+        self.message = Some((id, Some(seq)));
+        self
+    }
+
+    /// Of a message that has no seq yet.
+    pub fn conversation(mut self, id: &'a ConversationId) -> Self {
+        self.message = Some((id, None));
+        self
+    }
+
+    pub fn device(mut self, device: &'a DeviceId) -> Self {
+        self.device = Some(device);
+        self
+    }
+
+    pub fn count(mut self, sessions: usize) -> Self {
+        self.count = Some(sessions);
+        self
+    }
+}
+
 #[derive(Debug, Default)]
-pub struct Trace(Mutex<VecDeque<TraceEvent>>);
+pub struct Trace {
+    ring: Mutex<VecDeque<TraceEvent>>,
+    pub onlookers: Onlookers,
+}
 
 impl Trace {
-    pub(crate) fn note(&self, id: &ConversationId, seq: Seq, step: Step, who: &str, at: u64) {
-        let event = TraceEvent { at, step, conversation_id: id.clone(), seq, who: who.to_owned() };
-        let mut ring = self.0.lock();
-        if ring.len() >= RING_STEPS {
-            ring.pop_front();
+    /// Notes a step and tells the onlookers. Returns how long the one with the least hurry wants to look at it.
+    pub(crate) fn tell(&self, glimpse: Glimpse<'_>) -> Duration {
+        if glimpse.step.is_kept()
+            && let Some((id, Some(seq))) = glimpse.message
+        {
+            let who = glimpse.device.map_or_else(|| glimpse.user.to_string(), DeviceId::to_string);
+            let (at, step, conversation_id) = (glimpse.at, glimpse.step, id.clone());
+            let mut ring = self.ring.lock();
+            if ring.len() >= RING_STEPS {
+                ring.pop_front();
+            }
+            ring.push_back(TraceEvent { at, step, conversation_id, seq, who });
         }
-        ring.push_back(event);
+        self.onlookers.tell(glimpse)
+    }
+
+    /// Notes a step, tells the onlookers, and waits for as long as they want to look.
+    pub(crate) async fn show(&self, glimpse: Glimpse<'_>) {
+        let pace = self.tell(glimpse);
+        if !pace.is_zero() {
+            tokio::time::sleep(pace).await;
+        }
     }
 
     /// The steps that concern a message: its own, and receipts that cover it.
     pub fn of(&self, id: &ConversationId, seq: Seq) -> Vec<TraceEvent> {
-        let ring = self.0.lock();
+        let ring = self.ring.lock();
         let concerns = |e: &&TraceEvent| {
             e.conversation_id == *id
                 && match e.step {

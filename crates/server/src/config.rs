@@ -51,6 +51,7 @@ pub struct Config {
     pub attachments: Attachments,
     pub push: PushConfig,
     pub log: Log,
+    pub pages: Pages,
     pub demo: Demo,
 }
 
@@ -158,6 +159,13 @@ pub enum LogFormat {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub struct Pages {
+    pub chat: Switch,
+    pub admin: bool,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Demo {
     pub enabled: Switch,
 }
@@ -235,6 +243,15 @@ impl Config {
             Switch::On => true,
             Switch::Off => false,
             Switch::Auto => self.listens_on_loopback() && !self.auth.is_configured(),
+        }
+    }
+
+    /// Whether the chat is at `/`.
+    pub fn chat_page_is_on(&self) -> bool {
+        match self.pages.chat {
+            Switch::On => true,
+            Switch::Off => false,
+            Switch::Auto => self.demo_is_on(),
         }
     }
 

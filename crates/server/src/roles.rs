@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bluetick_chat::{
-    Admin, App, Collector, Gateway, Gateways, Mover, Node, Operator, Push, SendBudget, Uploads,
+    Admin, App, Collector, Gateway, Gateways, Mover, Node, Operator, Push, SendBudget, Trace, Uploads,
 };
 use bluetick_store::{Clock, Store};
 use tokio::task::JoinHandle;
@@ -23,6 +23,7 @@ pub struct Process {
     pub gateway: Arc<Gateway>,
     pub readiness: Arc<Readiness>,
     pub store: Option<Store>,
+    pub trace: Arc<Trace>,
     /// Of a process that notifies devices.
     notifying: Option<Notifying>,
     /// Of a process that moves old messages.
@@ -132,6 +133,7 @@ impl Process {
             notifying: rules.notify(),
             moving: rules.begin_moving(config),
             _collecting: rules.collect(),
+            trace: rules.trace,
             app: rules.app,
             operator: rules.operator,
             gateway,
@@ -187,6 +189,7 @@ impl Process {
 struct Rules {
     app: Arc<dyn App>,
     operator: Arc<dyn Operator>,
+    trace: Arc<Trace>,
     push: Option<Arc<Push>>,
     /// None where there is no object store.
     mover: Option<Arc<Mover>>,
@@ -221,7 +224,7 @@ impl Rules {
         let admin = Admin::new(store.clone(), gateways, node.trace()).with_push(push.clone());
         let admin = admin.with_mover(mover.clone()).with_uploads(uploads.clone());
         let collector = uploads.map(|uploads| Arc::new(Collector::new(store.clone(), uploads, clock)));
-        Rules { app: Arc::new(node), operator: Arc::new(admin), push, mover, collector }
+        Rules { trace: node.trace(), app: Arc::new(node), operator: Arc::new(admin), push, mover, collector }
     }
 
     /// Sets the mover to work, if there is one and it is wanted.
@@ -344,6 +347,7 @@ mod cluster {
             notifying: own.as_ref().and_then(Rules::notify),
             moving: own.as_ref().and_then(|own| own.begin_moving(config)),
             _collecting: own.as_ref().and_then(Rules::collect),
+            trace: own.as_ref().map(|own| own.trace.clone()).unwrap_or_default(),
             app,
             operator: Arc::new(ClusterOperator { own: operator, servers }),
             gateway,

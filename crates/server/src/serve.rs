@@ -171,6 +171,7 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         tokens: tokens.clone(),
         clock,
         config: config.session(),
+        trace: process.trace.clone(),
         rules: Default::default(),
     });
     let state = AppState::new(Services {

@@ -15,7 +15,7 @@ use super::{
     decide::{Decided, hex},
     queue::key,
 };
-use crate::{Answer, Step, wire};
+use crate::{Answer, Step, trace::Glimpse, wire};
 
 /// What waited longer for room than this is looked at once more.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -64,8 +64,8 @@ impl Push {
                 Reached::Done(accepted) => {
                     any |= accepted;
                     if let Some(seq) = alert.filter(|_| accepted) {
-                        let (id, at) = (&owed.conversation_id, self.clock.now_ms());
-                        self.trace.note(id, seq, Step::Pushed, device.device.as_str(), at);
+                        let pushed = Glimpse::new(Step::Pushed, self.clock.now_ms(), &owed.user_id);
+                        self.trace.tell(pushed.message(&owed.conversation_id, seq).device(&device.device));
                     }
                 }
                 Reached::Later { after, tried } => {

@@ -24,7 +24,7 @@ use bluetick_store::{Clock, SessionStore};
 pub(crate) use handle::Handle;
 pub use io::{FrameSink, FrameSource, Gone, Identity, Incoming, Outgoing, TokenCheck};
 
-use crate::{App, Gateway, Rules};
+use crate::{App, Gateway, Rules, Trace};
 
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
@@ -79,6 +79,7 @@ pub struct SessionHost {
     pub tokens: Arc<dyn TokenCheck>,
     pub clock: Arc<dyn Clock>,
     pub config: SessionConfig,
+    pub trace: Arc<Trace>,
     /// All in force, but in a simulation.
     pub rules: Rules,
 }

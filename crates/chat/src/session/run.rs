@@ -23,8 +23,8 @@ use super::{
     requests::{Answered, Receipted, Receipts, error_frame},
 };
 use crate::{
-    Answer, Debt, DebtsRequest, Plan, PlanRequest, Range, RangeRequest, SettleRequest, Settled, rules::rule,
-    slot::ready,
+    Answer, Debt, DebtsRequest, Plan, PlanRequest, Range, RangeRequest, SettleRequest, Settled, Step,
+    rules::rule, slot::ready, trace::Glimpse,
 };
 
 use upkeep::Upkeep;
@@ -53,6 +53,11 @@ struct Session<'a, R, W> {
     /// Whom this session watches: to be said again when it had to register anew.
     watched: Option<Watch>,
     queue: VecDeque<Outgoing>,
+    /// What waits to be queued while an onlooker looks at what went before.
+    staged: VecDeque<Out>,
+    staged_until: Option<Instant>,
+    /// It was told that it has caught up.
+    caught_up: bool,
     requests: VecDeque<ClientFrame>,
     receipts: Receipts,
     /// When to try those again that failed.
@@ -166,6 +171,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             expires_at: who.expires_at,
             watched: None,
             queue: VecDeque::from([Outgoing::Text(welcome.to_text().into())]),
+            staged: VecDeque::new(),
+            staged_until: None,
+            caught_up: false,
             requests: VecDeque::new(),
             receipts: Receipts::default(),
             receipts_at: None,
@@ -284,7 +292,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
 
     /// Takes what others left for this session, and what may go out, to the socket's queue.
     fn gather(&mut self) -> Option<WireError> {
-        let room = OUT_MAX.saturating_sub(self.queue.len());
+        let room = OUT_MAX.saturating_sub(self.queue.len() + self.staged.len());
         let now = self.handle.moment(Instant::now());
         let (frames, out, close, unacked) = self.handle.with(|state| {
             state.delivery.now = now;
@@ -303,16 +311,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         if !out.is_empty() {
             self.last_activity = Instant::now();
         }
-        for out in out {
-            let text = match out {
-                Out::Message(message) => {
-                    metrics::counter!("bluetick_deliveries_total").increment(1);
-                    message_text(&message)
-                }
-                Out::CaughtUp(caught_up) => ServerFrame::CaughtUp(caught_up).to_text().into(),
-            };
-            self.queue.push_back(Outgoing::Text(text));
-        }
+        self.staged.extend(out);
+        self.put_out();
         self.push_frames(frames);
         match unacked {
             0 => (self.unacked_since, self.overdue_at) = (None, None),
@@ -325,6 +325,32 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             }
         }
         close
+    }
+
+    /// Queues what was staged, one after another, as fast as onlookers want to see it.
+    fn put_out(&mut self) {
+        let now = Instant::now();
+        while self.staged_until.is_none_or(|at| at <= now)
+            && let Some(out) = self.staged.pop_front()
+        {
+            let (user, at) = (&self.entry.user_id, self.host.clock.now_ms());
+            let glimpse = |step| Glimpse::new(step, at, user).device(&self.entry.device);
+            let (text, pace) = match out {
+                Out::Message(message) => {
+                    metrics::counter!("bluetick_deliveries_total").increment(1);
+                    let step = if self.caught_up { Step::Written } else { Step::Drained };
+                    let glimpse = glimpse(step).message(&message.conversation_id, message.seq);
+                    (message_text(&message), self.host.trace.tell(glimpse))
+                }
+                Out::CaughtUp(caught_up) => {
+                    self.caught_up = true;
+                    let pace = self.host.trace.tell(glimpse(Step::CaughtUp));
+                    (ServerFrame::CaughtUp(caught_up).to_text().into(), pace)
+                }
+            };
+            self.queue.push_back(Outgoing::Text(text));
+            self.staged_until = (!pace.is_zero()).then(|| now + pace);
+        }
     }
 
     /// Takes note of acks that are durable. Returns whether they freed something of the window.
@@ -513,6 +539,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.stuck_since.map(|at| at + config.write_timeout),
             self.retry_at.filter(|&at| at > now),
             self.receipts_at,
+            self.staged_until.filter(|_| !self.staged.is_empty()),
         ];
         deadlines.into_iter().flatten().min().unwrap_or(self.next_beat)
     }

@@ -181,6 +181,7 @@ impl World {
             tokens: Arc::new(TokenIsUser),
             clock: self.clock.clone(),
             config: self.session.clone(),
+            trace: self.node.trace(),
             rules: self.rules.clone(),
         };
         let seed = self.seeds.fetch_add(1, Ordering::Relaxed);

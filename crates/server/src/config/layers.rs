@@ -76,7 +76,7 @@ fn env_value(section: &str, key: &str, text: String) -> Value {
             | ("push", "webpush__hosts")
             | ("attachments", "types")
     );
-    let parsed = matches!(section, "limits" | "sessions" | "store" | "cold" | "demo")
+    let parsed = matches!(section, "limits" | "sessions" | "store" | "cold" | "pages" | "demo")
         || key.ends_with("_secs")
         || matches!(
             (section, key),

@@ -19,7 +19,12 @@ use futures_util::stream;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::{AppState, error::ApiError};
+use super::{
+    AppState,
+    error::ApiError,
+    request::Params,
+    watch::{self, Whom},
+};
 
 /// What the operator is shown, as whoever has the data wrote it.
 type Answer = Result<Json<Raw>, ApiError>;
@@ -43,6 +48,9 @@ pub fn router(state: AppState) -> Router {
         .route("/users/{user}/erase", post(erase))
         .route("/trace/{message_id}", get(trace_id))
         .route("/trace/{conversation}/{seq}", get(trace))
+        .route("/events", get(events))
+        .route("/rows", get(rows))
+        .route("/metrics", get(super::ops::metrics))
         .route("/cold/run", post(cold_run))
         .route("/cold/status", post(cold_status))
         .route("/cold/verify", post(cold_verify))
@@ -144,6 +152,15 @@ async fn trace(State(state): State<AppState>, Path((conversation, seq)): Path<(S
         }
     };
     Ok(Json(state.operator.run(AdminCall::Trace(conversation, seq)).await?))
+}
+
+/// The steps of this process as they happen. Only the demo can be slowed down.
+async fn events(State(state): State<AppState>, Params(whom): Params<Whom>) -> Result<Response, ApiError> {
+    watch::events(state, &Whom { pace: 0, ..whom })
+}
+
+async fn rows(State(state): State<AppState>, Params(whom): Params<Whom>) -> Result<Response, ApiError> {
+    watch::rows(&state, &whom).await
 }
 
 /// Each of these is a step: what it answers says where the next one goes on.

@@ -1,5 +1,5 @@
-//! The demo: a page to chat on, and tokens for it without a password. Both exist for who tries the server on their
-//! own machine, and the tokens for nobody else.
+//! The demo: pages to chat and to look on, tokens for them without a password, and the rows behind them. The tokens and
+//! rows are for who tries the server on their own machine, and for nobody else.
 
 use axum::{
     Json,
@@ -11,18 +11,22 @@ use bluetick_protocol::{ErrorCode, UserId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-use super::{AppState, error::ApiError, origin, page, request::JsonBody};
+use super::{
+    AppState, assets,
+    error::ApiError,
+    origin,
+    request::{JsonBody, Params},
+    watch::{self, Whom},
+};
 use crate::{auth, config::is_loopback_name, listen::Peer};
-
-pub const DEMO_PAGE: &str = include_str!("../demo.html");
 
 const TOKEN_TTL: Duration = Duration::from_secs(12 * 3600);
 
-/// `GET /`: the demo page, or, where there is none, the page about the API.
+/// `GET /`: the chat, or, where there is none, the page about the API.
 pub async fn root(State(state): State<AppState>, headers: HeaderMap) -> Response {
-    match state.demo_secret {
-        Some(_) => page::live(DEMO_PAGE, &headers),
-        None => Redirect::temporary("/v1/docs").into_response(),
+    match state.config.chat_page_is_on() {
+        true => assets::page("index.html", &state.config, &headers),
+        false => Redirect::temporary("/v1/docs").into_response(),
     }
 }
 
@@ -45,17 +49,47 @@ pub async fn token(
     headers: HeaderMap,
     JsonBody(TokenBody { user }): JsonBody<TokenBody>,
 ) -> Result<Json<Token>, ApiError> {
-    let near = peer.is_some_and(|Extension(peer)| peer.address.ip().to_canonical().is_loopback());
-    let Some(secret) = state.demo_secret.as_ref().filter(|_| near && is_asked_locally(&headers)) else {
-        return Err(ApiError::new(
-            ErrorCode::NotFound,
-            "the demo gives tokens only on the machine it runs on, at http://localhost or http://127.0.0.1",
-        ));
-    };
+    let secret = at_this_machine(&state, peer, &headers)?;
     let auth = &state.config.auth;
     let token = auth::mint_for(secret, &user, TOKEN_TTL, auth.audience.as_deref(), auth.issuer.as_deref())
         .map_err(|_| ApiError::new(ErrorCode::Internal, "the server met an error it did not expect"))?;
     Ok(Json(Token { token, user, expires_in_secs: TOKEN_TTL.as_secs() }))
+}
+
+/// `GET /demo/events`: what the server does with the messages of these users, step by step, in slow motion if wanted.
+pub async fn events(
+    State(state): State<AppState>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+    Params(whom): Params<Whom>,
+) -> Result<Response, ApiError> {
+    at_this_machine(&state, peer, &headers)?;
+    watch::events(state, &whom)
+}
+
+/// `GET /demo/rows`: the rows of these users.
+pub async fn rows(
+    State(state): State<AppState>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+    Params(whom): Params<Whom>,
+) -> Result<Response, ApiError> {
+    at_this_machine(&state, peer, &headers)?;
+    watch::rows(&state, &whom).await
+}
+
+/// The demo's secret, for whoever sits at this machine. They could have a token for any name; so they may see any row.
+fn at_this_machine<'a>(
+    state: &'a AppState,
+    peer: Option<Extension<Peer>>,
+    headers: &HeaderMap,
+) -> Result<&'a str, ApiError> {
+    let near = peer.is_some_and(|Extension(peer)| peer.address.ip().to_canonical().is_loopback());
+    let secret = state.demo_secret.as_deref().filter(|_| near && is_asked_locally(headers));
+    secret.ok_or_else(|| {
+        let why = "the demo is only for the machine it runs on, at http://localhost or http://127.0.0.1";
+        ApiError::new(ErrorCode::NotFound, why)
+    })
 }
 
 /// A loopback peer is not enough: a name of somebody else's may resolve to this machine (DNS rebinding), another
@@ -69,7 +103,8 @@ fn is_asked_locally(headers: &HeaderMap) -> bool {
     };
     let page_is_ours = match headers.get(header::ORIGIN) {
         Some(origin) => origin.to_str().is_ok_and(|origin| origin::is_own(origin, headers)),
-        None => true,
+        // Without an origin, a browser still says if another site's page asks.
+        None => headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin" || site == "none"),
     };
     is_loopback_name(named) && page_is_ours && !PROXIED.iter().any(|name| headers.contains_key(*name))
 }
@@ -100,6 +135,8 @@ mod tests {
         assert!(local(&[("host", "localhost:8080"), ("origin", "http://localhost:8080")]));
         assert!(!local(&[("host", "localhost:8080"), ("origin", "https://evil.example")]));
         assert!(!local(&[("host", "127.0.0.1:8080"), ("x-forwarded-for", "203.0.113.5")]));
+        assert!(local(&[("host", "localhost:1"), ("sec-fetch-site", "same-origin")]));
+        assert!(!local(&[("host", "localhost:1"), ("sec-fetch-site", "cross-site")]));
         assert!(!local(&[]));
     }
 }

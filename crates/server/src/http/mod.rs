@@ -2,6 +2,7 @@
 
 pub mod admin;
 mod api;
+mod assets;
 mod attachments;
 mod blobs;
 mod demo;
@@ -12,6 +13,7 @@ pub mod origin;
 mod page;
 mod push;
 pub mod request;
+mod watch;
 
 use std::{
     ops::Deref,
@@ -112,6 +114,7 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/openapi.json", get(page::openapi))
         .layer(middleware::from_fn_with_state(state.clone(), origin::share_with_listed));
     let mut router = Router::new()
+        .route("/assets/{name}", get(assets::asset))
         .route("/healthz", get(ops::healthz))
         .route("/readyz", get(ops::readyz))
         .route("/metrics", get(ops::metrics));
@@ -124,7 +127,14 @@ pub fn router(state: AppState) -> Router {
             .route("/", get(demo::root));
     }
     if state.demo_secret.is_some() {
-        router = router.route("/demo/token", post(demo::token));
+        router = router
+            .route("/tour", get(assets::tour))
+            .route("/demo/token", post(demo::token))
+            .route("/demo/events", get(demo::events))
+            .route("/demo/rows", get(demo::rows));
+    }
+    if state.config.pages.admin {
+        router = router.route("/admin", get(assets::admin));
     }
     router
         .with_state(state.clone())

@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, sync::LazyLock};
 
 use axum::{
-    http::{HeaderMap, HeaderValue, header},
+    http::{HeaderValue, header},
     response::{Html, IntoResponse as _, Response},
 };
 use rand::{TryRng as _, rngs::SysRng};
@@ -26,24 +26,15 @@ pub async fn openapi() -> Response {
 
 /// `GET /v1/docs`.
 pub async fn docs() -> Response {
-    with_policy(&DOCS, "")
-}
-
-/// A page with a script that talks to this server.
-pub fn live(html: &str, headers: &HeaderMap) -> Response {
-    // Not every browser takes 'self' to cover WebSockets, so the host is named, if it is a plain name.
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let plain = !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b".-:[]_".contains(&b));
-    let sockets = if plain { format!(" ws://{host} wss://{host}") } else { String::new() };
-    with_policy(html, &format!("connect-src 'self'{sockets}; img-src 'self' data: https:; "))
+    with_policy(&DOCS)
 }
 
 /// Lets run what is in the page and nothing that found its way into it: its own `<script>` and `<style>` elements
 /// get a number that nobody could know beforehand.
-fn with_policy(html: &str, more: &str) -> Response {
+fn with_policy(html: &str) -> Response {
     let nonce = nonce();
     let policy = format!(
-        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; {more}base-uri 'none'; \
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; base-uri 'none'; \
          form-action 'none'; frame-ancestors 'none'"
     );
     let html = html

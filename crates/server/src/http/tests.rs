@@ -259,6 +259,7 @@ fn fixture_with(change: impl FnOnce(&mut Config)) -> Fixture {
         tokens: tokens.clone(),
         clock,
         config: SessionConfig::default(),
+        trace: node.trace(),
         rules: Default::default(),
     };
     let demo = config.demo_is_on();

@@ -17,6 +17,10 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         }
         let user = self.entry.user_id.clone();
         let left = timeout(FAREWELL, host.registry.unregister(&user, self.entry.session_id)).await;
+        if matches!(left, Ok(Ok(true))) {
+            let gone = Glimpse::new(Step::Unregistered, host.clock.now_ms(), &user);
+            host.trace.tell(gone.device(&self.entry.device));
+        }
         let mut debts = DebtsRequest { user: user.clone(), debts, overdue: false };
         // What is not paid now is paid after the socket has gone.
         let _ = timeout(FAREWELL, pay_once(host, &mut debts)).await;

@@ -73,6 +73,7 @@ impl World {
             tokens: Arc::new(Names),
             clock: self.clock.clone(),
             config: config.session(),
+            trace: process.trace.clone(),
             rules: Default::default(),
         });
         (process, host)

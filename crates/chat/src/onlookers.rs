@@ -1,0 +1,208 @@
+//! Those who watch the server work: the admin interface's stream of steps, and the tour, which may ask for slow motion.
+//! Where nobody watches it costs one look at a number.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bluetick_protocol::{ConversationId, DeviceId, Seq, Side, UserId};
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use crate::{
+    Trace,
+    trace::{Glimpse, Step},
+};
+
+/// Steps that may wait for an onlooker; who falls further behind is shown out.
+const WAITING_MAX: usize = 1_024;
+pub const ONLOOKERS_MAX: usize = 16;
+/// The slowest motion: sessions, their heartbeats and their deadlines must live with it.
+pub const PACE_MAX: Duration = Duration::from_secs(5);
+
+/// A step, as an onlooker sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Seen {
+    pub at: u64,
+    pub step: Step,
+    pub conversation_id: Option<ConversationId>,
+    pub seq: Option<Seq>,
+    pub user: UserId,
+    pub device: Option<DeviceId>,
+    /// How many sessions a lookup found.
+    pub count: Option<usize>,
+}
+
+#[derive(Debug, Default)]
+pub struct Onlookers {
+    watching: AtomicUsize,
+    seats: Mutex<Seats>,
+}
+
+#[derive(Debug, Default)]
+struct Seats {
+    last: u64,
+    taken: Vec<Seat>,
+}
+
+#[derive(Debug)]
+struct Seat {
+    number: u64,
+    users: BTreeSet<UserId>,
+    pace: Duration,
+    to: mpsc::Sender<Seen>,
+}
+
+impl Seat {
+    /// Who watches one user sees all of their conversations; who watches several, those among them.
+    fn sees(&self, glimpse: &Glimpse<'_>) -> bool {
+        let Some((id, _)) = glimpse.message else { return self.users.contains(glimpse.user) };
+        let sides = [Side::Low, Side::High].map(|side| self.users.contains(&id.member(side)));
+        if self.users.len() == 1 { sides.contains(&true) } else { !sides.contains(&false) }
+    }
+}
+
+/// A place to watch from; given up when dropped, and with it the slow motion it asked for.
+pub struct Onlooking {
+    trace: Arc<Trace>,
+    number: u64,
+    steps: mpsc::Receiver<Seen>,
+}
+
+impl Onlooking {
+    /// None: too much happened at once for this onlooker.
+    pub async fn next(&mut self) -> Option<Seen> {
+        self.steps.recv().await
+    }
+}
+
+impl Drop for Onlooking {
+    fn drop(&mut self) {
+        self.trace.onlookers.leave(self.number);
+    }
+}
+
+impl Onlookers {
+    /// None where too many watch already.
+    pub fn watch(trace: &Arc<Trace>, users: BTreeSet<UserId>, pace: Duration) -> Option<Onlooking> {
+        let (to, steps) = mpsc::channel(WAITING_MAX);
+        let onlookers = &trace.onlookers;
+        let mut seats = onlookers.seats.lock();
+        if seats.taken.len() >= ONLOOKERS_MAX {
+            return None;
+        }
+        seats.last += 1;
+        let number = seats.last;
+        seats.taken.push(Seat { number, users, pace: pace.min(PACE_MAX), to });
+        onlookers.watching.store(seats.taken.len(), Ordering::Relaxed);
+        drop(seats);
+        Some(Onlooking { trace: trace.clone(), number, steps })
+    }
+
+    fn leave(&self, number: u64) {
+        let mut seats = self.seats.lock();
+        seats.taken.retain(|seat| seat.number != number);
+        self.watching.store(seats.taken.len(), Ordering::Relaxed);
+    }
+
+    /// Returns how long the one with the least hurry wants to look.
+    pub(crate) fn tell(&self, glimpse: Glimpse<'_>) -> Duration {
+        if self.watching.load(Ordering::Relaxed) == 0 {
+            return Duration::ZERO;
+        }
+        let mut slowest = Duration::ZERO;
+        let mut seats = self.seats.lock();
+        seats.taken.retain(|seat| {
+            if !seat.sees(&glimpse) {
+                return true;
+            }
+            slowest = slowest.max(seat.pace);
+            seat.to.try_send(seen(&glimpse)).is_ok()
+        });
+        self.watching.store(seats.taken.len(), Ordering::Relaxed);
+        slowest
+    }
+}
+
+fn seen(glimpse: &Glimpse<'_>) -> Seen {
+    Seen {
+        at: glimpse.at,
+        step: glimpse.step,
+        conversation_id: glimpse.message.map(|(id, _)| id.clone()),
+        seq: glimpse.message.and_then(|(_, seq)| seq),
+        user: glimpse.user.clone(),
+        device: glimpse.device.cloned(),
+        count: glimpse.count,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(name: &str) -> UserId {
+        UserId::new(name).unwrap()
+    }
+
+    fn watch(trace: &Arc<Trace>, names: &[&str], pace_ms: u64) -> Onlooking {
+        let users = names.iter().map(|name| user(name)).collect();
+        Onlookers::watch(trace, users, Duration::from_millis(pace_ms)).unwrap()
+    }
+
+    fn stored(trace: &Trace, from: &str, to: &str, seq: Seq) -> Duration {
+        let (from, to) = (user(from), user(to));
+        let id = ConversationId::between(&from, &to).unwrap();
+        trace.tell(Glimpse::new(Step::Stored, 1, &from).message(&id, seq))
+    }
+
+    #[tokio::test]
+    async fn an_onlooker_sees_the_users_they_asked_for_and_nobody_else() {
+        let trace = Arc::new(Trace::default());
+        let (mut pair, mut one) = (watch(&trace, &["alice", "bob"], 0), watch(&trace, &["alice"], 0));
+        stored(&trace, "alice", "carol", 1);
+        stored(&trace, "alice", "bob", 2);
+        stored(&trace, "dave", "carol", 3);
+        trace.tell(Glimpse::new(Step::Registered, 1, &user("bob")));
+        trace.tell(Glimpse::new(Step::Registered, 1, &user("carol")));
+        assert_eq!(pair.next().await.unwrap().seq, Some(2));
+        assert_eq!(pair.next().await.unwrap().user, user("bob"));
+        assert_eq!(one.next().await.unwrap().seq, Some(1));
+        assert_eq!(one.next().await.unwrap().seq, Some(2));
+        assert!(pair.steps.try_recv().is_err() && one.steps.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn slow_motion_is_for_what_is_watched_and_ends_with_the_onlooker() {
+        let trace = Arc::new(Trace::default());
+        let (slow, _fast) = (watch(&trace, &["alice", "bob"], 700), watch(&trace, &["alice", "bob"], 0));
+        assert_eq!(stored(&trace, "alice", "bob", 1), Duration::from_millis(700));
+        assert_eq!(stored(&trace, "alice", "carol", 1), Duration::ZERO);
+        drop(slow);
+        assert_eq!(stored(&trace, "alice", "bob", 2), Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn who_falls_behind_is_shown_out_and_seats_are_limited() {
+        let trace = Arc::new(Trace::default());
+        let mut late = watch(&trace, &["alice", "bob"], 60_000);
+        for seq in 0..=WAITING_MAX as u64 {
+            assert_eq!(stored(&trace, "alice", "bob", seq + 1), PACE_MAX);
+        }
+        assert_eq!(stored(&trace, "alice", "bob", 1), Duration::ZERO, "they are not waited for any more");
+        let mut seen = 0;
+        while late.next().await.is_some() {
+            seen += 1;
+        }
+        assert_eq!(seen, WAITING_MAX);
+        let seats: Vec<_> = (0..ONLOOKERS_MAX).map(|_| watch(&trace, &["alice"], 0)).collect();
+        assert!(Onlookers::watch(&trace, BTreeSet::new(), Duration::ZERO).is_none());
+        drop(seats);
+        assert!(Onlookers::watch(&trace, BTreeSet::new(), Duration::ZERO).is_some());
+    }
+}

@@ -1,0 +1,200 @@
+// The tour, on the real server: its buttons walk through the offline write flow, each step lights up in its order, and at
+// each pause the rows on the page are those that `bluetick inspect` prints.
+
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { Server, launchBrowser, openPage, until } from './harness.js';
+import { Watch, assertRows, lit, noteLit, openTour, pauseAt, say, shown } from './tour.js';
+
+const SEND_OFFLINE = ['looked_up', 'stored', 'pending_row', 'looked_again', 'sent'];
+const SEND_ONLINE = ['looked_up', 'stored', 'looked_again', 'handed_over', 'sent'];
+
+describe('the tour', { timeout: 240_000 }, () => {
+  let server;
+  let browser;
+  before(async () => { [server, browser] = await Promise.all([Server.start(), launchBrowser()]); });
+  after(async () => { await browser?.close(); await server?.end(); });
+
+  const open = (t, o) => openTour(t, browser, server, o);
+
+  test('walks through the offline write flow, and the rows are those of inspect', async (t) => {
+    const { page, users: [alice, bob] } = await open(t);
+    const pause = async (n) => {
+      await pauseAt(page, n);
+      await assertRows(page, server);
+      return lit(page);
+    };
+    await noteLit(page);
+    await page.click('[data-story="offline"]');
+    assert.deepEqual(await pause(0), []);
+    assert.equal((await shown(page, 'ws')).length, 2);
+
+    await page.click('.walk .next');
+    assert.deepEqual(await pause(1), ['unregistered']);
+    assert.deepEqual((await shown(page, 'ws')).map(({ key }) => key), [`ws:${alice}`]);
+
+    await page.click('.walk .next');
+    assert.deepEqual(await pause(2), SEND_OFFLINE);
+    const conversation_id = `${alice}~${bob}`;
+    const pending = [{ receiver_id: bob, conversation_id, first_undelivered_seq: 1 }];
+    assert.deepEqual(await shown(page, 'pending_deliveries'), pending);
+
+    await page.click('.walk .next');
+    assert.deepEqual(await pause(3), [...SEND_OFFLINE, ...SEND_OFFLINE]);
+    assert.deepEqual(await shown(page, 'pending_deliveries'), pending, 'one row, whatever is written');
+    assert.deepEqual((await shown(page, 'messages')).map(({ seq }) => seq), [1, 2, 3]);
+    assert.deepEqual(await shown(page, 'message_status'), [], 'no row before the first ack');
+
+    await page.click('.walk .next');
+    assert.deepEqual(await pause(4), []);
+
+    await page.click('.walk .next');
+    const back = await pause(5);
+    assert.equal(back[0], 'registered', 'R1: register, then read');
+    assert.equal(back.filter((step) => step === 'drained').length, 3);
+    const at = (step) => back.lastIndexOf(step);
+    for (const [first, then] of [['registered', 'drained'], ['drained', 'caught_up'], ['drained', 'acked'], ['acked', 'row_gone']]) {
+      assert.ok(at(first) >= 0 && at(first) < at(then), `${first} before ${then}: ${back}`);
+    }
+    assert.deepEqual(await shown(page, 'pending_deliveries'), []);
+    assert.deepEqual(await shown(page, 'message_status'), [{ user_id: bob, conversation_id, last_delivered_seq: 3, last_read_seq: 0 }]);
+    assert.deepEqual(await ticks(page), ['delivered', 'delivered', 'delivered']);
+
+    await page.click('.walk .next');
+    assert.deepEqual(await pause(6), ['read']);
+    assert.deepEqual(await shown(page, 'message_status'), [{ user_id: bob, conversation_id, last_delivered_seq: 3, last_read_seq: 3 }]);
+    assert.deepEqual(await ticks(page), ['read', 'read', 'read']);
+
+    await page.click('.walk .next');
+    await pauseAt(page, 7);
+    await page.click('.walk .next');
+    await page.waitForSelector('.walk[data-walk="none"]');
+    assert.equal(await page.getAttribute('body', 'data-pace'), '0', 'the story has let go of the server');
+  });
+
+  test('plays the online story by itself, and stops when told', async (t) => {
+    const { page, users: [alice, bob] } = await open(t);
+    await noteLit(page);
+    await page.click('[data-story="online"]');
+    await page.click('.walk .play');
+    await pauseAt(page, 4, 60_000);
+    const steps = await lit(page);
+    for (const step of [...SEND_ONLINE, 'acked', 'read']) assert.ok(steps.includes(step), `${step} is not in ${steps}`);
+    assert.ok(!steps.includes('pending_row'), 'nobody was away');
+    await assertRows(page, server);
+    const messages = await shown(page, 'messages');
+    assert.deepEqual(messages.map(({ sender }) => sender), [alice, bob]);
+
+    await page.click('.walk .next');
+    await page.click('[data-story="offline"]');
+    await pauseAt(page, 0);
+    await page.click('.walk .play');
+    await page.click('.walk .stop');
+    await page.waitForSelector('.walk[data-walk="none"]');
+  });
+
+  test('tells the race: who connects in the middle of a send is found by the second look', async (t) => {
+    const { page, users } = await open(t);
+    const watch = await Watch.start(t, server, users);
+    await page.click('[data-story="race"]');
+    await pauseAt(page, 0);
+    await page.click('.walk .next');
+    await pauseAt(page, 1);
+    await page.click('.walk .next');
+    await pauseAt(page, 2, 40_000);
+    const count = (step) => watch.events.find((event) => event.step === step).count;
+    assert.equal(count('looked_up'), 0);
+    assert.equal(count('looked_again'), 1);
+    assert.deepEqual(await shown(page, 'pending_deliveries'), []);
+    await assertRows(page, server);
+  });
+
+  test('slow motion slows the server while its stream is open, and no longer', async (t) => {
+    const { page, users } = await open(t);
+    const watch = await Watch.start(t, server, users);
+    const gaps = async (send) => {
+      watch.events.length = 0;
+      await send();
+      await until('the message is sent', () => watch.events.some(({ step }) => step === 'sent'), 20_000);
+      const steps = watch.events.filter(({ step }) => SEND_ONLINE.includes(step));
+      return steps.slice(1).map(({ at }, n) => at - steps[n].at);
+    };
+    const most = (list) => Math.max(...list);
+
+    assert.ok(most(await gaps(() => say(page, 'alice', 'fast'))) < 800);
+    await page.click('.switch.slow');
+    await page.waitForSelector('body[data-pace="1200"][data-stream="open"]');
+    const slow = await gaps(() => say(page, 'alice', 'slow'));
+    assert.ok(Math.min(...slow) >= 1150, `gaps of ${slow}`);
+    await page.click('.switch.slow');
+    await page.waitForSelector('body[data-pace="0"][data-stream="open"]');
+    assert.ok(most(await gaps(() => say(page, 'alice', 'fast again'))) < 800);
+
+    await page.click('.switch.slow');
+    await page.waitForSelector('body[data-pace="1200"][data-stream="open"]');
+    await page.close();
+    await until('the server has noticed', async () => most(await gaps(() => server.send(users[0], users[1], 'nobody looks'))) < 800, 30_000);
+  });
+
+  test('starts over with new people and empty tables', async (t) => {
+    const { page, users } = await open(t);
+    await say(page, 'alice', 'hello');
+    await until('a message is shown', async () => (await shown(page, 'messages')).length === 1);
+    await page.click('.over');
+    await page.waitForFunction((alice) => document.body.dataset.ready && document.body.dataset.ready !== alice, users[0]);
+    for (const table of ['messages', 'pending_deliveries', 'message_status', 'conversations', 'inbox']) assert.deepEqual(await shown(page, table), [], table);
+    await until('both are connected', async () => (await shown(page, 'ws')).length === 2);
+    assert.ok((await shown(page, 'ws')).every(({ key }) => !users.includes(key.slice(3))));
+    await until('the others have left', async () => (await server.cli('inspect', 'sessions', '--user', users[0], '--json')).length === 0);
+    await assertRows(page, server);
+    // Whoever reloads finds the same people.
+    const address = page.url();
+    await page.reload();
+    await page.waitForSelector('body[data-ready]');
+    assert.equal(page.url(), address);
+  });
+
+  test('is used by keyboard alone', async (t) => {
+    const { page, users: [, bob] } = await open(t);
+    await page.focus('.phone[data-name="bob"] .switch');
+    await page.keyboard.press('Space');
+    await page.waitForSelector('.phone[data-name="bob"] .switch[aria-checked="false"]');
+    await until('he is gone', async () => (await shown(page, 'ws')).length === 1);
+    await page.focus('.phone[data-name="alice"] textarea');
+    await page.keyboard.type('by hand');
+    await page.keyboard.press('Enter');
+    await until('he is owed it', async () => (await shown(page, 'pending_deliveries')).some((row) => row.receiver_id === bob));
+    await page.focus('.node[data-step="looked_again"] button');
+    await page.keyboard.press('Enter');
+    assert.match(await page.textContent('.telling .card'), /R2/);
+    await page.focus('.phone[data-name="bob"] .switch');
+    await page.keyboard.press('Enter');
+    await until('he has it', async () => (await shown(page, 'message_status')).some((row) => row.last_delivered_seq === 1));
+    await assertRows(page, server);
+  });
+
+  test('Carol comes when she is asked for', async (t) => {
+    const { page, users: [alice, , carol] } = await open(t);
+    assert.equal(await page.isVisible('.phone[data-name="carol"]'), false);
+    await page.click('.switch.carol');
+    await page.waitForSelector('.phone[data-name="carol"][data-state="online"]');
+    await until('she is connected', async () => (await shown(page, 'ws')).length === 3);
+    await server.send(alice, carol, 'hello Carol');
+    await until('there is a message for her', async () => (await shown(page, 'messages')).some(({ receiver }) => receiver === carol));
+    await assertRows(page, server);
+    await page.click('.switch.carol');
+    await until('she has left', async () => (await shown(page, 'ws')).length === 2);
+  });
+
+  test('says so where there is no demo', async (t) => {
+    const real = await Server.start({ BLUETICK_AUTH__HS256_SECRET: 'a secret that is long enough for anybody: 0123456789' });
+    t.after(() => real.end());
+    const page = await openPage(t, browser, `${real.url}/tour`, { allow: [/404/] });
+    await page.waitForSelector('.absent');
+    assert.match(await page.textContent('.absent'), /demo mode only/);
+    assert.equal(await page.getAttribute('.absent a', 'href'), '/v1/docs');
+  });
+});
+
+/** The ticks on Alice's phone, from the top. */
+const ticks = (page) => page.$$eval('.phone[data-name="alice"] .talk .ticks', (all) => all.map((one) => one.dataset.tick));
