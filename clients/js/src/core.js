@@ -1,0 +1,608 @@
+// The client's inside: puts the contract (sync.js), the connection, the storage and the conversations together.
+
+import { Connection } from './connection.js';
+import { Conversation } from './conversation.js';
+import { compose, isTooOld, messageOf, rowOf } from './drafts.js';
+import { Emitter } from './emitter.js';
+import { soon, TIMER_MAX_MS } from './environment.js';
+import { BluetickError, asError } from './errors.js';
+import { Http } from './http.js';
+import { conversationId, peerOf } from './ids.js';
+import { Inbox } from './inbox.js';
+import { Keeper } from './keeper.js';
+import { OUTBOX_MAX } from './outbox.js';
+import { Requests } from './requests.js';
+import { Sync } from './sync.js';
+import { Tokens } from './tokens.js';
+import { Uploads } from './uploads.js';
+import { Watch } from './watch.js';
+
+/** The wait before `receive` is tried again, doubled up to the cap. */
+const RECEIVE_RETRY_MS = 1_000;
+const RECEIVE_RETRY_CAP_MS = 30_000;
+
+/** @typedef {import('./thread.js').Frame} Frame */
+/** @typedef {import('./message.js').Message} Message */
+/** @typedef {import('./drafts.js').Item} Item */
+/** @typedef {import('./outbox.js').Entry<Item>} Entry */
+/** @typedef {import('./client.js').Events} Events */
+/**
+ * @typedef {object} Settings
+ * @property {string} user
+ * @property {string} base
+ * @property {string | (() => string | Promise<string>)} token
+ * @property {string | undefined} device
+ * @property {import('./storage/memory.js').Storage} storage
+ * @property {((message: Message) => void | Promise<void>) | undefined} receive
+ * @property {boolean} presence
+ * @property {boolean} autoRead
+ * @property {import('./environment.js').Environment} environment
+ * @property {() => any} client what handlers of `state` are given
+ */
+
+export class Core {
+  user;
+  environment;
+  /** @type {Emitter<Events>} */
+  emitter = new Emitter();
+  /** @type {Sync<Item>} */
+  sync;
+  connection;
+  http;
+  inbox;
+  /** @type {Map<string, Conversation>} */
+  conversations = new Map();
+  device = '';
+  caughtUp = false;
+
+  #settings;
+  #tokens;
+  #requests;
+  #keeper;
+  #uploads;
+  #watch;
+  /** @type {Promise<void>} */
+  #opened;
+  #isOpen = false;
+  #closed = false;
+  #lastN = 0;
+  #pumping = false;
+  /** A message is with `receive` just now. */
+  #receiving = false;
+  /** @type {unknown} */
+  #retryTimer = null;
+  #retryAt = 0;
+  /** @type {unknown} */
+  #authTimer = null;
+  /** Uploads that begin when there is a connection. @type {Set<() => void>} */
+  #waitingForOnline = new Set();
+  /** @type {Set<Conversation | null>} */
+  #changes = new Set();
+
+  /** @param {Settings} settings */
+  constructor(settings) {
+    this.#settings = settings;
+    this.user = settings.user;
+    this.environment = settings.environment;
+    this.#tokens = new Tokens(settings.token, this.environment.now);
+    this.http = new Http(settings.base, this.environment.fetch, this.#tokens);
+    this.sync = new Sync(this.user, {
+      sent: (entry, wire) => this.#onSent(entry, wire),
+      failed: (entry, error) => this.#onFailed(entry, error),
+      ticks: (id, userId) => this.#onTicks(id, userId),
+      readConfirmed: (id) => {
+        this.#conversationOf(id)?._readMoved();
+        this.keepSoon();
+      },
+    });
+    const address = `${settings.base.replace(/^http/, 'ws')}/v1/ws`;
+    this.connection = new Connection(this.environment, address, this.#tokens.canRefresh, {
+      token: () => this.#tokenForConnection(),
+      hello: (token) => this.sync.connected(token, this.device),
+      frame: (frame) => this.#onFrame(frame),
+      down: () => this.#onDown(),
+      changed: () => this.#stateChanged(),
+      trace: (direction, frame) => this.#trace(direction, frame),
+    });
+    this.#requests = new Requests(this.environment, {
+      isUp: () => this.sync.isUp,
+      write: (frame) => this.connection.write(frame),
+      nextRef: () => this.sync.nextRef(),
+    });
+    this.inbox = new Inbox(this);
+    this.#watch = new Watch(this, settings.presence);
+    this.#keeper = new Keeper(this.sync, settings.receive !== undefined, (error) => this.#report(error));
+    this.#uploads = new Uploads(this.environment, this.http, (signal) => this.#online(signal));
+    this.#opened = this.#open();
+  }
+
+  // ---- the device's storage ----
+
+  async #open() {
+    const { storage, device } = this.#settings;
+    const saved = await this.#keeper.open(storage, this.user, device);
+    this.device = saved.device;
+    this.#restore(saved.outbox.sort((a, b) => a.n - b.n));
+    this.#isOpen = true;
+  }
+
+  /** What an earlier life left unsent. @param {import('./storage/memory.js').OutboxRow[]} rows */
+  #restore(rows) {
+    const now = this.environment.now();
+    /** @type {Map<Conversation, Message[]>} */
+    const queued = new Map();
+    /** @type {Entry[]} */
+    const entries = [];
+    for (const row of rows) {
+      if (this.sync.outbox.get(row.id)) continue;
+      const conversation = this.conversation(row.send.to);
+      const message = messageOf(row, conversation, this.user);
+      const failed = row.failed ?? (isTooOld(row, now) ? { code: 'too_old', message: 'it waited too long: send it again if it is still wanted' } : undefined);
+      if (failed) message._failed(new BluetickError(failed.code, failed.message));
+      queued.set(conversation, [...(queued.get(conversation) ?? []), message]);
+      const item = { message, n: row.n, file: row.file, thumbnail: row.thumbnail, abort: null };
+      const progress = failed ? 'failed' : row.file ? 'uploading' : 'waiting';
+      entries.push({ send: row.send, progress, refusals: 0, item });
+      this.#lastN = Math.max(this.#lastN, row.n);
+    }
+    this.sync.outbox.restore(entries);
+    for (const [conversation, messages] of queued) conversation._restore(messages);
+    for (const entry of entries) if (entry.progress === 'uploading') void this.#upload(entry);
+  }
+
+  // ---- what the application does ----
+
+  connect() {
+    this.checkOpen();
+    this.connection.connect();
+  }
+
+  disconnect() {
+    // What was just acked or read is said before leaving.
+    this.#pump();
+    this.connection.disconnect();
+  }
+
+  async close() {
+    if (this.#closed) return this.#keeper.closed;
+    this.#pump();
+    this.#closed = true;
+    this.connection.close();
+    this.#cancelTimers();
+    const error = new BluetickError('closed', 'the client was closed');
+    this.#requests.close();
+    for (const conversation of this.conversations.values()) conversation._stopTyping();
+    await this.#opened.catch(() => {});
+    for (const { item, progress } of this.sync.outbox.entries) {
+      item.abort?.abort();
+      if (progress !== 'failed') item.message._closed(error);
+    }
+    await this.#keeper.close();
+  }
+
+  async deviceId() {
+    await this.#opened;
+    return this.device;
+  }
+
+  checkOpen() {
+    if (this.#closed) throw new BluetickError('closed', 'the client was closed');
+  }
+
+  /** @param {string} peer */
+  conversation(peer) {
+    const id = conversationId(this.user, peer);
+    let conversation = this.conversations.get(id);
+    if (!conversation) {
+      conversation = new Conversation(this, id, peer);
+      this.conversations.set(id, conversation);
+    }
+    return conversation;
+  }
+
+  /** @param {string} id */
+  #conversationOf(id) {
+    const peer = peerOf(id, this.user);
+    return peer === null ? null : this.conversation(peer);
+  }
+
+  /** @param {Frame} frame */
+  ask(frame) {
+    if (this.#closed) return Promise.reject(new BluetickError('closed', 'the client was closed'));
+    return this.#requests.ask(frame);
+  }
+
+  /** @param {Frame} frame */
+  write(frame) {
+    this.connection.write(frame);
+  }
+
+  watchSoon() {
+    this.#watch.soon();
+  }
+
+  /** How far `read` goes by itself: with `receive` the stream must have brought it, else a page of history will do. @param {number} heard @param {number} loaded */
+  readable(heard, loaded) {
+    return this.#settings.receive ? heard : Math.max(heard, loaded);
+  }
+
+  // ---- the outbox ----
+
+  /** @param {Conversation} conversation @param {import('./conversation.js').Draft} draft */
+  compose(conversation, draft) {
+    this.checkOpen();
+    const now = this.environment.now();
+    const made = compose(draft, conversation, this.user, now, this.sync.maxBodyBytes);
+    const known = this.sync.outbox.get(made.send.client_msg_id);
+    if (known) return known.item.message;
+    if (this.sync.outbox.size >= OUTBOX_MAX) throw new BluetickError('outbox_full', 'too many messages wait to be sent');
+    this.#lastN = Math.max(this.#lastN + 1, now * 1000);
+    // Fixed when the message is written: what comes in before it goes out was not seen by its author.
+    made.send.seen_seq = this.sync.thread(conversation.id).heard;
+    const item = { message: made.message, n: this.#lastN, file: draft.file, thumbnail: draft.thumbnail, abort: null };
+    const entry = this.sync.outbox.push(made.send, 'saving', item);
+    conversation._queue(made.message);
+    this.#listChanged();
+    void this.#save(entry);
+    return made.message;
+  }
+
+  /** No byte of it goes out before the device would remember it. @param {Entry} entry */
+  async #save(entry) {
+    try {
+      const early = !this.#isOpen;
+      await this.#opened;
+      if (early) entry.send.seen_seq = this.sync.thread(conversationId(this.user, entry.send.to)).heard;
+      await this.#keeper.put(rowOf(entry));
+    } catch (error) {
+      if (this.#still(entry)) {
+        entry.progress = 'failed';
+        this.#onFailed(entry, asError(error, 'storage_failed'));
+      }
+      return;
+    }
+    if (!this.#still(entry)) return void this.#keeper.remove(entry.send.client_msg_id);
+    if (entry.item.file) return void this.#upload(entry);
+    entry.progress = 'waiting';
+    this.pumpSoon();
+  }
+
+  /** @param {Entry} entry */
+  #still(entry) {
+    return this.sync.outbox.get(entry.send.client_msg_id) === entry;
+  }
+
+  /** The bytes first, then the message that refers to them. @param {Entry} entry */
+  async #upload(entry) {
+    const { item } = entry;
+    const conversation = this.conversation(entry.send.to);
+    entry.progress = 'uploading';
+    item.abort = new AbortController();
+    try {
+      await this.#uploads.run(item, item.abort.signal, () => this.changed(conversation));
+      if (!this.#still(entry) || this.#closed) return;
+      const { s3Ref, thumbnail, blurhash, voice } = /** @type {import('./message.js').Attachment} */ (item.message.attachment);
+      entry.send.attachment = { s3_ref: s3Ref, ...(thumbnail && { thumbnail }), ...(blurhash && { blurhash }), ...(voice && { voice }) };
+      item.file = item.thumbnail = undefined;
+      entry.progress = 'saving';
+      await this.#save(entry);
+    } catch (error) {
+      if (!this.#still(entry) || this.#closed) return;
+      entry.progress = 'failed';
+      this.#onFailed(entry, asError(error, 'upload_failed'));
+    }
+  }
+
+  /** @param {Entry} entry @param {Frame} wire */
+  #onSent(entry, wire) {
+    const { message } = entry.item;
+    const conversation = this.conversation(entry.send.to);
+    entry.item.abort?.abort();
+    const isNew = conversation.lastSeq === 0;
+    message._wasSent(wire);
+    conversation._sent(message);
+    this.#keeper.remove(entry.send.client_msg_id);
+    if (isNew) this.#onNewConversation();
+    this.#listChanged();
+    this.emit('sent', message);
+  }
+
+  /** @param {Entry} entry @param {BluetickError} error */
+  #onFailed(entry, error) {
+    const { message } = entry.item;
+    message._failed(error);
+    this.changed(this.conversation(entry.send.to));
+    this.#keeper.put(rowOf(entry)).catch((/** @type {unknown} */ e) => this.#report(e));
+    this.emit('failed', message, error);
+  }
+
+  /** @param {Conversation} conversation @param {Message} message */
+  retry(conversation, message) {
+    this.checkOpen();
+    const entry = this.sync.outbox.get(message.clientMsgId);
+    if (entry?.item.message !== message || entry.progress !== 'failed') return this.connection.nudge();
+    message._retried();
+    // It goes behind what was written since: its place in the order of sending is lost.
+    this.sync.outbox.remove(message.clientMsgId);
+    this.#lastN += 1;
+    const item = { ...entry.item, n: this.#lastN };
+    if (!item.file && entry.send.attachment === undefined && message.attachment) item.file = message.file;
+    conversation._unqueue(message);
+    conversation._queue(message);
+    void this.#save(this.sync.outbox.push(entry.send, 'saving', item));
+  }
+
+  /** @param {Conversation} conversation @param {Message} message */
+  discard(conversation, message) {
+    const entry = this.sync.outbox.get(message.clientMsgId);
+    if (entry?.item.message !== message) return;
+    this.sync.outbox.remove(message.clientMsgId);
+    entry.item.abort?.abort();
+    conversation._unqueue(message);
+    message._failed(new BluetickError('aborted', 'the message was taken back'));
+    this.#keeper.remove(message.clientMsgId);
+    this.#listChanged();
+    this.pumpSoon();
+  }
+
+  // ---- the connection ----
+
+  async #tokenForConnection() {
+    await this.#opened.catch((error) => {
+      throw asError(error, 'storage_failed');
+    });
+    return this.#refreshLater(await this.#tokens.fresh());
+  }
+
+  /** A fresh token goes in before the old one ends, so that the session need not. @param {string} token */
+  #refreshLater(token) {
+    if (this.#authTimer !== null) this.environment.clearTimeout(this.#authTimer);
+    const wait = this.#tokens.refreshInMs(token);
+    this.#authTimer = wait === null ? null : this.environment.setTimeout(() => this.quietly(this.#refresh()), Math.min(wait, TIMER_MAX_MS));
+    return token;
+  }
+
+  async #refresh() {
+    if (!this.sync.isUp) return;
+    const token = await this.#tokens.fresh();
+    if (!this.sync.isUp) return;
+    this.#refreshLater(token);
+    await this.ask({ type: 'auth', token });
+  }
+
+  /** @param {Frame} frame */
+  #onFrame(frame) {
+    if (frame.type === 'welcome' && frame.user_id !== this.user) {
+      const error = new BluetickError('wrong_user', `the token is of ${frame.user_id}, and the client of ${this.user}`);
+      return this.connection.refuse(error);
+    }
+    const taken = this.sync.frame(frame);
+    if (!taken && this.#requests.answer(frame)) return this.#after();
+    if (frame.type === 'welcome') this.#onWelcome();
+    else if (frame.type === 'reset') this.#onReset();
+    else if (frame.type === 'typing' && frame.user_id !== this.user) this.#conversationOf(frame.conversation_id)?._typing();
+    else if (frame.type === 'presence') this.#watch.told(frame);
+    this.#after();
+  }
+
+  #after() {
+    this.#handleArrivals();
+    this.pumpSoon();
+  }
+
+  /** Done as soon as there is a connection. @param {AbortSignal} signal @returns {Promise<void>} */
+  #online(signal) {
+    return new Promise((resolve, reject) => {
+      const aborted = () => {
+        this.#waitingForOnline.delete(done);
+        reject(new BluetickError('aborted', 'the upload was taken back'));
+      };
+      const done = () => {
+        signal.removeEventListener('abort', aborted);
+        resolve();
+      };
+      if (signal.aborted) return aborted();
+      if (this.sync.isUp) return resolve();
+      signal.addEventListener('abort', aborted, { once: true });
+      this.#waitingForOnline.add(done);
+    });
+  }
+
+  #onWelcome() {
+    for (const done of this.#waitingForOnline) done();
+    this.#waitingForOnline.clear();
+    this.#requests.up();
+    this.inbox.connected();
+    this.#watch.connected();
+  }
+
+  #onReset() {
+    for (const conversation of this.conversations.values()) conversation._reset();
+    this.emit('reset');
+  }
+
+  #onDown() {
+    this.sync.disconnected();
+    this.#requests.down();
+    this.#watch.disconnected();
+    if (this.#retryTimer !== null) this.environment.clearTimeout(this.#retryTimer);
+    this.#retryTimer = null;
+    this.caughtUp = false;
+    for (const conversation of this.conversations.values()) conversation._stopTyping();
+  }
+
+  #cancelTimers() {
+    for (const timer of [this.#authTimer, this.#retryTimer]) if (timer !== null) this.environment.clearTimeout(timer);
+    this.#watch.disconnected();
+  }
+
+  #stateChanged() {
+    this.emit('state', this.#settings.client());
+    this.changed(null);
+  }
+
+  /** @param {'in' | 'out'} direction @param {Frame} frame */
+  #trace(direction, frame) {
+    if (!this.emitter.has('frame')) return;
+    this.emit('frame', { direction, frame: 'token' in frame ? { ...frame, token: '…' } : frame });
+  }
+
+  // ---- what arrives ----
+
+  /** One after the other; a message that the application has to store first holds up the rest. */
+  #handleArrivals() {
+    while (!this.#receiving && this.sync.arrivals.length > 0 && !this.#closed) {
+      const arrival = this.sync.arrivals[0];
+      if (arrival.kind === 'message' && arrival.fresh && this.#settings.receive) void this.#receive(arrival);
+      else this.#handled();
+    }
+    if (!this.#receiving) this.keepSoon();
+  }
+
+  /** @param {Extract<import('./sync.js').Arrival, {kind: 'message'}>} arrival */
+  async #receive({ frame }) {
+    this.#receiving = true;
+    const message = this.#conversationOf(frame.conversation_id)?._peek(frame);
+    for (let wait = RECEIVE_RETRY_MS; message && !this.#closed; wait = Math.min(wait * 2, RECEIVE_RETRY_CAP_MS)) {
+      try {
+        await this.#settings.receive?.(message);
+        break;
+      } catch (error) {
+        // It is not held, so it must not be acked, nor anything after it.
+        this.#report(error);
+        await new Promise((resolve) => this.environment.setTimeout(() => resolve(null), wait));
+      }
+    }
+    this.#receiving = false;
+    if (this.#closed) return;
+    this.#handled(message);
+    this.#after();
+  }
+
+  /** @param {Message} [received] */
+  #handled(received) {
+    const arrival = /** @type {import('./sync.js').Arrival} */ (this.sync.arrivals.shift());
+    this.sync.handled(arrival);
+    if (arrival.kind === 'caughtUp') this.#onCaughtUp();
+    if (arrival.kind === 'message' && arrival.fresh) this.#onMessage(arrival.frame, received);
+  }
+
+  /** @param {Frame} frame @param {Message} [received] */
+  #onMessage(frame, received) {
+    const conversation = this.#conversationOf(frame.conversation_id);
+    if (!conversation) return;
+    const isNew = conversation.lastSeq === 0;
+    const message = received ?? conversation._peek(frame);
+    conversation._arrived(message);
+    if (isNew) this.#onNewConversation();
+    this.#listChanged();
+    this.emit('message', message, conversation);
+    if (this.#settings.autoRead && !message.own) conversation.read(frame.seq);
+  }
+
+  /** Its peer's name is in the inbox, and who shares a conversation can be watched. */
+  #onNewConversation() {
+    this.inbox.refreshSoon();
+    this.watchSoon();
+  }
+
+  #onCaughtUp() {
+    if (this.sync.link !== 'live') return;
+    this.caughtUp = true;
+    this.connection.settled();
+    for (const conversation of this.conversations.values()) conversation._resume();
+    this.emit('caughtUp');
+    this.changed(null);
+  }
+
+  /** @param {string} id @param {string} userId */
+  #onTicks(id, userId) {
+    const conversation = this.#conversationOf(id);
+    if (!conversation) return;
+    if (userId === this.user) conversation._readMoved();
+    else this.changed(conversation);
+    this.emit('ticks', conversation, userId);
+  }
+
+  // ---- writing ----
+
+  /** What has to be said goes out after what has already come in: one ack then stands for many messages. */
+  pumpSoon() {
+    if (this.#pumping) return;
+    this.#pumping = true;
+    soon(() => {
+      this.#pumping = false;
+      this.#pump();
+    });
+  }
+
+  #pump() {
+    if (this.#closed) return;
+    for (const frame of this.sync.takeFrames()) this.connection.write(frame);
+    this.#handleArrivals();
+    const ms = this.sync.takeRetryMs();
+    if (ms !== null) this.#retryLater(ms);
+  }
+
+  /** @param {number} ms */
+  #retryLater(ms) {
+    const at = this.environment.now() + ms;
+    if (this.#retryTimer !== null) {
+      if (at <= this.#retryAt) return;
+      this.environment.clearTimeout(this.#retryTimer);
+    }
+    this.#retryAt = at;
+    this.#retryTimer = this.environment.setTimeout(() => {
+      this.#retryTimer = null;
+      this.sync.retry();
+      this.#pump();
+    }, ms);
+  }
+
+  /** What the device remembers is written when nothing is left that it does not hold yet. */
+  keepSoon() {
+    if (this.#isOpen && !this.#receiving && this.sync.arrivals.length === 0) this.#keeper.soon();
+  }
+
+  // ---- telling ----
+
+  /**
+   * @template {keyof Events} K
+   * @param {K} event
+   * @param {Events[K]} args
+   */
+  emit(event, ...args) {
+    this.emitter.emit(event, ...args);
+  }
+
+  /** Something is worth a redraw; told once, however much happens at once. @param {Conversation | null} what */
+  changed(what) {
+    this.#changes.add(what);
+    if (this.#changes.size > 1) return;
+    queueMicrotask(() => {
+      const changes = [...this.#changes];
+      this.#changes.clear();
+      for (const change of changes) this.emit('change', change);
+    });
+  }
+
+  #listChanged() {
+    this.changed(null);
+  }
+
+  /** Of what nobody waits for. @param {Promise<unknown>} promise */
+  quietly(promise) {
+    promise.catch((error) => {
+      const dull = error instanceof BluetickError && (error.code === 'closed' || error.code === 'offline');
+      if (!dull) this.#report(error);
+    });
+  }
+
+  /** @param {unknown} error */
+  #report(error) {
+    if (this.#closed) return;
+    const told = asError(error, 'internal');
+    if (this.emitter.has('error')) this.emit('error', told);
+    else console.error('bluetick:', told);
+  }
+}

@@ -1,0 +1,76 @@
+// The list of conversations, page by page.
+
+import { soon } from './environment.js';
+import { peerOf } from './ids.js';
+
+const PAGE = 50;
+/** Pages that are loaded again after a reconnect, so that nothing in the list is older than the connection. */
+const RELOAD_MAX = 20;
+
+export class Inbox {
+  #core;
+  /** Where the next page begins; null at the end. @type {string | null | undefined} */
+  #next = undefined;
+  #pages = 0;
+  /** The first page of this connection, or of the connection to come. @type {Promise<void> | null} */
+  #first = null;
+  /** @type {Promise<void> | null} */
+  #refreshing = null;
+  loaded = false;
+
+  /** @param {import('./core.js').Core} core */
+  constructor(core) {
+    this.#core = core;
+  }
+
+  /** A connection is up: what is in the list may have changed meanwhile. */
+  connected() {
+    // A page that was on its way when the last connection ended is asked for again by itself.
+    this.#first ??= this.#reload().finally(() => (this.#first = null));
+    this.#core.quietly(this.#first);
+  }
+
+  async #reload() {
+    /** @type {string | null | undefined} */
+    let next;
+    const pages = Math.min(Math.max(this.#pages, 1), RELOAD_MAX);
+    for (let page = 0; page < pages && next !== null; page += 1) next = await this.#page(next);
+    if (this.#pages <= pages) [this.#next, this.#pages] = [next, pages];
+    this.loaded = true;
+    this.#core.watchSoon();
+    this.#core.changed(null);
+  }
+
+  /** One page more. @returns {Promise<{more: boolean}>} */
+  async loadMore() {
+    if (this.#first) await this.#first;
+    else if (!this.loaded) await (this.#first = this.#reload().finally(() => (this.#first = null)));
+    else if (this.#next) {
+      this.#next = await this.#page(this.#next);
+      this.#pages += 1;
+      this.#core.watchSoon();
+    }
+    return { more: Boolean(this.#next) };
+  }
+
+  /** Somebody wrote for the first time: their name is in the inbox. */
+  refreshSoon() {
+    if (this.#first || this.#refreshing) return;
+    this.#refreshing = new Promise((resolve) => soon(() => resolve(undefined)))
+      .then(() => this.#page(undefined))
+      .then(() => {})
+      .finally(() => (this.#refreshing = null));
+    this.#core.quietly(this.#refreshing);
+  }
+
+  /** @param {string | null | undefined} before @returns {Promise<string | null>} */
+  async #page(before) {
+    const page = await this.#core.ask({ type: 'inbox', limit: PAGE, ...(before && { before }) });
+    for (const entry of page.conversations) {
+      if (peerOf(entry.conversation_id, this.#core.user) === null) continue;
+      this.#core.conversation(entry.peer.user_id)._inbox(entry);
+    }
+    this.#core.changed(null);
+    return page.next;
+  }
+}

@@ -1,0 +1,111 @@
+// Writes what the device has to remember: the outbox at once, the rest when it has changed.
+
+import { soon } from './environment.js';
+
+/** @typedef {import('./storage/memory.js').Saved} Saved */
+/** @typedef {import('./storage/memory.js').Storage} Storage */
+
+/** The key of the state that is not of one conversation. */
+const DEVICE = 'device';
+
+export class Keeper {
+  #sync;
+  #whole;
+  #report;
+  /** @type {Saved | null} */
+  #saved = null;
+  #scheduled = false;
+  #cursor = '';
+  /** Conversations of which something is stored. @type {Set<string>} */
+  #stored = new Set();
+  /** @type {Promise<unknown>} */
+  #writing = Promise.resolve();
+  /** @type {Promise<void>} */
+  closed = Promise.resolve();
+
+  /**
+   * @param {import('./sync.js').Sync<any>} sync
+   * @param {boolean} whole Whether the application stores what it receives. Only then a cursor may outlive the process:
+   *   what it covers must be held. Otherwise the unsaid reads are all there is to keep.
+   * @param {(error: unknown) => void} report
+   */
+  constructor(sync, whole, report) {
+    this.#sync = sync;
+    this.#whole = whole;
+    this.#report = report;
+  }
+
+  /** @param {Storage} storage @param {string} user @param {string | undefined} device @returns {Promise<Saved>} */
+  async open(storage, user, device) {
+    const saved = await storage.open(user, device);
+    const { [DEVICE]: own, ...rest } = saved.kept;
+    const threads = new Map(Object.entries(rest).map(([id, thread]) => [id, this.#whole ? thread : { read: thread.read }]));
+    this.#stored = new Set(threads.keys());
+    const { cursor, knowsAll } = (this.#whole && own) || { cursor: null, knowsAll: false };
+    this.#sync.restore({ cursor, knowsAll, threads });
+    this.#saved = saved;
+    return saved;
+  }
+
+  /** @param {import('./storage/memory.js').OutboxRow} row @returns {Promise<void>} */
+  put(row) {
+    if (!this.#saved) return Promise.reject(new Error('the storage is not open'));
+    return this.#saved.put(row);
+  }
+
+  /** One that stays by mistake is sent again with the same id, and the server knows it. @param {string} id */
+  remove(id) {
+    this.#saved?.remove(id).catch(this.#report);
+  }
+
+  soon() {
+    if (this.#scheduled || !this.#saved || (this.#sync.dirty.size === 0 && this.#cursor === this.#device())) return;
+    this.#scheduled = true;
+    // One write at a time; what changes meanwhile goes with the next.
+    this.#writing = this.#writing.then(() => new Promise((resolve) => soon(() => resolve(null)))).then(() => this.#write());
+  }
+
+  #device() {
+    return JSON.stringify({ cursor: this.#sync.cursor, knowsAll: this.#sync.knowsAll });
+  }
+
+  async #write() {
+    this.#scheduled = false;
+    // Meanwhile something has arrived that the device does not hold yet: the end of that will write.
+    if (this.#sync.arrivals.length > 0) return;
+    const changes = this.#changes();
+    if (Object.keys(changes).length === 0) return;
+    try {
+      await this.#saved?.keep(changes);
+    } catch (error) {
+      this.#report(error);
+    }
+  }
+
+  #changes() {
+    /** @type {Record<string, any>} */
+    const changes = {};
+    for (const id of this.#sync.dirty) {
+      const thread = this.#sync.thread(id);
+      if (this.#whole) changes[id] = thread.save();
+      else if (thread.readPending) changes[id] = { read: thread.read };
+      else if (this.#stored.has(id)) changes[id] = null;
+      if (changes[id]) this.#stored.add(id);
+      else this.#stored.delete(id);
+    }
+    this.#sync.dirty.clear();
+    const device = this.#device();
+    if (this.#whole && device !== this.#cursor) changes[DEVICE] = JSON.parse(device);
+    this.#cursor = device;
+    return changes;
+  }
+
+  close() {
+    const saved = this.#saved;
+    this.closed = this.#writing
+      .then(() => this.#write())
+      .then(() => saved?.close())
+      .catch(this.#report);
+    return this.closed;
+  }
+}

@@ -1,0 +1,4 @@
+// For Node: everything, and a storage in a file.
+
+export * from './index.js';
+export { fileStorage } from './storage/file.js';

@@ -1,0 +1,92 @@
+// Which seqs of one conversation this device has: a few ranges, however long the conversation.
+
+/** Beyond this many ranges the lowest is forgotten: an ancient message may appear twice, none is ever hidden. */
+const RANGES_MAX = 256;
+
+/**
+ * What was received, and up to where nothing more is expected. The two differ: a new device expects nothing below
+ * the first message it hears of, yet has not received it; and a void seq is settled without ever arriving. Only what
+ * was received counts as a duplicate.
+ *
+ * @typedef {{settled: number | null, ranges: [number, number][]}} SavedSeen
+ */
+export class Seen {
+  /** @type {number | null} */
+  #settled;
+  /** @type {[number, number][]} */
+  #ranges;
+
+  /** @param {SavedSeen} [saved] */
+  constructor(saved) {
+    this.#settled = saved?.settled ?? null;
+    this.#ranges = (saved?.ranges ?? []).map(([start, end]) => [start, end]);
+  }
+
+  /** @returns {SavedSeen} */
+  save() {
+    return { settled: this.#settled, ranges: this.#ranges.map(([start, end]) => [start, end]) };
+  }
+
+  get settled() {
+    return this.#settled ?? 0;
+  }
+
+  /** Nothing up to `before` is expected, if nothing was known of that so far. @param {number} before */
+  found(before) {
+    if (this.#settled === null) this.settle(before);
+  }
+
+  /** Nothing up to `seq` is expected any more. @param {number} seq */
+  settle(seq) {
+    this.#settled = Math.max(this.settled, seq);
+    const next = this.#settled + 1;
+    const range = this.#ranges[this.#firstEndingAt(next)];
+    if (range && range[0] <= next) this.#settled = range[1];
+  }
+
+  /** @param {number} seq */
+  contains(seq) {
+    const range = this.#ranges[this.#firstEndingAt(seq)];
+    return range !== undefined && range[0] <= seq;
+  }
+
+  /** Notes a received seq; false if it was there already. @param {number} seq */
+  insert(seq) {
+    if (this.contains(seq)) return false;
+    const ranges = this.#ranges;
+    const at = this.#firstEndingAt(seq);
+    const left = ranges[at - 1];
+    const right = ranges[at];
+    const joinsLeft = left !== undefined && left[1] + 1 === seq;
+    const joinsRight = right !== undefined && seq + 1 === right[0];
+    if (joinsLeft && joinsRight) {
+      left[1] = right[1];
+      ranges.splice(at, 1);
+    } else if (joinsLeft) left[1] = seq;
+    else if (joinsRight) right[0] = seq;
+    else ranges.splice(at, 0, [seq, seq]);
+    if (ranges.length > RANGES_MAX) {
+      const [[, end]] = ranges.splice(0, 1);
+      this.#settled = Math.max(this.settled, end);
+    }
+    if (this.#settled !== null) this.settle(this.#settled);
+    return true;
+  }
+
+  /** Whether something expected before `seq` has not come. @param {number} seq */
+  lacksBefore(seq) {
+    return this.#settled !== null && seq > this.#settled + 1;
+  }
+
+  /** @param {number} seq */
+  #firstEndingAt(seq) {
+    let low = 0;
+    let high = this.#ranges.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.#ranges[middle][1] < seq) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+}

@@ -1,0 +1,81 @@
+// Tabs never share a device. Each takes a slot, and a lock on it that ends with the tab.
+
+/** Tabs of one user in one browser; a server takes ten sessions, so nobody gets near it. */
+const SLOTS_MAX = 64;
+/** A reload asks for its slot while the page before it may not be quite gone. */
+const RELOAD_WAIT_MS = 500;
+
+/** @typedef {{slot: string, shared: boolean, release: () => void}} Slot */
+
+/** @param {string} user @param {string} slot */
+const nameOf = (user, slot) => `bluetick:${user}:${slot}`;
+
+/** The browser's locks; missing on plain http. @returns {LockManager | undefined} */
+export function browserLocks() {
+  return globalThis.navigator?.locks;
+}
+
+/**
+ * Takes the first free slot, and the one this tab had before if it can be had.
+ *
+ * @param {string} user
+ * @param {LockManager} locks
+ * @returns {Promise<Slot>}
+ */
+export async function takeSlot(user, locks) {
+  const before = remembered(user);
+  const found = before === null ? null : await take(user, before, locks, RELOAD_WAIT_MS);
+  if (found) return found;
+  for (let n = 0; n < SLOTS_MAX; n += 1) {
+    const slot = await take(user, String(n), locks);
+    if (slot) {
+      remember(user, slot.slot);
+      return slot;
+    }
+  }
+  throw new Error('too many tabs');
+}
+
+/**
+ * Takes this slot if nobody has it.
+ *
+ * @param {string} user
+ * @param {string} slot
+ * @param {LockManager} locks
+ * @param {number} [waitMs]
+ * @returns {Promise<Slot | null>}
+ */
+export function take(user, slot, locks, waitMs = 0) {
+  return new Promise((resolve, reject) => {
+    const abort = new AbortController();
+    const timer = waitMs > 0 ? setTimeout(() => abort.abort(), waitMs) : null;
+    /** @type {LockOptions} */
+    const options = waitMs > 0 ? { signal: abort.signal } : { ifAvailable: true };
+    locks
+      .request(nameOf(user, slot), options, (lock) => {
+        if (timer !== null) clearTimeout(timer);
+        if (!lock) return resolve(null);
+        // The lock is held until this promise is done.
+        return new Promise((release) => resolve({ slot, shared: true, release: () => release(undefined) }));
+      })
+      .catch((error) => (error?.name === 'AbortError' ? resolve(null) : reject(error)));
+  });
+}
+
+/** @param {string} user @returns {string | null} */
+function remembered(user) {
+  try {
+    return sessionStorage.getItem(nameOf(user, 'slot'));
+  } catch {
+    return null;
+  }
+}
+
+/** @param {string} user @param {string} slot */
+function remember(user, slot) {
+  try {
+    sessionStorage.setItem(nameOf(user, 'slot'), slot);
+  } catch {
+    // Without it a reload takes the first free slot, which is nearly always the same.
+  }
+}

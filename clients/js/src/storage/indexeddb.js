@@ -1,0 +1,159 @@
+// The outbox in IndexedDB. Every tab has a slot with a device id and an outbox of its own; what a closed tab left unsent
+// is taken over by the next that opens.
+//
+// devices: [user, slot]      -> {user, slot, device}
+// outbox:  [user, slot, id]  -> {user, slot, row}
+// kept:    [user, slot, key] -> {user, slot, key, value}
+
+import { randomId } from '../ids.js';
+import { browserLocks, take, takeSlot } from '../slots.js';
+
+/** @typedef {import('./memory.js').Saved} Saved */
+/** @typedef {import('./memory.js').OutboxRow} OutboxRow */
+
+/** @template T @param {IDBRequest<T>} request @returns {Promise<T>} */
+function result(request) {
+  return new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+}
+
+/** @param {IDBTransaction} transaction @returns {Promise<void>} */
+function done(transaction) {
+  return new Promise((resolve, reject) => {
+    transaction.oncomplete = () => resolve();
+    transaction.onerror = transaction.onabort = () => reject(transaction.error ?? new Error('the write was taken back'));
+  });
+}
+
+/** @param {IDBFactory} factory @param {string} name @returns {Promise<IDBDatabase>} */
+function openDatabase(factory, name) {
+  const request = factory.open(name, 1);
+  request.onupgradeneeded = () => {
+    request.result.createObjectStore('devices', { keyPath: ['user', 'slot'] });
+    request.result.createObjectStore('outbox', { keyPath: ['user', 'slot', 'row.id'] });
+    request.result.createObjectStore('kept', { keyPath: ['user', 'slot', 'key'] });
+  };
+  return result(request);
+}
+
+/** All keys that begin with these parts: an array sorts before every longer one, and [] after every string. @param {string[]} parts */
+function within(...parts) {
+  return IDBKeyRange.bound(parts, [...parts, []]);
+}
+
+/**
+ * The outbox survives reloads and closed tabs.
+ *
+ * @param {{name?: string, indexedDB?: IDBFactory, locks?: LockManager | null}} [options] `name` of the database, `bluetick` if absent
+ * @returns {import('./memory.js').Storage}
+ */
+export function indexedDbStorage(options = {}) {
+  return {
+    async open(user, device) {
+      const database = await openDatabase(options.indexedDB ?? indexedDB, options.name ?? 'bluetick');
+      try {
+        return await openSlot(database, user, device, options.locks === undefined ? browserLocks() : (options.locks ?? undefined));
+      } catch (error) {
+        database.close();
+        throw error;
+      }
+    },
+  };
+}
+
+/** @param {IDBDatabase} database @param {string} user @param {string | undefined} device @param {LockManager | undefined} locks @returns {Promise<Saved>} */
+async function openSlot(database, user, device, locks) {
+  // Without locks nobody knows which devices are in use: this page load is a new one.
+  const unshared = { slot: device === undefined ? `page-${randomId()}` : `device-${device}`, release: () => {} };
+  const { slot, release } = device === undefined && locks ? await takeSlot(user, locks) : unshared;
+  try {
+    if (device === undefined) await adopt(database, user, slot, locks);
+    const own = await deviceOf(database, user, slot, device, locks !== undefined || device !== undefined);
+    const reading = database.transaction(['outbox', 'kept']);
+    const [rows, kept] = await Promise.all([
+      result(reading.objectStore('outbox').getAll(within(user, slot))),
+      result(reading.objectStore('kept').getAll(within(user, slot))),
+    ]);
+    return saved(database, user, slot, own, rows, kept, release);
+  } catch (error) {
+    release();
+    throw error;
+  }
+}
+
+/** @param {IDBDatabase} database @param {string} user @param {string} slot @param {string} device @param {any[]} rows @param {any[]} kept @param {() => void} release @returns {Saved} */
+function saved(database, user, slot, device, rows, kept, release) {
+  const write = (/** @type {string} */ store, /** @type {(store: IDBObjectStore) => void} */ act) => {
+    // Strict: what is told as stored has left the browser's own memory.
+    const transaction = database.transaction(store, 'readwrite', { durability: 'strict' });
+    act(transaction.objectStore(store));
+    return done(transaction);
+  };
+  return {
+    device,
+    outbox: rows.map(({ row }) => row),
+    kept: Object.fromEntries(kept.map(({ key, value }) => [key, value])),
+    put: async (row) => write('outbox', (store) => store.put({ user, slot, row })),
+    remove: async (id) => write('outbox', (store) => store.delete([user, slot, id])),
+    keep: async (changes) =>
+      write('kept', (store) => {
+        for (const [key, value] of Object.entries(changes)) {
+          if (value === null) store.delete([user, slot, key]);
+          else store.put({ user, slot, key, value });
+        }
+      }),
+    close: async () => {
+      database.close();
+      release();
+    },
+  };
+}
+
+/** @param {IDBDatabase} database @param {string} user @param {string} slot @param {string | undefined} given @param {boolean} keep @returns {Promise<string>} */
+async function deviceOf(database, user, slot, given, keep) {
+  if (given !== undefined) return given;
+  if (!keep) return `web-${randomId()}`;
+  const transaction = database.transaction('devices', 'readwrite');
+  const store = transaction.objectStore('devices');
+  const known = await result(store.get([user, slot]));
+  const device = known?.device ?? `web-${randomId()}`;
+  if (!known) store.put({ user, slot, device });
+  await done(transaction);
+  return device;
+}
+
+/**
+ * Takes over what other slots left, if nobody has them. Without locks that cannot be known: then two pages may send the
+ * same message, and the server takes it once, because it has the same id.
+ *
+ * @param {IDBDatabase} database
+ * @param {string} user
+ * @param {string} slot
+ * @param {LockManager | undefined} locks
+ */
+async function adopt(database, user, slot, locks) {
+  const keys = await result(database.transaction('outbox').objectStore('outbox').getAllKeys(within(user)));
+  const others = new Set(/** @type {string[][]} */ (keys).map(([, other]) => other));
+  for (const other of others) {
+    if (other === slot || other.startsWith('device-')) continue;
+    const taken = locks ? await take(user, other, locks) : { release: () => {} };
+    if (!taken) continue;
+    try {
+      await move(database, user, other, slot);
+    } finally {
+      taken.release();
+    }
+  }
+}
+
+/** @param {IDBDatabase} database @param {string} user @param {string} from @param {string} to */
+async function move(database, user, from, to) {
+  const transaction = database.transaction('outbox', 'readwrite', { durability: 'strict' });
+  const store = transaction.objectStore('outbox');
+  const rows = await result(store.getAll(within(user, from)));
+  for (const { row } of rows) store.put({ user, slot: to, row });
+  store.delete(within(user, from));
+  await done(transaction);
+}

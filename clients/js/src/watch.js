@@ -1,0 +1,58 @@
+// Presence: whose coming and going the client hears of.
+
+const WATCHED_MAX = 256;
+/** Changes of the list come in bursts; each watch is answered with everybody's presence. */
+const DELAY_MS = 50;
+
+export class Watch {
+  #core;
+  #enabled;
+  /** Whom this session watches. @type {Set<string>} */
+  #watched = new Set();
+  /** @type {unknown} */
+  #timer = null;
+
+  /** @param {import('./core.js').Core} core @param {boolean} enabled */
+  constructor(core, enabled) {
+    this.#core = core;
+    this.#enabled = enabled;
+  }
+
+  connected() {
+    this.#watched = new Set();
+    this.soon();
+  }
+
+  /** What was known is not known any more. */
+  disconnected() {
+    if (this.#timer !== null) this.#core.environment.clearTimeout(this.#timer);
+    this.#timer = null;
+    this.#watched = new Set();
+    for (const conversation of this.#core.conversations.values()) if (conversation.presence) conversation._present(null);
+  }
+
+  soon() {
+    if (!this.#enabled || this.#timer !== null || !this.#core.sync.isUp) return;
+    this.#timer = this.#core.environment.setTimeout(() => {
+      this.#timer = null;
+      this.#say();
+    }, DELAY_MS);
+  }
+
+  #say() {
+    if (!this.#core.sync.isUp) return;
+    // Only who shares a conversation can be watched: one without a message is none yet.
+    const known = [...this.#core.conversations.values()].filter(({ lastSeq }) => lastSeq > 0);
+    known.sort((a, b) => Number(b.loaded) - Number(a.loaded) || b.lastTs - a.lastTs);
+    const users = known.slice(0, WATCHED_MAX).map(({ peer }) => peer.userId);
+    if (users.length === this.#watched.size && users.every((user) => this.#watched.has(user))) return;
+    this.#watched = new Set(users);
+    this.#core.write({ type: 'watch', users });
+  }
+
+  /** @param {import('./thread.js').Frame} frame */
+  told(frame) {
+    if (frame.user_id === this.#core.user) return;
+    this.#core.conversation(frame.user_id)._present({ online: frame.online, lastSeen: frame.last_seen ?? null });
+  }
+}

@@ -1,0 +1,27 @@
+/**
+ * @typedef {object} Environment
+ * @property {new (url: string) => WebSocket} WebSocket
+ * @property {typeof fetch} fetch
+ * @property {() => number} random
+ * @property {() => number} now
+ * @property {(then: () => void, ms: number) => unknown} setTimeout
+ * @property {(timer: any) => void} clearTimeout
+ */
+/** @param {Partial<Environment>} given @returns {Environment} */
+export function environment(given: Partial<Environment>): Environment;
+/** The longest that a timer can wait. */
+export const TIMER_MAX_MS: number;
+/**
+ * Runs it after what is already waiting, and soon: timers of hidden tabs may be a minute late, and acks must not be.
+ *
+ * @type {(then: () => void) => void}
+ */
+export const soon: (then: () => void) => void;
+export type Environment = {
+    WebSocket: new (url: string) => WebSocket;
+    fetch: typeof fetch;
+    random: () => number;
+    now: () => number;
+    setTimeout: (then: () => void, ms: number) => unknown;
+    clearTimeout: (timer: any) => void;
+};

@@ -1,0 +1,2 @@
+export * from "./index.js";
+export { fileStorage } from "./storage/file.js";

@@ -1,0 +1,2 @@
+/** @returns {import('./memory.js').Storage} */
+export function defaultStorage(): import("./memory.js").Storage;
