@@ -79,6 +79,7 @@ impl Doors {
             tokens: Arc::new(TokenIsUser),
             clock: clock.clone(),
             config: config.clone(),
+            trace: Default::default(),
             rules: rules.clone(),
         };
         let seed = self.numbers.next();
