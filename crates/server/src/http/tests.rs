@@ -657,20 +657,33 @@ async fn figures_name_routes_and_never_users() {
 #[tokio::test]
 async fn pages_run_only_what_is_theirs() {
     let f = fixture();
-    for path in ["/", "/v1/docs"] {
-        let request = HttpRequest::get(path).header("host", "localhost:8080").body(Body::empty()).unwrap();
-        let reply = f.call(request).await;
-        assert_eq!(reply.status, 200);
-        assert!(reply.header("content-type").starts_with("text/html"));
-        let policy = reply.header("content-security-policy").to_owned();
-        let nonce = policy.split("'nonce-").nth(1).unwrap().split('\'').next().unwrap().to_owned();
-        assert_eq!(nonce.len(), 32);
-        assert!(reply.body.contains(&format!("<style nonce=\"{nonce}\">")));
-        assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
-        assert!(!reply.body.contains("<script>") && !reply.body.contains("<style>"));
-        let again = f.call(HttpRequest::get(path).body(Body::empty()).unwrap()).await;
-        assert_ne!(again.header("content-security-policy"), policy, "a number is used once");
+    let get = |path| HttpRequest::get(path).header("host", "localhost:8080").body(Body::empty()).unwrap();
+    let reply = f.call(get("/v1/docs")).await;
+    let policy = reply.header("content-security-policy").to_owned();
+    let nonce = policy.split("'nonce-").nth(1).unwrap().split('\'').next().unwrap().to_owned();
+    assert_eq!(nonce.len(), 32);
+    assert!(reply.body.contains(&format!("<style nonce=\"{nonce}\">")));
+    assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    assert!(!reply.body.contains("<script>") && !reply.body.contains("<style>"));
+    let again = f.call(get("/v1/docs")).await;
+    assert_ne!(again.header("content-security-policy"), policy, "a number is used once");
+
+    for path in ["/", "/tour", "/admin"] {
+        let reply = f.call(get(path)).await;
+        assert_eq!((reply.status, reply.header("content-type")), (200, "text/html; charset=utf-8"), "{path}");
+        let policy = reply.header("content-security-policy");
+        assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'; "), "{policy}");
+        assert!(policy.contains("ws://localhost:8080") && !policy.contains("unsafe"), "{policy}");
+        assert!(!reply.body.contains("<style") && !reply.body.contains("<script>"), "{path}");
     }
+    let script = f.call(get("/assets/chat.js")).await;
+    assert_eq!((script.status, script.header("content-type")), (200, "text/javascript; charset=utf-8"));
+    let known = HttpRequest::get("/assets/chat.js").header("if-none-match", script.header("etag"));
+    let again = f.call(known.body(Body::empty()).unwrap()).await;
+    assert_eq!((again.status, again.body.len()), (304, 0));
+    assert_eq!(f.call(get("/assets/..%2f..%2fCargo.toml")).await.status, 404);
+    assert_eq!(f.call(get("/assets/none.js")).await.status, 404);
+
     let api = f.get("/healthz").await;
     assert!(api.header("content-security-policy").starts_with("default-src 'none'"));
 
@@ -679,6 +692,10 @@ async fn pages_run_only_what_is_theirs() {
     assert_eq!((reply.status, reply.header("location")), (307, "/v1/docs"));
     let request = HttpRequest::post("/demo/token").body(Body::empty()).unwrap();
     assert_eq!(without.call(request).await.status, 404);
+    assert_eq!(without.get("/tour").await.status, 404);
+    assert_eq!(without.get("/demo/rows?users=alice").await.status, 404);
+    let bare = fixture_with(|config| config.pages.admin = false);
+    assert_eq!(bare.get("/admin").await.status, 404);
 }
 
 #[tokio::test]

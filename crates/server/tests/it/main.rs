@@ -33,4 +33,5 @@ mod rows;
 mod sessions;
 #[cfg(debug_assertions)]
 mod town;
+mod watch;
 mod write_flow;

@@ -1,0 +1,183 @@
+//! Watching the server at work: the stream of steps, the rows, and slow motion on the demo.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::{harness::*, http::client};
+
+/// A stream of steps that is read.
+struct Steps {
+    answer: reqwest::Response,
+    read: String,
+}
+
+impl Steps {
+    async fn open(server: &Server, query: &str) -> Steps {
+        let answer = client().get(server.http(&format!("/demo/events?{query}"))).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), 200);
+        assert_eq!(answer.headers()["content-type"], "text/event-stream");
+        Steps { answer, read: String::new() }
+    }
+
+    async fn next(&mut self) -> Value {
+        loop {
+            if let Some((event, rest)) = self.read.split_once("\n\n") {
+                let (event, rest) = (event.to_owned(), rest.to_owned());
+                self.read = rest;
+                if let Some(data) = event.strip_prefix("data: ") {
+                    return serde_json::from_str(data).unwrap();
+                }
+                continue;
+            }
+            let chunk = tokio::time::timeout(SOON, self.answer.chunk()).await.expect("a step").unwrap();
+            self.read += std::str::from_utf8(&chunk.expect("the stream goes on")).unwrap();
+        }
+    }
+
+    /// The next steps, each as its name and whom it concerns.
+    async fn take(&mut self, count: usize) -> Vec<(String, String)> {
+        let mut steps = Vec::new();
+        for _ in 0..count {
+            let step = self.next().await;
+            let text = |name: &str| step[name].as_str().unwrap().to_owned();
+            steps.push((text("step"), text("user")));
+        }
+        steps
+    }
+}
+
+fn steps(names: &[(&str, &str)]) -> Vec<(String, String)> {
+    names.iter().map(|(step, user)| ((*step).to_owned(), (*user).to_owned())).collect()
+}
+
+async fn rows(server: &Server, users: &str) -> Value {
+    let answer = client().get(server.http(&format!("/demo/rows?users={users}"))).send().await.unwrap();
+    serde_json::from_str(&answer.text().await.unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn the_steps_of_a_message_to_somebody_offline_come_in_order() {
+    let server = Server::start();
+    let mut seen = Steps::open(&server, "users=alice,bob").await;
+    let mut alice = server.connect("alice", "phone").await;
+    assert_eq!(seen.take(2).await, steps(&[("registered", "alice"), ("caught_up", "alice")]));
+    alice.send("carol", "not to be seen").await;
+    alice.send("bob", "are you there?").await;
+    let offline = [
+        ("looked_up", "bob"),
+        ("stored", "alice"),
+        ("pending_row", "bob"),
+        ("looked_again", "bob"),
+        ("sent", "alice"),
+    ];
+    assert_eq!(seen.take(5).await, steps(&offline));
+
+    let mut bob = server.connect("bob", "phone").await;
+    assert_eq!(seen.take(3).await, steps(&[("registered", "bob"), ("drained", "bob"), ("caught_up", "bob")]));
+    bob.ack_seq("alice~bob", 1).await;
+    assert_eq!(seen.take(2).await, steps(&[("acked", "bob"), ("row_gone", "bob")]));
+    bob.read("alice~bob", 1).await;
+    assert_eq!(seen.take(1).await, steps(&[("read", "bob")]));
+
+    alice.send("bob", "good").await;
+    let mut online = seen.take(6).await;
+    online.sort();
+    let mut expected = steps(&[
+        ("looked_up", "bob"),
+        ("stored", "alice"),
+        ("looked_again", "bob"),
+        ("handed_over", "bob"),
+        ("written", "bob"),
+        ("sent", "alice"),
+    ]);
+    expected.sort();
+    assert_eq!(online, expected);
+    bob.leave().await;
+    loop {
+        // What he had not acked is written down first or afterwards.
+        if seen.next().await["step"] == "unregistered" {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_rows_are_those_of_inspect() {
+    let server = Server::start();
+    let mut alice = server.connect("alice", "phone").await;
+    let mut carol = server.connect("carol", "phone").await;
+    alice.send("bob", "one").await;
+    alice.send("bob", "two").await;
+    carol.send("alice", "three").await;
+    let message = alice.message().await;
+    alice.ack(&message).await;
+    alice.read("alice~carol", 1).await;
+    let rows = rows(&server, "alice,bob,carol").await;
+    for (name, kind) in
+        [("pending_deliveries", "pending"), ("message_status", "status"), ("conversations", "conversations")]
+    {
+        let mut all = Vec::new();
+        for user in ["alice", "bob", "carol"] {
+            all.extend(server.inspect(kind, user).as_array().unwrap().clone());
+        }
+        assert_eq!(rows[name], json!(all), "{name}");
+        assert!(!all.is_empty(), "{name}");
+    }
+    for user in ["alice", "bob", "carol"] {
+        assert_eq!(rows["ws"][user], server.inspect("sessions", user), "{user}");
+    }
+    let bodies: Vec<_> = rows["messages"].as_array().unwrap().iter().map(|m| m["body"].clone()).collect();
+    assert_eq!(bodies, ["one", "two", "three"]);
+    assert_eq!(rows["inbox"]["bob"][0]["unread_count"], 2);
+}
+
+#[tokio::test]
+async fn slow_motion_lasts_as_long_as_somebody_watches_and_is_for_the_demo_only() {
+    let server = Server::start();
+    let (mut alice, mut bob) = (server.connect("alice", "phone").await, server.connect("bob", "phone").await);
+    let mut slow = Steps::open(&server, "users=alice,bob&pace=150").await;
+    let began = Instant::now();
+    alice.send("bob", "slowly").await;
+    assert!(began.elapsed() >= Duration::from_millis(4 * 150), "four steps at least: {:?}", began.elapsed());
+    assert_eq!(bob.message().await.body, "slowly");
+    let first = slow.next().await;
+    assert_eq!((first["step"].as_str(), first["count"].as_u64()), (Some("looked_up"), Some(1)));
+    drop(slow);
+
+    // The server notices that nobody watches when it next writes there: it must not take long.
+    let mut waited = Duration::MAX;
+    for _ in 0..100 {
+        let began = Instant::now();
+        alice.send("bob", "fast").await;
+        waited = began.elapsed();
+        if waited < Duration::from_millis(150) {
+            break;
+        }
+    }
+    assert!(waited < Duration::from_millis(150), "{waited:?}");
+
+    let key = std::fs::read_to_string(server.data().join("admin.key")).unwrap();
+    let url = server.http("/admin/v1/events?users=alice,bob&pace=5000");
+    let refused = client().get(&url).send().await.unwrap();
+    assert_eq!(refused.status().as_u16(), 401);
+    let mut watched = Steps {
+        answer: client().get(&url).bearer_auth(key.trim()).send().await.unwrap(),
+        read: String::new(),
+    };
+    let began = Instant::now();
+    alice.send("bob", "an operator slows nothing down").await;
+    assert!(began.elapsed() < Duration::from_secs(5));
+    assert_eq!(watched.next().await["step"], "looked_up");
+}
+
+#[tokio::test]
+async fn streams_do_not_hold_up_the_end_of_the_server() {
+    let mut server = Server::start();
+    let mut seen = Steps::open(&server, "users=alice").await;
+    let began = Instant::now();
+    assert_eq!(server.terminate(), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    assert!(matches!(seen.answer.chunk().await, Ok(None) | Err(_)));
+    drop(seen.read);
+}
