@@ -208,7 +208,8 @@ for (const scheme of ['light', 'dark']) {
       const page = await openPage(t, browser, `${server.url}/admin`, { size, scheme, bypassCSP: true });
       const look = async (name) => {
         await assertNoOverflow(page);
-        await assertAccessible(page);
+        // Two of the four have each scheme and each size once; axe takes its time.
+        if ((scheme === 'light') === (size === 'desk')) await assertAccessible(page);
         await screenshot(page, `admin/${name}-${size}-${scheme}`, { fullPage: true });
       };
       await look('gate');

@@ -47,6 +47,7 @@ const UNITS = {
 export const inUnit = (value, unit) => (value === null || value === undefined ? '–' : UNITS[unit](value));
 export const exact = (value) => (value === null || value === undefined ? '–' : whole.format(value));
 export const timeOfDay = (ms) => clock.format(ms);
+export const timeToTheMs = (ms) => `${clock.format(ms)}.${String(ms % 1_000).padStart(3, '0')}`;
 
 /** To the millisecond, as `bluetick trace` prints it. */
 export const moment = (ms) => new Date(ms).toISOString();

@@ -120,7 +120,8 @@ export const seriesId = (plotId, name) => `${plotId}/${name}`;
 
 /** Every plotted value of this moment, by series. */
 export function collect(now, before) {
-  const values = new Map();
+  // No plot of its own, but a tile.
+  const values = new Map([['disk/free', gauge('bluetick_free_bytes')(now)]]);
   for (const { plots } of SECTIONS) {
     for (const { id, series } of plots) {
       for (const { names, figure } of series) {

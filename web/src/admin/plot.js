@@ -41,7 +41,7 @@ export function roof(value, unit) {
   const base = unit === 'bytes' || unit === 'byteRate' ? 1024 ** Math.floor(Math.log(value) / Math.log(1024)) : 1;
   const left = value / base;
   const size = 10 ** Math.floor(Math.log10(left));
-  const step = [1, 2, 4, 5, 8, 10].find((s) => s * size >= left * 1.0001) ?? 20;
+  const step = [1, 2, 4, 5, 8, 10].find((s) => s * size >= left * 0.9999) ?? 20;
   const rounded = step * size * base;
   return unit === 'count' ? Math.max(rounded, 2) : rounded;
 }

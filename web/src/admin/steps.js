@@ -1,7 +1,7 @@
 // The words of each step, and a user's steps as they happen.
 
 import { make, setText } from '../lib/dom.js';
-import { timeOfDay } from './format.js';
+import { timeToTheMs } from './format.js';
 
 const KEPT = 200;
 const AGAIN_MS = 3_000;
@@ -98,7 +98,7 @@ export class LiveSteps {
     const found = count === null || count === undefined ? null : `${count} live`;
     const message = id && seq ? make('a', { href: this.href(id, seq) }, `${id} ${seq}`) : id ?? '';
     this.list.prepend(make('li', { class: `step-${step}` },
-      make('time', { datetime: new Date(at).toISOString() }, timeOfDay(at)), make('b', {}, stepWords(step)),
+      make('time', { datetime: new Date(at).toISOString() }, timeToTheMs(at)), make('b', {}, stepWords(step)),
       make('span', { class: 'who' }, [who, found].filter(Boolean).join(' · ')), make('span', { class: 'what' }, message)));
     while (this.list.children.length > KEPT) this.list.lastElementChild.remove();
   }

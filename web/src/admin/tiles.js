@@ -47,8 +47,7 @@ const TILES = [
     state: ({ now, past }) => errorState(now, past),
   },
   {
-    id: 'disk', title: 'Free disk', series: null, unit: 'bytes',
-    value: (now) => total(now, 'bluetick_free_bytes'),
+    id: 'disk', title: 'Free disk', series: 'disk/free', unit: 'bytes',
     note: (now) => `log ${bytes(sum(now, 'bluetick_log_bytes'))}`,
     state: ({ value }) => diskState(value),
   },
@@ -84,7 +83,7 @@ class Tile {
   show(history, now, past, window) {
     const { what } = this;
     const values = what.sum ? added(history, what.sum) : history.of(what.series);
-    const value = what.value ? what.value(now) : what.linger ? history.last(what.series, what.linger) : values.at(-1) ?? null;
+    const value = what.linger ? history.last(what.series, what.linger) : values.at(-1) ?? null;
     const state = what.state({ value, now, past });
     setText(this.value, inUnit(value, what.unit));
     setText(this.note, what.note(now));
