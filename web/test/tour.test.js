@@ -2,6 +2,7 @@
 // each pause the rows on the page are those that `bluetick inspect` prints.
 
 import assert from 'node:assert/strict';
+import { createServer } from 'node:http';
 import { after, before, describe, test } from 'node:test';
 import { Server, launchBrowser, openPage, until } from './harness.js';
 import { Watch, assertRows, lit, noteLit, openTour, pauseAt, say, shown } from './tour.js';
@@ -186,10 +187,30 @@ describe('the tour', { timeout: 240_000 }, () => {
     await until('she has left', async () => (await shown(page, 'ws')).length === 2);
   });
 
-  test('says so where there is no demo', async (t) => {
-    const real = await Server.start({ BLUETICK_AUTH__HS256_SECRET: 'a secret that is long enough for anybody: 0123456789' });
-    t.after(() => real.end());
-    const page = await openPage(t, browser, `${real.url}/tour`, { allow: [/404/] });
+  test('lights up the push where there is a provider', async (t) => {
+    const pushes = [];
+    const provider = createServer((request, response) => { pushes.push(request.url); request.resume(); response.writeHead(204).end(); });
+    await new Promise((resolve) => { provider.listen(0, '127.0.0.1', resolve); });
+    t.after(() => provider.close());
+    const pushing = await Server.start({
+      BLUETICK_PUSH__WEBHOOK__URL: `http://127.0.0.1:${provider.address().port}/push`,
+      BLUETICK_PUSH__WEBHOOK__SECRET: 'long enough to be a secret of a webhook',
+    });
+    t.after(() => pushing.end());
+    const { page, users: [alice, bob] } = await openTour(t, browser, pushing);
+    await pushing.as(bob, 'PUT', '/v1/devices/pager/push', { provider: 'webhook', token: 'pager-17' });
+    await page.click('.phone[data-name="bob"] .switch');
+    await until('he is gone', async () => (await shown(page, 'ws')).length === 1);
+    await say(page, 'alice', 'look at your phone');
+    await page.waitForSelector('.node[data-step="notified"]:is([data-state="now"], [data-state="done"])');
+    assert.equal(pushes.length, 1);
+    assert.match(await page.textContent('.lane[data-lane="send"] .of'), new RegExp(`${alice} → ${bob}\\s+seq 1`));
+  });
+
+  test('says so to who is not on this machine', async (t) => {
+    // What a proxy on this machine asks for may be for anybody.
+    const context = { extraHTTPHeaders: { 'x-forwarded-for': '203.0.113.7' } };
+    const page = await openPage(t, browser, `${server.url}/tour`, { allow: [/404/], context });
     await page.waitForSelector('.absent');
     assert.match(await page.textContent('.absent'), /demo mode only/);
     assert.equal(await page.getAttribute('.absent a', 'href'), '/v1/docs');

@@ -100,6 +100,7 @@ class Tour {
 
   opened(open) {
     document.body.dataset.stream = open ? 'open' : 'lost';
+    this.rail.lost(!open);
     if (open) this.rows.soon();
   }
 

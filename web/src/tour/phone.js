@@ -14,8 +14,11 @@ async function token(user) {
 }
 
 export class Phone {
-  /** @param {string[]} peers whom its chat list always has */
-  constructor(user, peers) {
+  /**
+   * @param {HTMLElement} place where it stands
+   * @param {string[]} peers whom its chat list always has
+   */
+  constructor(place, user, peers) {
     this.user = user;
     this.name = called(user);
     this.client = new Client({ user, token: () => token(user) });
@@ -24,6 +27,7 @@ export class Phone {
     this.screen = make('div', { class: 'screen' });
     this.root = make('section', { class: 'phone', 'data-user': user, 'data-name': this.name.toLowerCase(), 'aria-label': `${this.name}'s phone` },
       make('header', { class: 'bar' }, make('h2', {}, this.name), this.link, this.switch), this.screen);
+    place.append(this.root);
     this.stopWatching = this.client.on('state', () => this.draw());
     this.peers = [...peers];
     this.chat = mountChat(this.screen, this.client, {

@@ -16,9 +16,8 @@ export class Phones {
   /** Phones for these users, and not yet on the network. Carol's waits until she is wanted. */
   async meet(users) {
     await Promise.all(this.all.map((phone) => phone.end()));
-    this.all = users.map((user) => new Phone(user, this.peersOf(user, users)));
-    this.places.left.append(this.all[0].root);
-    this.places.right.append(this.all[1].root, this.all[2].root);
+    const { left, right } = this.places;
+    this.all = users.map((user, n) => new Phone(n ? right : left, user, this.peersOf(user, users)));
     this.tabs = this.all.map((phone, n) => make('button', { type: 'button', onclick: () => this.show(n) }, make('span', {}, phone.name), make('i', { 'aria-hidden': 'true' })));
     arrange(this.places.pick, this.tabs);
     this.all.forEach((phone, n) => phone.client.on('change', () => this.drawTab(n)));

@@ -11,7 +11,8 @@ export class Rail {
   constructor(root, asked) {
     this.nodes = new Map();
     this.lanes = Object.entries(LANES).map(([lane, steps]) => this.lane(lane, steps, asked));
-    root.append(...this.lanes.map(({ el }) => el));
+    this.away = make('p', { class: 'away', role: 'status', hidden: true }, 'The server does not tell its steps just now. Trying again …');
+    root.append(this.away, ...this.lanes.map(({ el }) => el));
   }
 
   lane(lane, steps, asked) {
@@ -48,6 +49,9 @@ export class Rail {
     el.dataset.state = value;
     setText(times, count > 1 ? `×${count}` : '');
   }
+
+  /** The stream of steps is lost, or back. */
+  lost(isLost) { this.away.hidden = !isLost; }
 
   clear() {
     for (const name of this.nodes.keys()) this.set(name, 'idle', 0);

@@ -3,10 +3,10 @@
 // A text has two parts: what happened, with the names and numbers of this very event, and why the server does it so,
 // with the rule of the design it follows. Words in backquotes are names of rows and columns.
 
-/** The two lanes of the rail, in the order in which the server takes the steps. */
+/** The two lanes of the rail, in the order in which the server takes the steps. Acks come while the drain still runs. */
 export const LANES = {
   send: ['looked_up', 'stored', 'pending_row', 'looked_again', 'handed_over', 'sent', 'notified'],
-  receive: ['unregistered', 'registered', 'drained', 'caught_up', 'acked', 'row_gone', 'read'],
+  receive: ['unregistered', 'registered', 'drained', 'acked', 'caught_up', 'row_gone', 'read'],
 };
 
 /** Which lane a step is on. */
@@ -81,7 +81,7 @@ export const STEPS = {
     name: 'push',
     tables: [],
     rule: 'R14',
-    what: ({ to }) => `A notification for ${to} went to the push provider (here: the log).`,
+    what: ({ event, to }) => (event ? `A push provider took a notification for ${to}.` : `Where a push provider is set up, it is asked to notify ${to}.`),
     why: () => 'One decision a message, after the row is written. A later one replaces the earlier on the phone.',
   },
   registered: {
