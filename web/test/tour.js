@@ -66,7 +66,7 @@ export async function noteLit(page) {
 /** The steps that lit up since the last call. Pushes come when they come. */
 export async function lit(page) {
   const steps = await page.evaluate(() => globalThis.lit.splice(0));
-  return steps.filter((step) => step !== 'notified');
+  return steps.filter((step) => step !== 'pushed');
 }
 
 /** The events of the server, as a program sees them. */

@@ -80,7 +80,7 @@ describe('the tour', { timeout: 240_000 }, () => {
     await page.click('.walk .play');
     await pauseAt(page, 4, 60_000);
     const steps = await lit(page);
-    for (const step of [...SEND_ONLINE, 'acked', 'read']) assert.ok(steps.includes(step), `${step} is not in ${steps}`);
+    for (const step of [...SEND_ONLINE, 'written', 'acked', 'read']) assert.ok(steps.includes(step), `${step} is not in ${steps}`);
     assert.ok(!steps.includes('pending_row'), 'nobody was away');
     await assertRows(page, server);
     const messages = await shown(page, 'messages');
@@ -202,9 +202,10 @@ describe('the tour', { timeout: 240_000 }, () => {
     await page.click('.phone[data-name="bob"] .switch');
     await until('he is gone', async () => (await shown(page, 'ws')).length === 1);
     await say(page, 'alice', 'look at your phone');
-    await page.waitForSelector('.node[data-step="notified"]:is([data-state="now"], [data-state="done"])');
+    await page.waitForSelector('.node[data-step="pushed"]:is([data-state="now"], [data-state="done"])');
     assert.equal(pushes.length, 1);
     assert.match(await page.textContent('.lane[data-lane="send"] .of'), new RegExp(`${alice} → ${bob}\\s+seq 1`));
+    await page.context().close();
   });
 
   test('says so to who is not on this machine', async (t) => {

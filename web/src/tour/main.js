@@ -48,7 +48,7 @@ class Tour {
       begin: (story) => this.begin(story),
       end: () => this.begin(null),
       settled: () => this.settled(),
-      point: (tables) => this.tables.light(tables),
+      point: (tables) => this.tables.point(tables),
     });
     drawLegend(at('.legend'));
   }
@@ -95,6 +95,7 @@ class Tour {
 
   async begin(story) {
     this.story = story;
+    if (!story) this.tables.point([]);
     await this.follow();
   }
 

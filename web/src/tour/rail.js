@@ -2,7 +2,7 @@
 // step tells what it is for.
 
 import { make, setText } from '../lib/dom.js';
-import { LANES, STEPS } from './steps.js';
+import { LANES, STEPS, placeOf } from './steps.js';
 
 const TITLES = { send: 'Send', receive: 'Receive' };
 
@@ -25,11 +25,12 @@ export class Rail {
 
   node(step, asked) {
     const times = make('span', { class: 'times' });
-    const button = make('button', { type: 'button', onclick: () => asked(step) },
-      make('span', { class: 'dot' }, times), make('span', { class: 'name' }, STEPS[step].name));
-    const el = make('li', { class: 'node', 'data-step': step, 'data-state': 'idle' }, button);
-    this.nodes.set(step, { el, times });
-    return el;
+    const name = make('span', { class: 'name' }, STEPS[step].name);
+    const node = { times, name, step };
+    const button = make('button', { type: 'button', onclick: () => asked(node.step) }, make('span', { class: 'dot' }), name, times);
+    node.el = make('li', { class: 'node', 'data-step': step, 'data-state': 'idle' }, button);
+    this.nodes.set(step, node);
+    return node.el;
   }
 
   /** A step of a run has just happened. */
@@ -39,30 +40,34 @@ export class Rail {
     setText(lane.of, title(run));
     const steps = LANES[run.lane];
     const reached = Math.max(...[...run.steps.keys()].map((name) => steps.indexOf(name)));
-    for (const name of steps) this.set(name, state(run, name, step, steps.indexOf(name) < reached), run.steps.get(name) ?? 0);
+    const now = placeOf(step);
+    for (const place of steps) this.set(place, run.named.get(place) ?? place, state(run, place, now, steps.indexOf(place) < reached), run.steps.get(place) ?? 0);
     // Only one step is happening; in the other lane the last one has happened.
-    for (const [name, { el }] of this.nodes) if (name !== step && el.dataset.state === 'now') el.dataset.state = 'done';
+    for (const [place, { el }] of this.nodes) if (place !== now && el.dataset.state === 'now') el.dataset.state = 'done';
   }
 
-  set(name, value, count) {
-    const { el, times } = this.nodes.get(name);
-    el.dataset.state = value;
-    setText(times, count > 1 ? `×${count}` : '');
+  set(place, step, value, count) {
+    const node = this.nodes.get(place);
+    node.step = step;
+    node.el.dataset.step = step;
+    node.el.dataset.state = value;
+    setText(node.name, STEPS[step].name);
+    setText(node.times, count > 1 ? `×${count}` : '');
   }
 
   /** The stream of steps is lost, or back. */
   lost(isLost) { this.away.hidden = !isLost; }
 
   clear() {
-    for (const name of this.nodes.keys()) this.set(name, 'idle', 0);
+    for (const place of this.nodes.keys()) this.set(place, place, 'idle', 0);
     for (const lane of this.lanes) setText(lane.of, '');
   }
 }
 
 /** What a step is to a run: happening, done, passed by, or not there yet. */
-function state(run, name, now, passed) {
-  if (name === now) return 'now';
-  if (run.steps.has(name)) return 'done';
+function state(run, place, now, passed) {
+  if (place === now) return 'now';
+  if (run.steps.has(place)) return 'done';
   return passed && run.lane === 'send' ? 'skipped' : 'idle';
 }
 

@@ -1,13 +1,16 @@
 // Sorts events into runs: one message on its way, or one phone that comes back. The rail shows the newest run of each
 // lane, so it must know which of the steps before belong to it.
 
-import { laneOf, peerOf } from './steps.js';
+import { laneOf, peerOf, placeOf } from './steps.js';
 
 const KEPT = 60;
 
-/** @typedef {{lane: string, from: string|null, to: string|null, seq: number|null, steps: Map<string, number>}} Run */
+/**
+ * steps: how often each place of the lane was reached; named: by which step.
+ * @typedef {{lane: string, from: string|null, to: string|null, seq: number|null, steps: Map<string, number>, named: Map<string, string>}} Run
+ */
 
-const newRun = (lane, facts) => ({ lane, from: null, to: null, seq: null, steps: new Map(), ...facts });
+const newRun = (lane, facts) => ({ lane, from: null, to: null, seq: null, steps: new Map(), named: new Map(), ...facts });
 
 export class Runs {
   constructor() {
@@ -21,7 +24,9 @@ export class Runs {
     const lane = laneOf(event.step);
     if (!lane) return null;
     const run = lane === 'send' ? this.send(event) : this.receive(event);
-    run.steps.set(event.step, (run.steps.get(event.step) ?? 0) + 1);
+    const place = placeOf(event.step);
+    run.steps.set(place, (run.steps.get(place) ?? 0) + 1);
+    run.named.set(place, event.step);
     if (event.step === 'handed_over' && event.user) this.receives.set(event.user, newRun('receive', { to: event.user, from: run.from, seq: event.seq }));
     return run;
   }

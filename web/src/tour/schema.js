@@ -21,13 +21,13 @@ export const TABLES = [
     ],
   },
   {
-    id: 'pending_deliveries', name: 'pending_deliveries', says: 'who is owed what', empty: 'nobody is owed anything',
+    id: 'pending_deliveries', name: 'pending_deliveries', says: 'what is owed', empty: 'nobody is owed anything',
     rows: (all) => all.pending_deliveries,
     key: (row) => `${row.receiver_id} ${row.conversation_id}`,
     columns: [column('receiver_id', 'key'), column('conversation_id', 'key'), column('first_undelivered_seq', 'number')],
   },
   {
-    id: 'message_status', name: 'message_status', says: 'how far each has got: the ticks', empty: 'begins with the first ack',
+    id: 'message_status', name: 'message_status', says: 'the ticks', empty: 'begins with the first ack',
     rows: (all) => all.message_status,
     key: (row) => `${row.user_id} ${row.conversation_id}`,
     columns: [column('user_id', 'key'), column('conversation_id', 'key'), column('last_delivered_seq', 'number'), column('last_read_seq', 'number')],
@@ -42,13 +42,13 @@ export const TABLES = [
     ],
   },
   {
-    id: 'inbox', name: 'inbox:', says: 'the order of the chat lists', empty: 'no chat yet',
+    id: 'inbox', name: 'inbox:', says: 'their order', empty: 'no chat yet',
     rows: (all) => byUser(all.inbox, 'inbox', (key, entry) => ({ key, member: entry.conversation_id, score: entry.last_message_ts })),
     key: (row) => `${row.key} ${row.member}`,
     columns: [column('key', 'key'), column('member'), column('score', 'time')],
   },
   {
-    id: 'ws', name: 'ws:', says: 'who is connected, and where', empty: 'nobody is connected',
+    id: 'ws', name: 'ws:', says: 'who is connected', empty: 'nobody is connected',
     rows: (all) => byUser(all.ws, 'ws', (key, entry) => ({ key, ...entry })),
     key: (row) => `${row.key} ${row.session_id}`,
     columns: [column('key', 'key'), column('device', 'id'), column('session_id', 'id'), roomy('gateway', 'id'), column('connected_at', 'time')],

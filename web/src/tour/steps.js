@@ -5,12 +5,15 @@
 
 /** The two lanes of the rail, in the order in which the server takes the steps. Acks come while the drain still runs. */
 export const LANES = {
-  send: ['looked_up', 'stored', 'pending_row', 'looked_again', 'handed_over', 'sent', 'notified'],
+  send: ['looked_up', 'stored', 'pending_row', 'looked_again', 'handed_over', 'sent', 'pushed'],
   receive: ['unregistered', 'registered', 'drained', 'acked', 'caught_up', 'row_gone', 'read'],
 };
 
+/** The place of a step on the rail. A message goes to a phone in the drain or later, never both: one place for the two. */
+export const placeOf = (step) => STEPS[step]?.place ?? step;
+
 /** Which lane a step is on. */
-export const laneOf = (step) => Object.keys(LANES).find((lane) => LANES[lane].includes(step)) ?? null;
+export const laneOf = (step) => Object.keys(LANES).find((lane) => LANES[lane].includes(placeOf(step))) ?? null;
 
 /** The other member of a conversation: its id is both names, joined by a tilde. */
 export function peerOf(conversation, user) {
@@ -27,7 +30,7 @@ const upTo = (event) => (event?.seq == null ? 'what it was sent' : event.seq);
  *   event: null if somebody only asks what the step is; row: the receiver's pending row, if there is one
  */
 
-/** name: on the rail; tables: what it reads or writes; what and why: its text; rule: of DESIGN.md. */
+/** name: on the rail; place: where, if another step has a place there too; tables: what it reads or writes; what and why: its text; rule: of DESIGN.md. */
 export const STEPS = {
   looked_up: {
     name: 'looked up',
@@ -77,7 +80,7 @@ export const STEPS = {
     what: ({ event, from }) => `${from} is told that ${message(event)} is sent: one tick.`,
     why: () => 'Only now. It is durable, and its pending row is written or a live session has taken it.',
   },
-  notified: {
+  pushed: {
     name: 'push',
     tables: [],
     rule: 'R14',
@@ -88,7 +91,7 @@ export const STEPS = {
     name: 'registered',
     tables: ['ws'],
     rule: 'R1',
-    what: ({ event, to }) => `${to} is back: \`ws:${to}\` has ${event?.device ? `device ${short(event.device)}` : 'an entry'}.`,
+    what: ({ event, to }) => `${to} is connected: \`ws:${to}\` has ${event?.device ? `device ${short(event.device)}` : 'an entry'}.`,
     why: () => 'Register first, then read what is pending. The other way round loses what arrives in between.',
   },
   drained: {
@@ -97,6 +100,14 @@ export const STEPS = {
     rule: 'R7',
     what: ({ event, to }) => `Down the wire to ${to}: ${message(event)}.`,
     why: () => 'From the first undelivered seq on, all conversations merged into one stream, each in its order.',
+  },
+  written: {
+    name: 'written',
+    place: 'drained',
+    tables: [],
+    rule: 'R7',
+    what: ({ event, to }) => `Down the wire to ${to}: ${message(event)}, live.`,
+    why: () => 'The same stream as a drain, already caught up. If a seq were missing before it, it would be read first.',
   },
   caught_up: {
     name: 'caught up',

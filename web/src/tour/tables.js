@@ -133,6 +133,11 @@ export class Tables {
     for (const table of this.all.values()) table.empty();
   }
 
+  /** Points at the tables that a story speaks of, until it speaks of others. */
+  point(ids) {
+    for (const [id, { card }] of this.all) card.toggleAttribute('data-pointed', ids.includes(id));
+  }
+
   /** Lights up the tables that a step reads or writes. */
   light(ids) {
     for (const id of ids) mark(this.all.get(id).card, 'data-lit', '', LIT_MS);

@@ -58,7 +58,6 @@ export class Walk {
     await Promise.race([this.act(step), sleep(STEP_MS)]);
     if (trip !== this.trip) return;
     this.busy = false;
-    this.page.point(step.watch ?? []);
     this.draw();
     if (this.playing) this.goOn(trip, step);
   }
