@@ -1,65 +1,119 @@
-//! A bot that answers every message with its own text, and remembers where it was across restarts.
+//! A bot that answers each message once with its own text, also across restarts and crashes.
 //!
 //! ```text
-//! cargo run -p bluetick-client --example echo -- ws://127.0.0.1:8080/v1/ws TOKEN [STATE_FILE]
+//! cargo run                                            # a server, in another terminal
+//! cargo run -p bluetick-client --example echo -- --token "$(cargo run -q -- token --user echo)" --state echo.json
 //! ```
+//!
+//! Two things make it once. What the bot has handled is in the state file, written behind every answer. And an answer's id
+//! is made from the message that it answers: a bot that was killed before it could write the file gets the message again,
+//! answers again, and the server finds that it has this answer already.
 
-use std::error::Error;
+use std::{
+    error::Error,
+    fs, io,
+    path::{Path, PathBuf},
+};
 
-use bluetick_client::{Client, Draft, Event, Options, Saved};
+use bluetick_client::{
+    Client, Draft, Event, Options, Saved,
+    protocol::{ClientMsgId, DeviceId, Json, MessageFrame, UserId},
+};
+use clap::Parser;
+
+/// Marks an answer, so that two bots do not answer each other for ever.
+const MARK: &str = r#"{"echo":true}"#;
+
+/// Answer each message with its own text
+#[derive(Parser)]
+struct Arguments {
+    /// The server's WebSocket
+    #[arg(long, value_name = "URL", default_value = "ws://127.0.0.1:8080/v1/ws")]
+    server: String,
+    /// The bot's token, as `bluetick token --user echo` prints it
+    #[arg(long, env = "BLUETICK_TOKEN", hide_env_values = true)]
+    token: String,
+    /// What the bot remembers; without it, it begins anew with each start
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    /// The name of this installation; of two bots with one name the older has to go
+    #[arg(long, default_value = "echo-bot")]
+    device: String,
+}
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let (Some(url), Some(token)) = (arguments.next(), arguments.next()) else {
-        return Err("usage: echo URL TOKEN [STATE_FILE]".into());
-    };
-    let file = arguments.next();
-    let options = Options::new(url, "echo-bot".parse()?, token).saved(load(file.as_deref())?);
+    let Arguments { server, token, state, device } = Arguments::parse();
+    let saved = state.as_deref().map(load).transpose()?.flatten();
+    let options = Options::new(server, DeviceId::new(&device)?, token).saved(saved);
     let (client, mut events) = Client::connect(options);
-    let mut me = None;
-
-    while let Some(event) = events.next().await {
+    let mut me: Option<UserId> = None;
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            // The last Saved and Closed come behind it, and the loop ends with them.
+            _ = tokio::signal::ctrl_c() => {
+                client.close().await?;
+                continue;
+            }
+        };
         match event {
-            Event::Connected { user_id, .. } => {
+            Some(Event::Connected { user_id, .. }) => {
                 println!("connected as {user_id}");
                 me = Some(user_id);
             }
-            // What another device of the bot's own wrote is no question to answer.
-            Event::Message(message) if Some(&message.sender) != me.as_ref() => {
+            Some(Event::Message(message)) if wants_answer(&message, me.as_ref()) => {
                 println!("{}: {}", message.sender, message.body);
-                client.read(message.conversation_id, message.seq).await?;
-                let answer =
-                    Draft { seen_seq: Some(message.seq), ..Draft::text(message.sender, message.body) };
-                // Posting does not wait for the server: the outbox is part of what is saved next.
-                client.post(answer).await?;
-                client.save().await?;
+                answer(&client, message).await?;
             }
-            Event::SendFailed { error, .. } => eprintln!("an answer was refused: {error}"),
-            Event::Saved(saved) => store(file.as_deref(), &saved)?,
-            Event::Disconnected { will_retry_in: Some(wait) } => println!("offline, next try in {wait:?}"),
-            Event::Closed { code, reason } => println!("closed: {code:?} {reason}"),
-            _ => {}
+            Some(Event::SendFailed { error, .. }) => eprintln!("an answer was refused: {error}"),
+            Some(Event::Saved(saved)) => {
+                if let Some(file) = &state {
+                    store(file, &saved)?;
+                }
+            }
+            Some(Event::Disconnected { will_retry_in: Some(wait) }) => {
+                println!("offline, next try in {wait:.0?}")
+            }
+            Some(Event::Closed { code: Some(code), reason }) => {
+                return Err(format!("{code:?}: {reason}").into());
+            }
+            Some(_) => {}
+            None => return Ok(()),
         }
     }
+}
+
+/// Not what another device of the bot's own wrote, and not another bot's answer.
+fn wants_answer(message: &MessageFrame, me: Option<&UserId>) -> bool {
+    Some(&message.sender) != me && message.meta.as_ref().is_none_or(|meta| meta.as_str() != MARK)
+}
+
+async fn answer(client: &Client, message: MessageFrame) -> Result<(), Box<dyn Error>> {
+    client.read(message.conversation_id, message.seq).await?;
+    let draft = Draft {
+        client_msg_id: Some(ClientMsgId::new(&format!("echo-{}", message.message_id))?),
+        meta: Some(Json::from_text(MARK)?),
+        seen_seq: Some(message.seq),
+        ..Draft::text(message.sender, message.body)
+    };
+    // Posting does not wait for the server: the outbox is part of what is saved next.
+    client.post(draft).await?;
+    client.save().await?;
     Ok(())
 }
 
-fn load(file: Option<&str>) -> Result<Option<Saved>, Box<dyn Error>> {
-    match file.map(std::fs::read_to_string) {
-        None => Ok(None),
-        Some(Ok(text)) => Ok(Some(serde_json::from_str(&text)?)),
-        Some(Err(e)) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Some(Err(e)) => Err(e.into()),
+fn load(file: &Path) -> Result<Option<Saved>, Box<dyn Error>> {
+    match fs::read_to_string(file) {
+        Ok(text) => Ok(Some(serde_json::from_str(&text)?)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e.into()),
     }
 }
 
 /// Written beside and renamed, so that a crash leaves the old state or the new one.
-fn store(file: Option<&str>, saved: &Saved) -> Result<(), Box<dyn Error>> {
-    if let Some(file) = file {
-        let beside = format!("{file}.new");
-        std::fs::write(&beside, serde_json::to_string(saved)?)?;
-        std::fs::rename(&beside, file)?;
-    }
-    Ok(())
+fn store(file: &Path, saved: &Saved) -> io::Result<()> {
+    let beside = file.with_extension("new");
+    fs::write(&beside, serde_json::to_string(saved)?)?;
+    fs::rename(&beside, file)
 }

@@ -11,8 +11,10 @@ use serde::{
     de::{DeserializeOwned, Error as _},
 };
 
+/// Why a text is no frame of a server's.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
+    /// It is not JSON, or lacks what a frame of its type must have.
     #[error("the server's frame is not what it should be: {0}")]
     Malformed(#[from] serde_json::Error),
     /// A newer server may send frames that this client has not heard of.
@@ -27,6 +29,9 @@ struct Peek<'a> {
 }
 
 /// Reads one text frame of the server's.
+///
+/// [`Client`](crate::Client) and [`RawConnection`](crate::RawConnection) do it by themselves; this is for those who bring
+/// a socket of their own.
 pub fn decode(text: &str) -> Result<ServerFrame, DecodeError> {
     // A list would pass for a struct whose fields have lost their names.
     if text.trim_start().starts_with('[') {

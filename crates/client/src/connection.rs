@@ -17,11 +17,12 @@ const COMMANDS_MAX: usize = 256;
 pub enum Token {
     /// The same one for ever: when it expires, the client ends.
     Fixed(String),
-    /// Asked before every connection.
+    /// Asked before every connection, and by [`Client::refresh_token`].
     Provider(Arc<dyn Fn() -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>),
 }
 
 impl Token {
+    /// Tokens that are fetched: from a file, or from the application's own back end.
     pub fn provider<F, Fut>(provide: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -55,7 +56,10 @@ impl From<String> for Token {
 pub struct Options {
     /// `ws://…/v1/ws` or `wss://…/v1/ws`.
     pub url: String,
+    /// Names this installation: made once, kept, and not shared. A device that connects again replaces its older
+    /// session.
     pub device: DeviceId,
+    /// Who the user is: a JWT whose `sub` is the user id.
     pub token: Token,
     /// What the device remembered; see [`Event::Saved`].
     pub saved: Option<Saved>,
@@ -68,6 +72,7 @@ pub struct Options {
 }
 
 impl Options {
+    /// The defaults: nothing remembered, 1024 events, 30 seconds for a request, the public certificate authorities.
     pub fn new(url: impl Into<String>, device: DeviceId, token: impl Into<Token>) -> Self {
         Options {
             url: url.into(),
@@ -80,6 +85,7 @@ impl Options {
         }
     }
 
+    /// With what the device remembered of an earlier run; `None` for a device's first one.
     pub fn saved(mut self, saved: Option<Saved>) -> Self {
         self.saved = saved;
         self
@@ -89,12 +95,16 @@ impl Options {
 /// Why a call of the client's failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
+    /// The client has ended: it was closed, or [`Event::Closed`] says why.
     #[error("the client is closed")]
     Closed,
+    /// Nothing came within [`Options::request_timeout`]. The request may have been served all the same.
     #[error("no answer came in time")]
     Timeout,
+    /// [`Client::cancel`] took the message out of the outbox, or its id was sent once more and that call waits now.
     #[error("the message was taken back")]
     Cancelled,
+    /// A fault of the server's.
     #[error("the server answered something else than was asked")]
     WrongAnswer,
     /// The server's word on the matter.
@@ -141,16 +151,20 @@ impl From<DeskCommand> for Command {
 }
 
 /// A client that keeps itself connected. Clones share the connection; it ends when the last of them is gone.
+///
+/// No call here needs a connection. What is sent waits in the outbox, reads are kept, requests wait for
+/// [`Options::request_timeout`]; all of it goes out when there is a connection again.
 #[derive(Clone)]
 pub struct Client {
     commands: mpsc::Sender<Command>,
     request_timeout: Duration,
 }
 
-/// What happens, in order; ends after [`Event::Closed`].
+/// What happens, in order; ends after [`Event::Closed`]. It must be read: see [the crate's words](crate#reading-the-events).
 pub struct Events(mpsc::Receiver<Event>);
 
 impl Events {
+    /// Waits for the next event; `None` when the client has ended. Cancelling this loses nothing.
     pub async fn next(&mut self) -> Option<Event> {
         self.0.recv().await
     }
@@ -176,6 +190,9 @@ impl Client {
         self.send_draft(Draft::text(to, body)).await
     }
 
+    /// Sends a message and waits until the server has stored it, across as many reconnects as that takes.
+    ///
+    /// Giving up the wait does not take the message back: it stays in the outbox.
     pub async fn send_draft(&self, draft: Draft) -> Result<Sent, Error> {
         let (confirmed, confirmation) = oneshot::channel();
         self.put(draft, Some(confirmed)).await?;
@@ -206,17 +223,21 @@ impl Client {
         self.command(DeskCommand::Read(conversation, seq)).await
     }
 
+    /// The user is typing. Say it every few seconds while it is true; offline it is forgotten.
     pub async fn typing(&self, conversation: ConversationId) -> Result<(), Error> {
         self.command(DeskCommand::Typing(conversation)).await
     }
 
-    /// Whose presence to hear of, in place of those watched before.
+    /// Whose presence to hear of, in place of those watched before; at most 256, kept across reconnects. Only users one
+    /// shares a conversation with can be watched.
     pub async fn watch(&self, users: Vec<UserId>) -> Result<(), Error> {
         let (taken, was_taken) = oneshot::channel();
         self.command(DeskCommand::Watch(users, taken)).await?;
         was_taken.await.map_err(|_| Error::Closed)?
     }
 
+    /// A page of the conversations, newest first: `limit` up to 100, `before` the [`next`](InboxPage::next) of the page
+    /// before.
     pub async fn inbox(&self, limit: Option<u32>, before: Option<String>) -> Result<InboxPage, Error> {
         match self.ask(Query::Inbox { limit, before }).await? {
             Answer::Inbox(page) => Ok(page),
@@ -224,6 +245,8 @@ impl Client {
         }
     }
 
+    /// A page of a conversation, `limit` up to 200. It is the application's alone: what it shows does not count as
+    /// received.
     pub async fn history(
         &self,
         conversation: ConversationId,
@@ -236,6 +259,7 @@ impl Client {
         }
     }
 
+    /// How far both members of a conversation have received and read.
     pub async fn status(&self, conversation: ConversationId) -> Result<StatusAnswer, Error> {
         match self.ask(Query::Status(conversation)).await? {
             Answer::Status(status) => Ok(status),

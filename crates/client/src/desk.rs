@@ -95,7 +95,10 @@ impl Desk {
             DeskCommand::Post { draft, taken, confirmed } => {
                 let posted = self.state.send(draft).map_err(Error::from);
                 if let (Ok(id), Some(confirmed)) = (&posted, confirmed) {
-                    self.confirmations.insert(id.clone(), confirmed);
+                    // The same id again is the same message: who asked last waits for it.
+                    if let Some(before) = self.confirmations.insert(id.clone(), confirmed) {
+                        let _ = before.send(Err(Error::Cancelled));
+                    }
                 }
                 let _ = taken.send(posted);
             }

@@ -14,17 +14,32 @@ use crate::{DecodeError, codec::decode, transport};
 
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Why a [`RawConnection`] has nothing to give.
 #[derive(Debug, thiserror::Error)]
 pub enum RawError {
+    /// Nothing came for as long as the caller wanted to wait.
     #[error("no frame came in time")]
     Timeout,
     /// The server closed, with its close code if it gave one.
     #[error("the connection is closed ({code:?} {reason})")]
-    Closed { code: Option<u16>, reason: String },
+    Closed {
+        /// The WebSocket's close code.
+        code: Option<u16>,
+        /// The text beside it: one of the protocol's error codes.
+        reason: String,
+    },
+    /// What came is no frame.
     #[error(transparent)]
     Decode(#[from] DecodeError),
+    /// Another frame came than the one that had to.
     #[error("expected {expected}, got {got:?}")]
-    Unexpected { expected: &'static str, got: Box<ServerFrame> },
+    Unexpected {
+        /// In words.
+        expected: &'static str,
+        /// What came.
+        got: Box<ServerFrame>,
+    },
+    /// The connection could not be made, or broke.
     #[error(transparent)]
     Socket(Box<tungstenite::Error>),
 }
@@ -46,6 +61,7 @@ pub struct RawConnection {
 }
 
 impl RawConnection {
+    /// Opens a WebSocket to `ws://…/v1/ws` or `wss://…/v1/ws`, and says nothing on it.
     pub async fn connect(url: &str) -> Result<Self, RawError> {
         Self::connect_with(url, &[]).await
     }
@@ -75,14 +91,17 @@ impl RawConnection {
         }
     }
 
+    /// Writes a frame.
     pub async fn send_frame(&mut self, frame: &ClientFrame) -> Result<(), RawError> {
         self.send_text(frame.to_text()).await
     }
 
+    /// Writes a text message, whatever is in it.
     pub async fn send_text(&mut self, text: impl Into<String>) -> Result<(), RawError> {
         Ok(self.socket.send(Message::text(text.into())).await?)
     }
 
+    /// Writes a binary message, which no server wants.
     pub async fn send_binary(&mut self, bytes: Vec<u8>) -> Result<(), RawError> {
         Ok(self.socket.send(Message::binary(bytes)).await?)
     }
@@ -92,6 +111,7 @@ impl RawConnection {
         Ok(self.socket.feed(Message::text(frame.to_text())).await?)
     }
 
+    /// Writes what [`feed_frame`](Self::feed_frame) has put into the buffer.
     pub async fn flush(&mut self) -> Result<(), RawError> {
         Ok(self.socket.flush().await?)
     }

@@ -19,6 +19,7 @@ pub struct Saved {
     pub knows_all: bool,
     /// What the server has not confirmed yet, in order.
     pub outbox: Vec<Send>,
+    /// What is known of each conversation.
     pub conversations: BTreeMap<ConversationId, SavedConversation>,
 }
 

@@ -33,10 +33,12 @@ impl Seen {
         }
     }
 
+    /// Up to here nothing more is expected.
     pub fn settled(&self) -> Seq {
         self.settled.unwrap_or(0)
     }
 
+    /// Whether this seq was received.
     pub fn contains(&self, seq: Seq) -> bool {
         let at = self.ranges.partition_point(|&(_, end)| end < seq);
         self.ranges.get(at).is_some_and(|&(start, _)| start <= seq)

@@ -206,20 +206,21 @@ impl ClientState {
 
     // ---- what the application wants ----
 
-    /// Puts a message into the outbox, whether connected or not.
+    /// Puts a message into the outbox, whether connected or not. One whose id is in it already is there, and stays as it is.
     pub fn send(&mut self, draft: Draft) -> Result<ClientMsgId, Refused> {
         if draft.body.len() > self.max_body_bytes {
             return Err(self.body_too_large().into());
         }
-        self.messages_named += 1;
-        let name = format!("{:016x}-{}", self.nonce, self.messages_named);
-        let id = ClientMsgId::new(&name)
-            .map_err(|e| Refused::Invalid(WireError::new(ErrorCode::InvalidId, e.to_string())))?;
+        let id = match draft.client_msg_id {
+            Some(id) if self.outbox.contains(&id) => return Ok(id),
+            Some(id) => id,
+            None => self.new_id()?,
+        };
         // Fixed when the message is written: what comes in before it goes out was not seen by its author.
         // A device that knows nothing says so: left out, it would stand for what the user's other devices have.
         let seen_seq = draft.seen_seq.or_else(|| Some(self.received_from(&draft.to).unwrap_or(0)));
         let send = check_send(Send {
-            reference: Some(Ref::Text(name)),
+            reference: Some(Ref::Text(id.to_string())),
             client_msg_id: id.clone(),
             to: Some(draft.to),
             conversation_id: None,
@@ -230,6 +231,12 @@ impl ClientState {
         })?;
         self.outbox.push(send)?;
         Ok(id)
+    }
+
+    fn new_id(&mut self) -> Result<ClientMsgId, Refused> {
+        self.messages_named += 1;
+        ClientMsgId::new(&format!("{:016x}-{}", self.nonce, self.messages_named))
+            .map_err(|e| Refused::Invalid(WireError::new(ErrorCode::InvalidId, e.to_string())))
     }
 
     /// Takes a message out of the outbox. The server may have it already; then it stays sent.
@@ -261,6 +268,7 @@ impl ClientState {
         Ok(())
     }
 
+    /// A page of the conversations, newest first.
     pub fn inbox(&mut self, limit: Option<u32>, before: Option<String>) -> Result<RequestId, Refused> {
         self.ask(|reference| ClientFrame::Inbox(InboxQuery { reference: Some(reference), limit, before }))
     }
@@ -283,6 +291,7 @@ impl ClientState {
         })
     }
 
+    /// How far both members of a conversation have received and read.
     pub fn status(&mut self, conversation_id: ConversationId) -> Result<RequestId, Refused> {
         self.ask(|reference| {
             ClientFrame::Status(InConversation { reference: Some(reference), conversation_id })
@@ -303,14 +312,17 @@ impl ClientState {
         self.user.as_ref()
     }
 
+    /// The message_id up to which the device holds everything.
     pub fn cursor(&self) -> Option<MessageId> {
         self.cursor
     }
 
+    /// Whether the server has welcomed this connection.
     pub fn is_up(&self) -> bool {
         matches!(self.link, Link::Up { .. })
     }
 
+    /// Whether what was waiting when the session began has come.
     pub fn is_caught_up(&self) -> bool {
         self.link == Link::Up { caught_up: true }
     }
@@ -325,6 +337,7 @@ impl ClientState {
         self.outbox.sends()
     }
 
+    /// How many there are.
     pub fn outbox_len(&self) -> usize {
         self.outbox.len()
     }
@@ -353,6 +366,7 @@ impl ClientState {
         self.frames.pop_front()
     }
 
+    /// The next thing that the application should hear of.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }

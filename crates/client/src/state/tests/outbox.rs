@@ -16,6 +16,24 @@ fn what_was_not_confirmed_goes_out_again_with_the_same_ids_in_order() {
 }
 
 #[test]
+fn an_id_of_the_applications_own_is_one_message_however_often_it_is_sent() {
+    let mut state = ready();
+    let id = ClientMsgId::new("answer-7").unwrap();
+    let draft = Draft { client_msg_id: Some(id.clone()), ..Draft::text(user("bob"), "seven") };
+    assert_eq!(state.send(draft.clone()).unwrap(), id);
+    assert_eq!(state.send(draft.clone()).unwrap(), id);
+    assert_eq!(sends(&frames(&mut state)), [id.clone()]);
+    state.frame(refusal(Ref::Text("answer-7".into()), ErrorCode::RateLimited, Some(5)));
+    state.retry();
+    assert_eq!(sends(&frames(&mut state)), [id.clone()]);
+    state.frame(sent(&id, 1));
+    assert_eq!(state.outbox_len(), 0);
+    // Once it is confirmed the server knows it, and says so again.
+    assert_eq!(state.send(draft).unwrap(), id);
+    assert_eq!(sends(&frames(&mut state)), [id]);
+}
+
+#[test]
 fn nothing_is_sent_before_the_welcome() {
     let mut state = ClientState::new(DeviceId::new("laptop").unwrap(), 1, None);
     post(&mut state, "early");
