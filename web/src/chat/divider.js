@@ -6,21 +6,26 @@ import { make, plural, setText } from '../lib/dom.js';
 const PAGES = 4;
 
 export class Divider {
-  constructor(conversation) {
+  constructor() {
     this.before = null;
     this.count = 0;
     this.isNew = false;
-    this.expected = conversation.unread;
     this.words = make('span');
     this.el = make('li', { class: 'note divider' }, this.words);
   }
 
   /** On opening a chat with unread messages: loads back to the first of them, if that is not too far away. */
   async find(conversation) {
-    const wanted = this.expected = Math.max(this.expected, conversation.unread);
-    if (!wanted || this.before) return;
-    for (let page = 0; page < PAGES && conversation.hasEarlier && theirs(conversation).length < wanted; page += 1) await conversation.loadEarlier();
-    this.mark(theirs(conversation).at(-wanted));
+    for (let page = 0; page < PAGES && !this.isFound(conversation); page += 1) await conversation.loadEarlier();
+  }
+
+  /** Whether the first unread message is among those loaded (and is marked now), or cannot be. */
+  isFound(conversation) {
+    const wanted = conversation.unread;
+    if (!wanted || this.before) return true;
+    const messages = conversation.messages.filter((m) => !m.own);
+    this.mark(messages.at(-wanted));
+    return !!this.before || !conversation.hasEarlier;
   }
 
   mark(message) {
@@ -52,5 +57,3 @@ export class Divider {
     return this.el;
   }
 }
-
-const theirs = (conversation) => conversation.messages.filter((m) => !m.own && m.seq !== null);

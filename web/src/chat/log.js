@@ -26,13 +26,14 @@ export class Log {
     this.follow = true;
     this.lastTop = 0;
     this.placed = false;
-    this.divider = new Divider(conversation);
+    this.divider = new Divider();
     this.build();
     this.lazy = new IntersectionObserver((seen) => this.come(seen), { root: this.scroller, rootMargin: '500px 0px' });
     this.sizes = new ResizeObserver(() => this.settle());
     this.sizes.observe(this.scroller);
     this.sizes.observe(this.ol);
-    this.load();
+    this.ready = conversation.loaded && this.divider.isFound(conversation);
+    if (!this.ready) this.load();
   }
 
   build() {
@@ -136,7 +137,9 @@ export class Log {
     this.more = { above: start > 0 || c.hasEarlier, below: end < messages.length };
     const rows = this.makeRows(messages, start, end);
     if (rows.length !== this.rows.length || rows.some((row, at) => row !== this.rows[at])) this.put(rows);
-    if (!this.placed && (this.ready || messages.length > 0 && c.loaded)) { this.placed = true; this.pin(); }
+    // Until it is known where the unread begin, nothing is shown: it would only jump.
+    this.scroller.classList.toggle('unplaced', c.loaded && !this.ready);
+    if (!this.placed && this.ready) { this.placed = true; this.pin(); }
     this.drawJump();
     this.readIfSeen();
     // A first page that does not fill the box cannot be scrolled, so nothing would ask for the next.
@@ -163,7 +166,9 @@ export class Log {
       if (row.offsetTop + row.offsetHeight <= top) low = middle + 1;
       else high = middle;
     }
-    return this.rows.slice(low).find((row) => staying.has(row) && row !== this.top && row !== this.dots) ?? null;
+    // These come and go, or move: nothing to hold on to.
+    const loose = [this.top, this.dots, this.divider.el];
+    return this.rows.slice(low).find((row) => staying.has(row) && !loose.includes(row)) ?? null;
   }
 
   scrollTo(top) {
@@ -258,7 +263,8 @@ export class Log {
 
   /** A message has just come. If nobody saw it come, a line shall show where the new ones begin. */
   noteMessage(message) {
-    if (message.own) return;
+    // Before it is ready there is nothing to look at; what is unread then is found when it is.
+    if (message.own || !this.ready) return;
     if (!this.view.client.caughtUp || !this.isSeen) this.divider.missed(message);
   }
 

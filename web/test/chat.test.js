@@ -1,0 +1,189 @@
+// The chat page with two people at it: ticks, presence, a network that breaks, a reload in the middle.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { launchBrowser, openPage, Server, startProxy, until } from './harness.js';
+import { composer, CUT_OFF, endsWith, entry, messages, newChat, say, shown, signIn } from './chat-steps.js';
+
+let server;
+let browser;
+before(async () => { [server, browser] = await Promise.all([Server.start(), launchBrowser()]); });
+after(async () => { await browser?.close(); await server?.end(); });
+
+test('two browsers chat: list, badge, title, ticks, typing, presence', async (t) => {
+  const ann = await openPage(t, browser);
+  const ben = await openPage(t, browser, null, { size: 'phone' });
+  await signIn(ann, server.url, 'ann');
+  await signIn(ben, server.url, 'ben');
+  await newChat(ann, 'ben');
+  await say(ann, 'are you there?');
+  await endsWith(ann, 'you: are you there? [delivered]');
+
+  await entry(ben, 'ann').getByLabel('1 unread message').waitFor();
+  assert.equal(await ben.title(), '(1) Bluetick');
+  await entry(ben, 'ann').click();
+  await endsWith(ben, 'peer: are you there?');
+  await endsWith(ann, 'you: are you there? [read]');
+  await until('the title is calm again', async () => (await ben.title()) === 'Bluetick');
+  assert.ok(ben.url().endsWith('#ann'));
+
+  await ann.locator('.talk .head .sub', { hasText: 'online' }).waitFor();
+  await composer(ben).pressSequentially('y');
+  await ann.locator('.talk .head .sub', { hasText: 'typing…' }).waitFor();
+  await ann.locator('.list .preview', { hasText: 'typing…' }).waitFor();
+  await composer(ben).fill('yes\nI am');
+  await composer(ben).press('Enter');
+  await endsWith(ann, 'you: are you there? [read]', 'peer: yes\nI am');
+  await ann.locator('.dots').waitFor({ state: 'detached' });
+  await endsWith(ben, 'you: yes\nI am [read]');
+
+  // The back button of a phone leads to the list.
+  await ben.goBack();
+  await entry(ben, 'ann').waitFor();
+  assert.equal(new URL(ben.url()).hash, '');
+  await entry(ben, 'ann').locator('.ticks[data-tick="read"]').waitFor();
+  await ben.context().close();
+  await ann.locator('.talk .head .sub', { hasText: 'last seen' }).waitFor();
+});
+
+test('what is hidden or scrolled away is not said to be read', async (t) => {
+  for (let n = 1; n <= 40; n += 1) await server.send('cleo', 'dan', `line ${n}`);
+  const dan = await openPage(t, browser);
+  await signIn(dan, server.url, 'dan', 'cleo');
+  // Forty lines do not fit: the chat opens where the unread begin, and the end is not in sight.
+  await dan.locator('.divider', { hasText: '40 unread messages' }).waitFor();
+  const cleo = await openPage(t, browser);
+  await signIn(cleo, server.url, 'cleo', 'dan');
+  await endsWith(cleo, 'you: line 40 [delivered]');
+  const jump = dan.getByRole('button', { name: 'To the newest message, 40 new' });
+  await jump.waitFor();
+  assert.equal((await messages(cleo)).at(-1), 'you: line 40 [delivered]');
+  await jump.click();
+  await endsWith(cleo, 'you: line 40 [read]');
+  assert.ok((await shown(dan)).includes('-- 40 unread messages'), 'the line stays while one looks');
+
+  // Somebody who reads above is not dragged down, and the button counts.
+  await dan.getByRole('log').evaluate((log) => { log.scrollTop = 100; });
+  await dan.getByRole('button', { name: 'To the newest message', exact: true }).waitFor();
+  const inSight = async () => Math.round((await dan.locator('.msg', { hasText: 'line 8' }).boundingBox()).y);
+  const place = await inSight();
+  await say(cleo, 'one more');
+  await dan.getByRole('button', { name: 'To the newest message, 1 new' }).waitFor();
+  assert.equal(await inSight(), place);
+  await endsWith(cleo, 'you: one more [delivered]');
+});
+
+test('off the network: the banner, a queue that shows, three messages in order under a line, ticks on the other side', async (t) => {
+  const proxy = await startProxy(server.port);
+  t.after(() => proxy.close());
+  const eve = await openPage(t, browser);
+  const fay = await openPage(t, browser, null, { allow: CUT_OFF });
+  await signIn(eve, server.url, 'eve');
+  await newChat(eve, 'fay');
+  await say(eve, 'before');
+  await signIn(fay, proxy.url, 'fay', 'eve');
+  await endsWith(eve, 'you: before [read]');
+
+  await fay.context().setOffline(true);
+  proxy.cut();
+  await fay.getByText('No connection.').waitFor();
+  await fay.getByRole('button', { name: 'Try now' }).waitFor();
+  for (const text of ['one', 'two', 'three']) await say(eve, text);
+  await endsWith(eve, 'you: one [sent]', 'you: two [sent]', 'you: three [sent]');
+  await say(fay, 'written in the tunnel');
+  await endsWith(fay, 'peer: before', 'you: written in the tunnel [waiting]');
+  await fay.getByText('1 message waiting.').waitFor();
+
+  proxy.mend();
+  await fay.context().setOffline(false);
+  await until('the banner goes', async () => !(await fay.locator('.banner').isVisible()), 40_000);
+  await until('everything is there', async () => (await messages(fay)).length === 5);
+  const rows = await shown(fay);
+  const line = rows.indexOf('-- 3 unread messages');
+  assert.ok(line > 0, `no line among ${rows.join(' | ')}`);
+  assert.deepEqual(rows.slice(line + 1).filter((row) => row.startsWith('peer')), ['peer: one', 'peer: two', 'peer: three']);
+  await until('the ticks turn', async () => (await messages(eve)).filter((row) => /^you: (one|two|three) \[read\]$/.test(row)).length === 3);
+  await until('what was queued has arrived once', async () => (await messages(eve)).filter((row) => row === 'peer: written in the tunnel').length === 1);
+});
+
+test('a reload in the middle of a send sends once', async (t) => {
+  const proxy = await startProxy(server.port);
+  t.after(() => proxy.close());
+  const gil = await openPage(t, browser, null, { allow: CUT_OFF });
+  const hal = await openPage(t, browser);
+  await signIn(hal, server.url, 'hal');
+  await signIn(gil, proxy.url, 'gil');
+  await newChat(gil, 'hal');
+  await say(gil, 'first');
+  await endsWith(gil, 'you: first [delivered]');
+
+  // The server stores it, but its answer never reaches the page: the page goes while it still waits.
+  proxy.hold('down');
+  await say(gil, 'only once');
+  await entry(hal, 'gil').getByText('only once').waitFor();
+  await endsWith(gil, 'you: only once [waiting]');
+  await gil.goto('about:blank');
+  proxy.drop();
+  proxy.release();
+  await gil.goto(`${proxy.url}/#hal`);
+  await endsWith(gil, 'you: first [delivered]', 'you: only once [delivered]');
+  await entry(hal, 'gil').click();
+  await endsWith(hal, 'peer: first', 'peer: only once');
+  await endsWith(gil, 'you: first [read]', 'you: only once [read]');
+  for (const page of [gil, hal]) assert.equal((await messages(page)).length, 2);
+  const { messages: stored } = await server.as('hal', 'GET', '/v1/conversations/gil~hal/messages');
+  assert.deepEqual(stored.map((m) => m.body), ['first', 'only once']);
+});
+
+test('what is refused says why, and can be tried again or discarded', async (t) => {
+  const ida = await openPage(t, browser);
+  await server.send('jon', 'ida', 'hello');
+  await signIn(ida, server.url, 'ida', 'jon');
+  await endsWith(ida, 'peer: hello');
+  await server.as('ida', 'PUT', '/v1/blocks/jon');
+  await say(ida, 'hello back');
+  await ida.getByText('Not sent. You block this user. Unblock them to write.').waitFor();
+  await endsWith(ida, 'you: hello back [failed]');
+  await say(ida, 'never mind');
+  await endsWith(ida, 'you: hello back [failed]', 'you: never mind [failed]');
+  await ida.locator('.msg', { hasText: 'never mind' }).getByRole('button', { name: 'Discard' }).click();
+  await endsWith(ida, 'peer: hello', 'you: hello back [failed]');
+  await server.as('ida', 'DELETE', '/v1/blocks/jon');
+  await ida.getByRole('button', { name: 'Try again' }).click();
+  await endsWith(ida, 'peer: hello', 'you: hello back [sent]');
+});
+
+test('a name that is set is seen by others, and survives a reload; signing out forgets', async (t) => {
+  const kim = await openPage(t, browser);
+  await server.send('kim', 'leo', 'hi');
+  await signIn(kim, server.url, 'kim');
+  await kim.getByTitle('Your profile').click();
+  await kim.getByLabel('Name').fill('Kim the First');
+  await kim.getByRole('button', { name: 'Save' }).click();
+  await kim.locator('.list .head', { hasText: 'Kim the First' }).waitFor();
+  await kim.reload();
+  await kim.locator('.list .head', { hasText: 'Kim the First' }).waitFor();
+  const leo = await openPage(t, browser);
+  await signIn(leo, server.url, 'leo');
+  await entry(leo, 'Kim the First').waitFor();
+  await kim.getByTitle('Your profile').click();
+  await kim.getByRole('button', { name: 'Sign out' }).click();
+  await kim.getByRole('heading', { name: 'Who are you?' }).waitFor();
+  await kim.reload();
+  await kim.getByRole('heading', { name: 'Who are you?' }).waitFor();
+});
+
+test('where there is no demo a token is asked for, and one in the address is taken out of it', async (t) => {
+  // The demo gives tokens at the names of this machine only; this name leads here and is none of them.
+  const elsewhere = `http://chat.localhost:${server.port}`;
+  const mia = await openPage(t, browser, elsewhere, { allow: [/status of 404.*demo\/token/] });
+  await mia.getByLabel('Token').fill('not a token');
+  await mia.getByRole('button', { name: 'Sign in' }).click();
+  await mia.getByText('This is not a token').waitFor();
+  await mia.getByLabel('Token').fill(await server.token('mia'));
+  await mia.getByRole('button', { name: 'Sign in' }).click();
+  await mia.locator('.list .head', { hasText: 'mia' }).waitFor();
+  const ned = await openPage(t, browser, `${elsewhere}/#token=${await server.token('ned')}`);
+  await ned.locator('.list .head', { hasText: 'ned' }).waitFor();
+  assert.equal(ned.url(), `${elsewhere}/`);
+});
