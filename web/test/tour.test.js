@@ -187,6 +187,39 @@ describe('the tour', { timeout: 240_000 }, () => {
     await until('she has left', async () => (await shown(page, 'ws')).length === 2);
   });
 
+  test('comes back with the server', async (t) => {
+    const own = await Server.start();
+    const { page } = await openTour(t, browser, own, { allow: [/Failed to load resource|WebSocket connection/] });
+    t.after(() => own.end());
+    await say(page, 'alice', 'before');
+    await until('it is shown', async () => (await shown(page, 'messages')).length === 1);
+    await own.kill();
+    await page.waitForSelector('.rail .away:not([hidden])');
+    await own.start();
+    await page.waitForSelector('.rail .away', { state: 'hidden', timeout: 30_000 });
+    for (const name of ['alice', 'bob']) await page.waitForSelector(`.phone[data-name="${name}"][data-state="online"]`, { timeout: 30_000 });
+    await noteLit(page);
+    await say(page, 'alice', 'after');
+    await until('it was delivered', async () => (await shown(page, 'message_status')).some((row) => row.last_delivered_seq === 2));
+    await until('the steps are told again', () => page.evaluate(() => globalThis.lit.includes('sent')));
+    await assertRows(page, own);
+    await page.context().close();
+  });
+
+  test('waits for its turn where too many watch', async (t) => {
+    const own = await Server.start();
+    const others = new AbortController();
+    const watch = () => fetch(`${own.url}/demo/events?users=somebody`, { signal: others.signal });
+    while ((await watch()).ok);
+    const page = await openPage(t, browser, `${own.url}/tour`, { allow: [/503/] });
+    t.after(() => own.end());
+    await page.waitForSelector('.rail .away:not([hidden])');
+    others.abort();
+    await page.waitForSelector('body[data-ready]');
+    await page.waitForSelector('.rail .away', { state: 'hidden' });
+    await page.context().close();
+  });
+
   test('lights up the push where there is a provider', async (t) => {
     const pushes = [];
     const provider = createServer((request, response) => { pushes.push(request.url); request.resume(); response.writeHead(204).end(); });
@@ -204,7 +237,7 @@ describe('the tour', { timeout: 240_000 }, () => {
     await say(page, 'alice', 'look at your phone');
     await page.waitForSelector('.node[data-step="pushed"]:is([data-state="now"], [data-state="done"])');
     assert.equal(pushes.length, 1);
-    assert.match(await page.textContent('.lane[data-lane="send"] .of'), new RegExp(`${alice} → ${bob}\\s+seq 1`));
+    assert.match(await page.textContent('.lane[data-lane="send"] .of'), new RegExp(`${alice} →\\s+${bob}, seq 1`));
     await page.context().close();
   });
 

@@ -71,6 +71,19 @@ test('what comes at its own pace is shown at once', () => {
   assert.deepEqual(shown.map(([time]) => time), [0, 1200, 2400, 3600, 4800]);
 });
 
+test('with a pace, two steps between two waits of the server do not make the player late', () => {
+  const { clock, shown, player } = playing();
+  player.pace = 500;
+  for (let n = 0; n < 20; n += 1) {
+    clock.to(n * 500);
+    player.push(event('drained', { seq: n }));
+    clock.to(n * 500 + 7);
+    player.push(event('acked', { seq: n }));
+  }
+  clock.to(20_000);
+  for (const [time, { seq }] of shown) assert.ok(time - seq * 500 < 500, `${seq} at ${time}`);
+});
+
 test('a cleared player shows nothing more', () => {
   const { clock, shown, player } = playing();
   for (const one of offlineSend(1)) player.push(one);

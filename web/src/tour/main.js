@@ -79,6 +79,7 @@ class Tour {
 
   follow() {
     document.body.dataset.pace = this.pace;
+    this.player.pace = this.pace;
     return this.stream.follow(this.users, this.pace);
   }
 
@@ -95,6 +96,7 @@ class Tour {
 
   async begin(story) {
     this.story = story;
+    this.waiting.clear();
     if (!story) this.tables.point([]);
     await this.follow();
   }

@@ -11,6 +11,9 @@ const HURRY_MS = 30;
 const MOST = 80;
 
 export class Player {
+  /** Milliseconds that the server itself waits between steps; between two of its waits two steps may come. */
+  pace = 0;
+
   /**
    * @param {(event: object) => void} show
    * @param {{setTimeout?: Function, clearTimeout?: Function, now?: () => number}} clock for tests
@@ -36,7 +39,8 @@ export class Player {
 
   gap() {
     const left = this.cameAt + BEHIND_MS - this.now();
-    return Math.min(CALM_MS, Math.max(HURRY_MS, left / this.queue.length));
+    const calm = this.pace ? Math.min(CALM_MS, this.pace * 0.45) : CALM_MS;
+    return Math.min(calm, Math.max(HURRY_MS, left / this.queue.length));
   }
 
   plan() {

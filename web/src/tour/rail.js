@@ -1,7 +1,7 @@
 // The rail: the steps of the server in two lanes. The newest run of each lane is lit as far as it has come; a press on a
 // step tells what it is for.
 
-import { make, setText } from '../lib/dom.js';
+import { make, setAttr, setText } from '../lib/dom.js';
 import { LANES, STEPS, placeOf } from './steps.js';
 
 const TITLES = { send: 'Send', receive: 'Receive' };
@@ -43,7 +43,7 @@ export class Rail {
     const now = placeOf(step);
     for (const place of steps) this.set(place, run.named.get(place) ?? place, state(run, place, now, steps.indexOf(place) < reached), run.steps.get(place) ?? 0);
     // Only one step is happening; in the other lane the last one has happened.
-    for (const [place, { el }] of this.nodes) if (place !== now && el.dataset.state === 'now') el.dataset.state = 'done';
+    for (const [place, { el }] of this.nodes) if (place !== now && el.dataset.state === 'now') past(el);
   }
 
   set(place, step, value, count) {
@@ -51,6 +51,7 @@ export class Rail {
     node.step = step;
     node.el.dataset.step = step;
     node.el.dataset.state = value;
+    setAttr(node.el, 'aria-current', value === 'now' ? 'step' : null);
     setText(node.name, STEPS[step].name);
     setText(node.times, count > 1 ? `×${count}` : '');
   }
@@ -64,6 +65,11 @@ export class Rail {
   }
 }
 
+function past(el) {
+  el.dataset.state = 'done';
+  el.removeAttribute('aria-current');
+}
+
 /** What a step is to a run: happening, done, passed by, or not there yet. */
 function state(run, place, now, passed) {
   if (place === now) return 'now';
@@ -73,5 +79,5 @@ function state(run, place, now, passed) {
 
 function title({ lane, from, to, seq }) {
   if (lane === 'receive') return to ?? '';
-  return `${from ?? ''} → ${to ?? ''}\n${seq == null ? '' : `seq ${seq}`}`;
+  return `${from ?? ''} →\n${to ?? ''}${seq == null ? '' : `, seq ${seq}`}`;
 }

@@ -102,10 +102,10 @@ export const STORIES = [
     name: 'The race',
     pace: 1000,
     steps: [
-      { title: 'Two phones, one server', caption: 'The write flow has one dangerous moment. Watch `ws:` while Alice’s message is being stored.', watch: ['ws'], act: bothOnline },
+      { title: 'Two phones, one server', caption: 'The write flow has one dangerous moment: between the look for Bob and the write. Slowed down, one can step into it.', watch: ['ws'], act: bothOnline },
       { title: 'Bob is away', caption: 'So the first look for him will find nobody.', watch: ['ws'], act: offline },
       {
-        title: 'He returns in the middle of it', caption: 'Alice sends. The server looks Bob up and finds nobody. At that very moment Bob connects. The look after the write finds him: R2.', watch: ['ws', 'pending_deliveries'],
+        title: 'He returns in the middle of it', caption: 'Alice sends, nobody is found, and at that very moment Bob connects. He is registered before he reads (R1), and looked up again after the write (R2).', watch: ['ws', 'pending_deliveries'],
         async act({ alice, bob, after }) {
           const [looked, acked, gone] = [after('looked_up', bob.user), after('acked', bob.user), after('row_gone', bob.user)];
           const sent = write(alice, bob, 'Mind the gap');
@@ -114,7 +114,7 @@ export const STORIES = [
           await Promise.all([sent, acked, gone]);
         },
       },
-      { title: 'Nobody waits', caption: 'Without the second look the message could have stayed in its row until Bob’s next connection. A search of all interleavings found exactly that in the flow without it.' },
+      { title: 'Whoever is first delivers', caption: 'His drain or the second look: one of the two always sees the message, and what comes twice his phone drops. Without them it could lie in its row until his next connection.' },
     ],
   },
 ];

@@ -6,36 +6,38 @@ const RETRY_MS = 2000;
 export class Stream {
   /** @param {{event: (event: object) => void, open: (isOpen: boolean) => void}} told */
   constructor(told) {
-    Object.assign(this, { told, source: null, users: [], pace: 0 });
+    Object.assign(this, { told, source: null, users: [], pace: 0, opened: () => {} });
   }
 
-  /** Opens the stream anew if anything about it is new. Resolves when the server has it. */
+  /** Follows these users at this pace, in place of those before. Resolves when the server has the stream. */
   follow(users, pace) {
     if (this.source && pace === this.pace && users.join() === this.users.join()) return this.ready;
     this.close();
     Object.assign(this, { users, pace });
-    const address = `/demo/events?users=${users.map(encodeURIComponent).join()}${pace ? `&pace=${pace}` : ''}`;
-    const source = new EventSource(address);
-    this.source = source;
-    this.ready = new Promise((resolve) => { source.addEventListener('open', () => resolve(), { once: true }); });
-    source.addEventListener('open', () => this.told.open(true));
-    source.addEventListener('error', () => { this.told.open(false); this.retry(source); });
-    source.addEventListener('message', ({ data }) => this.told.event(JSON.parse(data)));
+    this.ready = new Promise((resolve) => { this.opened = resolve; });
+    this.open();
     return this.ready;
+  }
+
+  open() {
+    const names = this.users.map(encodeURIComponent).join();
+    const source = new EventSource(`/demo/events?users=${names}${this.pace ? `&pace=${this.pace}` : ''}`);
+    this.source = source;
+    source.addEventListener('open', () => { this.opened(); this.told.open(true); });
+    source.addEventListener('message', ({ data }) => this.told.event(JSON.parse(data)));
+    source.addEventListener('error', () => { this.told.open(false); this.retry(source); });
   }
 
   /** The browser comes back by itself after a loss, and not after a refusal. */
   retry(source) {
     if (source.readyState !== EventSource.CLOSED) return;
-    setTimeout(() => {
-      if (source !== this.source) return;
-      this.source = null;
-      this.follow(this.users, this.pace);
-    }, RETRY_MS);
+    setTimeout(() => { if (source === this.source) this.open(); }, RETRY_MS);
   }
 
   close() {
     this.source?.close();
     this.source = null;
+    // Nobody should wait for what will not come.
+    this.opened();
   }
 }

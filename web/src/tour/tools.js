@@ -7,7 +7,7 @@ import { themeToggle } from '../lib/theme.js';
 function labelled(words, title, pressed) {
   const knob = make('button', { type: 'button', class: 'switch', role: 'switch', 'aria-checked': 'false', 'aria-label': words, title });
   knob.addEventListener('click', () => pressed(knob.getAttribute('aria-checked') !== 'true'));
-  const el = make('span', { class: 'labelled' }, make('span', { 'aria-hidden': 'true' }, words), knob);
+  const el = make('label', { class: 'labelled' }, words, knob);
   return { el, knob, set: (on) => setAttr(knob, 'aria-checked', String(on)) };
 }
 
