@@ -41,6 +41,8 @@ export class Message {
   #sent;
   /** @type {((result: BluetickError | null) => void) | undefined} */
   #settle;
+  /** @type {BluetickError | undefined} */
+  #closed;
 
   /** @internal @param {MessageFields} fields @param {(message: Message) => Tick} tickOf */
   constructor(fields, tickOf) {
@@ -85,8 +87,9 @@ export class Message {
   get sent() {
     if (this.#sent) return this.#sent;
     if (this.seq !== null) return (this.#sent = Promise.resolve(this));
-    this.#sent = this.error
-      ? Promise.reject(this.error)
+    const hopeless = this.error ?? this.#closed;
+    this.#sent = hopeless
+      ? Promise.reject(hopeless)
       : new Promise((resolve, reject) => {
           this.#settle = (error) => (error ? reject(error) : resolve(this));
         });
@@ -114,6 +117,7 @@ export class Message {
 
   /** Nobody will try it any more in this life of the client. @internal @param {BluetickError} error */
   _closed(error) {
+    this.#closed = error;
     this.#settle?.(error);
   }
 
