@@ -1,6 +1,7 @@
 // The operator's page against a real server.
 
 import assert from 'node:assert/strict';
+import { createServer } from 'node:http';
 import { after, before, test } from 'node:test';
 import { Server, assertAccessible, assertNoOverflow, launchBrowser, openPage, screenshot, until } from './harness.js';
 import { total } from '../src/admin/figures.js';
@@ -19,9 +20,9 @@ after(async () => {
 const REFUSED = [/status of 401/];
 const GONE = [/net::ERR_/];
 
-async function openAdmin(t, hash = '', options = {}) {
-  const page = await openPage(t, browser, `${server.url}/admin${hash}`, options);
-  await page.fill('#key', server.adminKey);
+async function openAdmin(t, hash = '', options = {}, at = server) {
+  const page = await openPage(t, browser, `${at.url}/admin${hash}`, options);
+  await page.fill('#key', at.adminKey);
   await page.keyboard.press('Enter');
   await page.waitForSelector('.inside:not([hidden])');
   return page;
@@ -199,6 +200,56 @@ test('a server that goes away is told, and it is seen when it is back', async (t
   assert.match(await page.title(), /^No answer/);
   await server.start();
   await page.waitForSelector('.top .state.good >> text=Ready');
+});
+
+test('a store that refuses is told in words', async (t) => {
+  const full = await Server.start({ BLUETICK_STORE__FREE_SPACE_FLOOR_BYTES: String(2 ** 62) }, { ready: false });
+  t.after(() => full.end());
+  const page = await openAdmin(t, '', { allow: [/status of 503/] }, full);
+  await page.waitForSelector('.top .state.bad >> text=Refusing');
+  assert.match(await page.textContent('.banner'), /^Refusing: only \d+ bytes are free, and the floor is/);
+  assert.equal(await page.textContent('.health li:has-text("Store") .state.bad'), 'refuses sends');
+  assert.match(await page.title(), /^Refusing/);
+  await screenshot(page, 'admin/refusing');
+});
+
+test('notifications: the route that fails, what is owed, and when it works again', async (t) => {
+  let works = false;
+  const provider = createServer((request, response) => {
+    request.resume();
+    response.writeHead(works ? 204 : 500).end();
+  });
+  await new Promise((resolve) => provider.listen(0, '127.0.0.1', resolve));
+  t.after(() => provider.close());
+  const pushing = await Server.start({
+    BLUETICK_PUSH__WEBHOOK__URL: `http://127.0.0.1:${provider.address().port}/push`,
+    BLUETICK_PUSH__WEBHOOK__SECRET: 'long enough to be a secret of a webhook',
+    BLUETICK_PUSH__DELAY_MS: '0',
+  });
+  t.after(() => pushing.end());
+  await pushing.as('bob', 'PUT', '/v1/devices/pager/push', { provider: 'webhook', token: 'pager-17-with-a-long-address' });
+  await pushing.send('alice', 'bob', 'are you there?');
+  const page = await openAdmin(t, '', { allow: GONE }, pushing);
+  await page.waitForSelector('.health li:has-text("Push: webhook") .state.bad');
+  await page.waitForSelector('[data-tile=push] .state.warn, [data-tile=push] .state.good');
+  await until('the failure is counted', async () => /^0 sent, [1-9]/.test(await tile(page, 'push', 'note')));
+  await page.waitForSelector('.plot >> text=Outbox in memory');
+  await screenshot(page, 'admin/push-failing', { fullPage: true });
+
+  await page.click('nav >> text=Look up');
+  await page.fill('#ask-user', 'bob');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('[data-kind=push] tbody tr');
+  const device = await page.locator('[data-kind=devices] tbody td').allInnerTexts();
+  const [row] = await pushing.cli('inspect', 'devices', '--user', 'bob', '--json');
+  assert.deepEqual(device.slice(0, 4), [row.device, row.provider, row.address, row.content]);
+  assert.doesNotMatch(await page.textContent('.people'), /pager-17-with-a-long-address/);
+  await screenshot(page, 'admin/push-owed', { fullPage: true });
+
+  works = true;
+  await page.click('nav >> text=Overview');
+  await until('it is sent', async () => (await tile(page, 'push', 'note')).startsWith('1 sent'), 20_000);
+  await page.waitForSelector('.health li:has-text("Push: webhook") .state.good');
 });
 
 for (const scheme of ['light', 'dark']) {

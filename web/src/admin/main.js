@@ -24,7 +24,8 @@ const tabs = [['#overview', 'Overview', overview], ['#user', 'Look up', people]]
   .map(([href, words, view]) => ({ link: make('a', { href }, words), view }));
 const nav = make('nav', { class: 'tabs', 'aria-label': 'Views' }, tabs.map(({ link }) => link));
 const lock = make('button', { class: 'press small', type: 'button', onclick: () => close() }, 'Lock');
-const inside = make('div', { class: 'inside' }, overview.element, people.element);
+const banner = make('p', { class: 'banner', role: 'alert', hidden: true });
+const inside = make('div', { class: 'inside' }, banner, overview.element, people.element);
 
 document.querySelector('#app').append(
   make('header', { class: 'top' },
@@ -57,6 +58,9 @@ function onLook() {
   setAttr(state, 'class', `state ${level}`);
   setText(state, word);
   setAttr(state, 'title', detail);
+  banner.hidden = level === 'good';
+  setAttr(banner, 'class', `banner ${level}`);
+  setText(banner, banner.hidden ? '' : `${word}: ${detail}`);
   setText(seen, now ? `as of ${timeOfDay(now.at)}` : '');
   document.title = level === 'good' ? 'Bluetick operator' : `${word} – Bluetick operator`;
   inside.classList.toggle('stale', Boolean(trouble));

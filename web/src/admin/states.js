@@ -27,7 +27,9 @@ export function requestState(p95) {
   return p95 < 1 ? warn('slow') : bad('very slow');
 }
 
-export function diskState(free) {
+/** The server's own floor counts before any that is thought of here. */
+export function diskState(free, refusing = null) {
+  if (refusing?.includes('bytes are free')) return bad('too full');
   if (free === null) return idle('unknown');
   if (free > 5 * GIB) return good('ample');
   return free > GIB ? warn('filling') : bad('full soon');
@@ -37,7 +39,7 @@ export const activity = (perSecond) => (perSecond > 0 ? good('active') : idle('i
 
 /** Errors since the look `past`: whose fault they are. */
 export function errorState(now, past) {
-  if (!past) return idle('–');
+  if (!past) return idle('none yet');
   if (gained(now, past, 'bluetick_errors_total', ({ code }) => FAULTS.includes(code)) > 0) return bad('faults');
   return gained(now, past, 'bluetick_errors_total') > 0 ? warn('refusals') : good('none');
 }
@@ -55,8 +57,8 @@ export function readyState(ready) {
 export function healthOf(now, past, ready, info) {
   const parts = [['Store', storeState(now, ready)]];
   const free = total(now, 'bluetick_free_bytes');
-  if (free !== null) parts.push(['Disk', { ...diskState(free), detail: `${bytes(free)} free` }]);
-  if (total(now, 'bluetick_log_bytes') !== null) parts.push(['Log and checkpoints', logState(now, past)]);
+  if (free !== null) parts.push(['Disk', { ...diskState(free, ready.store.refusing), detail: `${bytes(free)} free` }]);
+  if (total(now, 'bluetick_log_bytes') !== null) parts.push(['Log', logState(now, past)]);
   parts.push(['Sockets', socketState(now, past)]);
   for (const route of valuesOf(now, 'bluetick_push_route_ok', 'route')) parts.push([`Push: ${route}`, routeState(now, ready, route)]);
   if (has(now, 'bluetick_app_servers')) parts.push(['App servers', appState(now)]);
@@ -107,7 +109,7 @@ function errorsOf(now, past, name) {
 
 function coldState(now, past) {
   const moved = total(now, 'bluetick_cold_moved_messages_total') ?? 0;
-  const told = `${exact(moved)} messages moved since start`;
+  const told = `${exact(moved)} moved since start`;
   if (lately(now, past, 'bluetick_cold_errors_total') > 0) return warn('errors', `tried again; ${told}`);
   return lately(now, past, 'bluetick_cold_moved_messages_total') > 0 ? good('moving', told) : idle('at rest', told);
 }

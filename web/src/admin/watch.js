@@ -5,6 +5,8 @@ import { collect } from './panels.js';
 import { History } from './history.js';
 
 const EVERY_MS = 2_000;
+/** A rate needs two looks; the second comes sooner, so that the page is not empty for long. */
+const SECOND_MS = 700;
 const MINUTE_MS = 60_000;
 
 export class Watch {
@@ -59,7 +61,11 @@ export class Watch {
       this.trouble = error;
     }
     this.onLook();
-    if (this.#running) this.#timer = setTimeout(() => this.#look(), Math.max(200, EVERY_MS - (Date.now() - began)));
+    if (this.#running) this.#timer = setTimeout(() => this.#look(), Math.max(200, this.#pause() - (Date.now() - began)));
+  }
+
+  #pause() {
+    return this.history.times.length === 1 ? SECOND_MS : EVERY_MS;
   }
 
   #keep(sample, info, ready) {
