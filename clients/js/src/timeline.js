@@ -39,7 +39,7 @@ export class Timeline {
     }
     for (const message of messages) this.#insert(message);
     this.ready = true;
-    for (const message of this.#later) this.#insert(message);
+    for (const message of this.#later) this.add(message);
     this.#later = [];
   }
 
@@ -56,6 +56,8 @@ export class Timeline {
       this.#later.push(message);
       return;
     }
+    // One from before the loaded part would stand above a gap; it comes with the page that it belongs to.
+    if (Number(message.seq) < this.from) return;
     this.#insert(message);
     if (this.#items.length > ITEMS_MAX) {
       this.#items.splice(0, this.#items.length - ITEMS_MAX + 1000);
