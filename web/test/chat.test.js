@@ -71,6 +71,22 @@ test('what is hidden or scrolled away is not said to be read', async (t) => {
   await dan.getByRole('button', { name: 'To the newest message, 1 new' }).waitFor();
   assert.equal(await inSight(), place);
   await endsWith(cleo, 'you: one more [delivered]');
+  await dan.getByRole('button', { name: 'To the newest message, 1 new' }).click();
+  await endsWith(cleo, 'you: one more [read]');
+
+  // At the end, but in a tab that nobody sees.
+  const hide = (state) => dan.evaluate((value) => {
+    Object.defineProperty(document, 'visibilityState', { value, configurable: true });
+    document.dispatchEvent(new Event('visibilitychange'));
+  }, state);
+  await hide('hidden');
+  await say(cleo, 'psst');
+  await endsWith(dan, 'peer: one more', 'peer: psst');
+  await until('the title counts', async () => (await dan.title()) === '(1) Bluetick');
+  await endsWith(cleo, 'you: one more [read]', 'you: psst [delivered]');
+  await hide('visible');
+  await endsWith(cleo, 'you: psst [read]');
+  assert.ok((await shown(dan)).includes('-- 1 unread message'));
 });
 
 test('off the network: the banner, a queue that shows, three messages in order under a line, ticks on the other side', async (t) => {

@@ -128,8 +128,8 @@ class FileCard extends Shown {
     this.progress = this.makeProgress();
     this.state = make('span', { class: 'sub' });
     this.size = [sizeWords(bytes), extension(this.name, mime)].filter(Boolean).join(' · ');
-    this.el = make('button', { class: 'file', type: 'button', 'aria-label': `Download ${this.name}, ${sizeWords(bytes)}`, onclick: () => this.download() },
-      make('span', { class: 'paper' }, icon('file')),
+    this.el = make('button', { class: 'file', type: 'button', onclick: () => this.download() },
+      make('span', { class: 'paper' }, icon('file')), make('span', { class: 'quiet' }, 'Download'),
       make('span', { class: 'names' }, make('span', { class: 'file-name' }, this.name), this.state),
       make('span', { class: 'get' }, icon('download')),
       this.progress);

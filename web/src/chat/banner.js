@@ -15,7 +15,8 @@ export class Banner {
     this.text = make('span', { role: 'status' });
     this.count = make('span', { 'aria-hidden': 'true' });
     this.button = make('button', { class: 'now', type: 'button', onclick: () => view.client.connect() });
-    this.el = make('div', { class: 'banner', hidden: true }, make('span', {}, this.text, this.count), this.button);
+    this.queue = make('span', { class: 'queue', role: 'status' });
+    this.el = make('div', { class: 'banner', hidden: true }, make('span', {}, this.text, this.count), this.button, this.queue);
     this.since = Date.now();
     this.timer = 0;
   }
@@ -33,6 +34,8 @@ export class Banner {
     setText(this.text, text);
     setText(this.count, count);
     setText(this.button, button);
+    setText(this.queue, text ? this.queued() : '');
+    this.queue.hidden = !this.queue.textContent;
     this.button.hidden = !button;
     setAttr(this.el, 'data-kind', state === 'connecting' ? 'calm' : 'warn');
     this.plan(state);
@@ -41,16 +44,15 @@ export class Banner {
   words() {
     const { client } = this.view;
     if (client.state === 'online' || client.state === 'closed') return ['', '', ''];
-    const queued = this.queued();
     switch (client.state) {
       case 'connecting':
-        return this.shown || Date.now() - this.since > 900 ? [`Connecting…${queued}`, '', ''] : ['', '', ''];
+        return this.shown || Date.now() - this.since > 900 ? ['Connecting…', '', ''] : ['', '', ''];
       case 'waiting': {
         const seconds = Math.max(0, Math.ceil(((client.retryAt ?? 0) - Date.now()) / 1000));
-        return [`No connection.${queued}`, seconds > 0 ? ` Trying again in ${seconds} s` : ' Trying again…', 'Try now'];
+        return ['No connection.', seconds > 0 ? ` Trying again in ${seconds} s` : ' Trying again…', 'Try now'];
       }
       default:
-        return [`${FINAL[client.reason?.code] ?? 'You are offline.'}${queued}`, '', FINAL[client.reason?.code] ? 'Connect here' : 'Connect'];
+        return [FINAL[client.reason?.code] ?? 'You are offline.', '', FINAL[client.reason?.code] ? 'Connect here' : 'Connect'];
     }
   }
 
@@ -58,7 +60,7 @@ export class Banner {
     // What waits stands last, so a conversation whose last message does not wait has none that does.
     const queues = this.view.client.conversations.filter((c) => c.lastTick === 'waiting' || c.lastTick === 'failed');
     const waiting = queues.reduce((sum, c) => sum + c.messages.filter((m) => m.tick === 'waiting').length, 0);
-    return waiting ? ` ${plural(waiting, 'message')} waiting.` : '';
+    return waiting ? `${plural(waiting, 'message')} waiting.` : '';
   }
 
   /** The countdown needs a drawing a second, and only then. */

@@ -3,7 +3,7 @@
 import { make } from '../lib/dom.js';
 import { icon } from '../lib/icons.js';
 import { nameOf } from './people.js';
-import { fullTime } from '../lib/time.js';
+import { clockTime, dayName } from '../lib/time.js';
 
 export function lightbox(view, picture) {
   const { message, log, name } = picture;
@@ -13,7 +13,7 @@ export function lightbox(view, picture) {
   const close = make('button', { class: 'round', type: 'button', 'aria-label': 'Close', onclick: () => sheet.close() }, icon('close'));
   const el = make('div', { class: 'lightbox', role: 'dialog', 'aria-modal': 'true', 'aria-label': `Picture ${name}` },
     make('div', { class: 'lightbox-head' },
-      make('span', { class: 'names' }, make('b', {}, who), make('span', { class: 'sub' }, `${name} · ${fullTime(message.ts)}`)), save, close),
+      make('span', { class: 'names' }, make('b', {}, who), make('span', { class: 'sub' }, `${dayName(message.ts)}, ${clockTime(message.ts)} · ${name}`)), save, close),
     make('div', { class: 'stage' }, img));
   el.addEventListener('click', (event) => { if (event.target.className === 'stage') sheet.close(); });
   el.addEventListener('keydown', (event) => {

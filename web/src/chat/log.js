@@ -1,7 +1,7 @@
 // The messages of one conversation. Only a stretch of them is in the page (a few hundred rows at most); it slides along
 // what is loaded as the person scrolls, and what they look at keeps its place.
 
-import { arrange, make, setAttr, setBadge, setText } from '../lib/dom.js';
+import { arrange, make, oncePerFrame, setAttr, setBadge, setText } from '../lib/dom.js';
 import { icon } from '../lib/icons.js';
 import { dayName, dayStart } from '../lib/time.js';
 import { Bubble } from './bubble.js';
@@ -26,6 +26,7 @@ export class Log {
     this.follow = true;
     this.lastTop = 0;
     this.placed = false;
+    this.drawSoon = oncePerFrame(() => this.draw());   // scrolling concerns nothing else
     this.divider = new Divider();
     this.build();
     this.lazy = new IntersectionObserver((seen) => this.come(seen), { root: this.scroller, rootMargin: '500px 0px' });
@@ -199,7 +200,7 @@ export class Log {
     if (this.toEnd < IN_SIGHT && !this.upTo) this.follow = true;
     else if (scrollTop < this.lastTop - 1 || this.upTo) this.follow = false;
     this.lastTop = scrollTop;
-    this.view.soon();
+    this.drawSoon();
   }
 
   /** Fetches what comes next where the person is about to arrive. */
@@ -277,6 +278,7 @@ export class Log {
   }
 
   destroy() {
+    this.drawSoon.stop();
     this.sizes.disconnect();
     this.lazy.disconnect();
     for (const bubble of this.bubbles.values()) bubble.destroy();

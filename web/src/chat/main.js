@@ -7,9 +7,12 @@ import { signIn, SUGGESTED } from './signin.js';
 import { wrongUserId } from './people.js';
 import { mountChat } from './view.js';
 
+applyTheme();
+
 const LINKS = [{ href: '/tour', text: 'See what happens inside' }, { href: '/v1/docs', text: 'API' }];
 const REFUSED = { unauthorized: 'The server refused this token. Sign in with another.', token_expired: 'Your token has expired. Sign in with a fresh one.', wrong_user: 'This token belongs to somebody else. Sign in again.' };
 const root = document.querySelector('#app');
+const toggle = themeToggle();
 
 function peerInAddress(user) {
   let peer = '';
@@ -19,24 +22,27 @@ function peerInAddress(user) {
 
 function start(session) {
   keep(session);
-  const client = new Client({ user: session.user, token: tokenOf(session) });
+  const client = new Client({ user: session.user, token: tokenOf(session, () => end('Here a token is needed to sign in.')) });
   const chat = mountChat(root, client, {
     initialPeer: peerInAddress(session.user),
     suggest: session.token ? [] : SUGGESTED,
     links: LINKS,
-    tools: [themeToggle()],
+    tools: [toggle],
     onOpen: showInAddress,
     onSignOut: () => end(),
   });
   const stops = [keepTitle(client), followAddress(session.user, chat), shortcuts(chat), watchRefusal(client, (words) => end(words))];
+  let over = false;
   const end = (reason) => {
+    if (over) return;
+    over = true;
     for (const stop of stops) stop();
     chat.destroy();
     client.close();
     keep(null);
     document.title = 'Bluetick';
     history.replaceState(null, '', location.pathname);
-    signIn(root, { links: LINKS, reason, done: start });
+    signIn(root, { links: LINKS, toggle, reason, done: start });
   };
   client.connect();
 }
@@ -59,6 +65,7 @@ function listenTo(target, type, handler) {
 const followAddress = (user, chat) => listenTo(window, 'popstate', () => chat.open(peerInAddress(user)));
 
 const shortcuts = (chat) => listenTo(window, 'keydown', (event) => {
+  if (event.key === 'Escape' && event.target === document.body) chat.escape();
   if (event.key.toLowerCase() !== 'k' || !(event.ctrlKey || event.metaKey) || event.shiftKey || event.altKey) return;
   event.preventDefault();
   chat.newChat();
@@ -78,7 +85,9 @@ function watchRefusal(client, refused) {
   });
 }
 
-applyTheme();
+// A file that misses the conversation must not replace the page.
+for (const type of ['dragover', 'drop']) addEventListener(type, (event) => event.preventDefault());
+
 const session = fromAddress() ?? kept();
 if (session && !wrongUserId(session.user)) start(session);
-else signIn(root, { links: LINKS, done: start });
+else signIn(root, { links: LINKS, toggle, done: start });

@@ -8,7 +8,7 @@ export const nameOf = (peer) => peer.name?.trim() || peer.userId;
 export function wrongUserId(id) {
   if (!id) return 'Type a user id.';
   const strange = /[^A-Za-z0-9._@-]/u.exec(id);
-  if (strange) return `A user id has letters a–z, digits and . _ - @ only, not “${strange[0]}”.`;
+  if (strange) return `A user id has letters a–z, digits and . _ - @ only, ${/\s/u.test(strange[0]) ? 'and no spaces' : `not “${strange[0]}”`}.`;
   return id.length > 64 ? 'A user id has at most 64 characters.' : null;
 }
 

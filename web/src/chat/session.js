@@ -48,5 +48,10 @@ export function fromAddress() {
   return user ? { user } : null;
 }
 
-/** What the client calls for a token. */
-export const tokenOf = (session) => session.token ?? (() => demoToken(session.user));
+/** What the client calls for a token. `none` is told if this turns out to be no demo. */
+export function tokenOf(session, none) {
+  return session.token ?? (() => demoToken(session.user).catch((error) => {
+    if (error instanceof NoDemo) none();
+    throw error;
+  }));
+}

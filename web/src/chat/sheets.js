@@ -96,7 +96,7 @@ export function profileSheet(view) {
   };
   const leave = options.onSignOut && make('button', { class: 'press', type: 'button', onclick: () => { sheet.close(); options.onSignOut(); } }, icon('leave'), 'Sign out');
   const sheet = new Sheet(view, 'You',
-    make('div', { class: 'card' }, face, make('span', { class: 'names' }, make('b', {}, nameOf(view.me)), make('span', { class: 'sub' }, client.user))),
+    make('div', { class: 'card' }, face, make('span', { class: 'names' }, make('b', {}, nameOf(view.me)), view.me.name ? make('span', { class: 'sub' }, client.user) : null)),
     make('form', { novalidate: true, onsubmit: submit }, name.nodes, make('div', { class: 'deeds' }, leave, save)),
     options.links?.length > 0 && make('p', { class: 'links' }, options.links.map(({ href, text }) => make('a', { href }, text))));
   name.input.focus();

@@ -3,20 +3,19 @@
 import { make, setAttr, setText } from '../lib/dom.js';
 import { makeFace, setFace } from '../lib/face.js';
 import { icon } from '../lib/icons.js';
-import { themeToggle } from '../lib/theme.js';
 import { wrongUserId } from './people.js';
 import { demoToken, NoDemo, subjectOf } from './session.js';
 
 export const SUGGESTED = ['alice', 'bob', 'carol'];
 
 /** Draws the form into `root`. `done` gets {user} on the demo, {user, token} elsewhere. */
-export async function signIn(root, { links, reason, done }) {
+export async function signIn(root, { links, toggle, reason, done }) {
   const panel = make('div', { class: 'panel' });
   const el = make('div', { class: 'signin' },
     make('div', { class: 'brand' },
       make('span', { class: 'logo' }, icon('logo')),
       make('div', {}, make('h1', {}, 'Bluetick'), make('p', {}, 'Chat on your own server.')),
-      themeToggle()),
+      toggle),
     panel,
     make('p', { class: 'foot' }, links.map(({ href, text }) => make('a', { href }, text))));
   root.replaceChildren(el);

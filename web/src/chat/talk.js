@@ -3,6 +3,7 @@
 import { make, setAttr, setBadge, setText } from '../lib/dom.js';
 import { makeFace, setFace } from '../lib/face.js';
 import { icon } from '../lib/icons.js';
+import { tickMark } from '../lib/ticks.js';
 import { Composer } from './composer.js';
 import { Log } from './log.js';
 import { nameOf, presenceLine } from './people.js';
@@ -16,7 +17,8 @@ export class TalkPane {
     this.title = make('h2', { class: 'title', tabindex: '-1', dir: 'auto' });
     this.sub = make('span', { class: 'sub' });
     this.badge = make('span', { class: 'badge' });
-    this.back = make('button', { class: 'round back', type: 'button', 'aria-label': 'Back to all chats', onclick: () => view.open(null) }, icon('back'), this.badge);
+    this.back = make('button', { class: 'round back', type: 'button', onclick: () => view.open(null) },
+      icon('back'), make('span', { class: 'quiet' }, 'Back to all chats'), this.badge);
     this.head = make('header', { class: 'head' }, this.back, this.face, make('span', { class: 'names' }, this.title, this.sub));
     this.place = make('div', { class: 'place' });
     this.body = make('div', { class: 'inner', hidden: true }, this.head, this.place, this.composer.el);
@@ -31,7 +33,8 @@ export class TalkPane {
     return make('div', { class: 'welcome' },
       make('span', { class: 'logo' }, icon('logo')),
       make('p', { class: 'big' }, 'Choose a chat'),
-      make('p', {}, 'Messages you send show one tick when the server has stored them, two when they are delivered, and turn blue when they are read.'),
+      make('ul', { 'aria-label': 'What the ticks mean' },
+        [['sent', 'stored on the server'], ['delivered', 'on the other’s device'], ['read', 'read']].map(([tick, words]) => make('li', {}, tickMark(tick), words))),
       options.links?.length > 0 && make('p', { class: 'links' }, options.links.map(({ href, text }) => make('a', { href }, text))));
   }
 

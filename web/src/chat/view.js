@@ -22,13 +22,14 @@ const TWO_PANES = 720;
  * @param {() => void} [options.onSignOut] offers "sign out" in the profile
  * @param {Node[]} [options.tools] further buttons for the head of the list
  * @param {{href: string, text: string}[]} [options.links] where else to go
- * @returns {{open(peer: string|null): void, newChat(): void, destroy(): void}}
+ * @returns {{open(peer: string|null): void, newChat(): void, escape(): boolean, destroy(): void}}
  */
 export function mountChat(root, client, options = {}) {
   const view = new View(root, client, options);
   return {
     open: (peer) => view.open(peer ?? null, { quiet: true }),
     newChat: () => view.newChat(),
+    escape: () => view.escape(),
     destroy: () => view.destroy(),
   };
 }
@@ -138,12 +139,16 @@ class View {
 
   key(event) {
     if (event.defaultPrevented || event.isComposing) return;
-    if (event.key === 'Escape') {
-      if (this.sheet) this.sheet.close();
-      else if (!this.talk.escape() && this.peer) this.open(null);
-      else return;
-      event.preventDefault();
-    }
+    if (event.key === 'Escape' && this.escape()) event.preventDefault();
+  }
+
+  /** One step back: out of a dialog, off the chosen files, out of the chat. */
+  escape() {
+    if (this.sheet) this.sheet.close();
+    else if (this.talk.escape()) return true;
+    else if (this.peer) this.open(null);
+    else return false;
+    return true;
   }
 
   draw() {
