@@ -6,9 +6,9 @@ const AT_ONCE_MAX = 8 * 1024 * 1024;
 const CHUNK = 1024 * 1024;
 
 /** The first 32 bits of the fractional parts of the cube roots of the first 64 primes. */
-const K = new Uint32Array(64);
+const K = new Int32Array(64);
 /** The same of the square roots of the first eight. */
-const START = new Uint32Array(8);
+const START = new Int32Array(8);
 for (let n = 2, found = 0; found < 64; n += 1) {
   let prime = true;
   for (let by = 2; by * by <= n; by += 1) if (n % by === 0) prime = false;
@@ -19,52 +19,66 @@ for (let n = 2, found = 0; found < 64; n += 1) {
 }
 
 export class Sha256 {
-  #state = START.slice();
+  #state = Int32Array.from(START);
+  #words = new Int32Array(64);
   #block = new Uint8Array(64);
-  #view = new DataView(this.#block.buffer);
-  #words = new Uint32Array(64);
   #filled = 0;
   #length = 0;
 
   /** @param {Uint8Array} bytes */
   update(bytes) {
     this.#length += bytes.length;
-    for (let at = 0; at < bytes.length; ) {
-      const take = Math.min(64 - this.#filled, bytes.length - at);
-      this.#block.set(bytes.subarray(at, at + take), this.#filled);
-      this.#filled += take;
-      at += take;
-      if (this.#filled === 64) this.#compress();
+    let at = 0;
+    if (this.#filled > 0) {
+      at = Math.min(64 - this.#filled, bytes.length);
+      this.#block.set(bytes.subarray(0, at), this.#filled);
+      this.#filled += at;
+      if (this.#filled < 64) return this;
+      compress(this.#state, this.#words, this.#block, 0, 64);
+      this.#filled = 0;
     }
+    const whole = bytes.length - ((bytes.length - at) % 64);
+    compress(this.#state, this.#words, bytes, at, whole);
+    this.#block.set(bytes.subarray(whole));
+    this.#filled = bytes.length - whole;
     return this;
   }
 
   /** In hexadecimal. Nothing may be added after it. */
   digest() {
-    const bits = this.#length * 8;
-    this.#block[this.#filled++] = 0x80;
-    if (this.#filled > 56) {
-      this.#block.fill(0, this.#filled);
-      this.#compress();
-    }
-    this.#block.fill(0, this.#filled);
-    this.#view.setUint32(56, Math.floor(bits / 2 ** 32));
-    this.#view.setUint32(60, bits >>> 0);
-    this.#compress();
-    return Array.from(this.#state, (word) => word.toString(16).padStart(8, '0')).join('');
+    // A one, zeros, and the length in bits, so that it all fills blocks.
+    const tail = new Uint8Array(this.#filled < 56 ? 64 : 128);
+    tail.set(this.#block.subarray(0, this.#filled));
+    tail[this.#filled] = 0x80;
+    const bits = new DataView(tail.buffer, tail.length - 8);
+    bits.setUint32(0, Math.floor(this.#length / 2 ** 29));
+    bits.setUint32(4, (this.#length * 8) >>> 0);
+    compress(this.#state, this.#words, tail, 0, tail.length);
+    return Array.from(this.#state, (word) => (word >>> 0).toString(16).padStart(8, '0')).join('');
   }
+}
 
-  #compress() {
-    const w = this.#words;
-    for (let t = 0; t < 16; t += 1) w[t] = this.#view.getUint32(t * 4);
+/** @param {Int32Array} state @param {Int32Array} w @param {Uint8Array} bytes @param {number} from @param {number} to */
+function compress(state, w, bytes, from, to) {
+  for (let at = from; at < to; at += 64) {
+    for (let t = 0, n = at; t < 16; t += 1, n += 4) {
+      w[t] = (bytes[n] << 24) | (bytes[n + 1] << 16) | (bytes[n + 2] << 8) | bytes[n + 3];
+    }
     for (let t = 16; t < 64; t += 1) {
       const x = w[t - 15];
       const y = w[t - 2];
       const s0 = ((x >>> 7) | (x << 25)) ^ ((x >>> 18) | (x << 14)) ^ (x >>> 3);
       const s1 = ((y >>> 17) | (y << 15)) ^ ((y >>> 19) | (y << 13)) ^ (y >>> 10);
-      w[t] = w[t - 16] + s0 + w[t - 7] + s1;
+      w[t] = (w[t - 16] + s0 + w[t - 7] + s1) | 0;
     }
-    let [a, b, c, d, e, f, g, h] = this.#state;
+    let a = state[0];
+    let b = state[1];
+    let c = state[2];
+    let d = state[3];
+    let e = state[4];
+    let f = state[5];
+    let g = state[6];
+    let h = state[7];
     for (let t = 0; t < 64; t += 1) {
       const s1 = ((e >>> 6) | (e << 26)) ^ ((e >>> 11) | (e << 21)) ^ ((e >>> 25) | (e << 7));
       const t1 = (h + s1 + ((e & f) ^ (~e & g)) + K[t] + w[t]) | 0;
@@ -79,16 +93,14 @@ export class Sha256 {
       b = a;
       a = (t1 + t2) | 0;
     }
-    const state = this.#state;
-    state[0] += a;
-    state[1] += b;
-    state[2] += c;
-    state[3] += d;
-    state[4] += e;
-    state[5] += f;
-    state[6] += g;
-    state[7] += h;
-    this.#filled = 0;
+    state[0] = (state[0] + a) | 0;
+    state[1] = (state[1] + b) | 0;
+    state[2] = (state[2] + c) | 0;
+    state[3] = (state[3] + d) | 0;
+    state[4] = (state[4] + e) | 0;
+    state[5] = (state[5] + f) | 0;
+    state[6] = (state[6] + g) | 0;
+    state[7] = (state[7] + h) | 0;
   }
 }
 

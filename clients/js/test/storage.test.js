@@ -1,0 +1,170 @@
+// Every storage keeps the same promises; the browser's also those about tabs.
+
+import 'fake-indexeddb/auto';
+import assert from 'node:assert/strict';
+import { appendFile, mkdtemp, readFile, rm, stat } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { indexedDbStorage, memoryStorage } from '../src/index.js';
+import { fileStorage } from '../src/node.js';
+
+const row = (id, n, more = {}) => ({ id, n, ts: n, send: { client_msg_id: id, to: 'alice', body: id, seen_seq: 0 }, ...more });
+const bodies = (saved) => saved.outbox.sort((a, b) => a.n - b.n).map(({ send }) => send.body);
+
+/** The part of the browser's lock manager that is used, for pages of one test. */
+class Locks {
+  #held = new Map();
+
+  request(name, { ifAvailable, signal }, callback) {
+    const grant = async () => {
+      const done = Promise.resolve(callback({ name }));
+      this.#held.set(name, done);
+      try {
+        return await done;
+      } finally {
+        this.#held.delete(name);
+      }
+    };
+    if (!this.#held.has(name)) return grant();
+    if (ifAvailable) return Promise.resolve(callback(null));
+    return new Promise((resolve, reject) => {
+      signal?.addEventListener('abort', () => reject(new DOMException('aborted', 'AbortError')));
+      this.#held.get(name).then(() => !signal?.aborted && resolve(grant()));
+    });
+  }
+}
+
+let databases = 0;
+const kinds = {
+  memory: async () => memoryStorage(),
+  indexeddb: async () => indexedDbStorage({ name: `test-${++databases}`, locks: new Locks() }),
+  file: async (t) => {
+    const directory = await mkdtemp(join(tmpdir(), 'bluetick-js-'));
+    t.after(() => rm(directory, { recursive: true }));
+    return fileStorage(join(directory, 'below', 'outbox.log'));
+  },
+};
+
+for (const [kind, make] of Object.entries(kinds)) {
+  test(`${kind}: the device, the outbox and what is kept are there again`, async (t) => {
+    const storage = await make(t);
+    const first = await storage.open('bob');
+    assert.deepEqual([first.outbox, first.kept], [[], {}]);
+    await Promise.all([first.put(row('a', 1)), first.put(row('b', 2)), first.put(row('c', 3))]);
+    await first.put(row('b', 2, { failed: { code: 'blocked', message: 'no' } }));
+    await first.remove('a');
+    await first.keep({ device: { cursor: '1' }, 'alice~bob': { read: 1 } });
+    await first.keep({ device: { cursor: '2' }, 'alice~bob': null, 'bob~carol': { read: 3 } });
+    await first.close();
+    const second = await storage.open('bob');
+    assert.equal(second.device, first.device);
+    assert.match(second.device, /^[A-Za-z0-9._@-]{1,64}$/);
+    assert.deepEqual(bodies(second), ['b', 'c']);
+    assert.equal(second.outbox.find(({ id }) => id === 'b').failed.code, 'blocked');
+    assert.deepEqual(second.kept, { device: { cursor: '2' }, 'bob~carol': { read: 3 } });
+    await second.close();
+    const named = await storage.open('bob', 'my-device');
+    assert.equal(named.device, 'my-device');
+    await named.close();
+  });
+}
+
+for (const kind of ['memory', 'indexeddb']) {
+  test(`${kind}: two users have nothing in common`, async (t) => {
+    const storage = await kinds[kind](t);
+    const bob = await storage.open('bob');
+    await bob.put(row('a', 1));
+    const carol = await storage.open('carol');
+    assert.deepEqual(carol.outbox, []);
+    assert.notEqual(carol.device, bob.device);
+  });
+}
+
+test('indexeddb: tabs never share a device; a closed tab\'s place and outbox are taken over', async () => {
+  const options = { name: `test-${++databases}`, locks: new Locks() };
+  const tab = () => indexedDbStorage(options).open('bob');
+  const first = await tab();
+  const second = await tab();
+  const third = await tab();
+  assert.equal(new Set([first.device, second.device, third.device]).size, 3);
+  await second.put(row('left', 5));
+  await third.put(row('also', 6));
+  await first.put(row('mine', 1));
+  await second.close();
+  const fourth = await tab();
+  assert.equal(fourth.device, second.device, 'its slot is free');
+  assert.deepEqual(bodies(fourth), ['left'], 'what an open tab has is its own');
+  await Promise.all([first.close(), third.close(), fourth.close()]);
+  const fifth = await tab();
+  assert.equal(fifth.device, first.device);
+  assert.deepEqual(bodies(fifth), ['mine', 'left', 'also'], 'all that nobody has any more, in the order of writing');
+  await fifth.close();
+  const sixth = await tab();
+  assert.deepEqual(bodies(sixth), ['mine', 'left', 'also'], 'moved, not copied');
+});
+
+test('indexeddb: without locks each page is a device of its own, and takes over what was left', async () => {
+  const options = { name: `test-${++databases}`, locks: null };
+  const first = await indexedDbStorage(options).open('bob');
+  await first.put(row('left', 1));
+  await first.close();
+  const second = await indexedDbStorage(options).open('bob');
+  assert.notEqual(second.device, first.device);
+  assert.deepEqual(bodies(second), ['left']);
+});
+
+test('indexeddb: a fixed device is nobody else\'s to take over', async () => {
+  const options = { name: `test-${++databases}`, locks: new Locks() };
+  const fixed = await indexedDbStorage(options).open('bob', 'kiosk');
+  await fixed.put(row('mine', 1));
+  assert.deepEqual((await indexedDbStorage(options).open('bob')).outbox, []);
+  await fixed.close();
+  assert.deepEqual(bodies(await indexedDbStorage(options).open('bob', 'kiosk')), ['mine']);
+});
+
+test('indexeddb: a write that fails is told', async () => {
+  const saved = await indexedDbStorage({ name: `test-${++databases}`, locks: null }).open('bob');
+  await assert.rejects(saved.put(row('a', 1, { file: () => {} })), 'a function cannot be stored');
+});
+
+test('file: what was being written when the process ended is as if it had never been', async (t) => {
+  const directory = await mkdtemp(join(tmpdir(), 'bluetick-js-'));
+  t.after(() => rm(directory, { recursive: true }));
+  const path = join(directory, 'outbox.log');
+  const first = await fileStorage(path).open('bob');
+  await first.put(row('a', 1));
+  await first.close();
+  await appendFile(path, '{"put":{"id":"half');
+  const second = await fileStorage(path).open('bob');
+  assert.deepEqual(bodies(second), ['a']);
+  await second.put(row('b', 2));
+  await second.close();
+  assert.deepEqual(bodies(await fileStorage(path).open('bob')), ['a', 'b']);
+  assert.equal((await stat(path)).mode & 0o077, 0, 'nobody else may read it');
+});
+
+test('file: it does not grow for ever, and is of one user', async (t) => {
+  const directory = await mkdtemp(join(tmpdir(), 'bluetick-js-'));
+  t.after(() => rm(directory, { recursive: true }));
+  const path = join(directory, 'outbox.log');
+  const saved = await fileStorage(path).open('bob');
+  for (let n = 0; n < 20; n += 1) {
+    await Promise.all(Array.from({ length: 100 }, (_, m) => saved.put(row(`${n}-${m}`, n))));
+    await Promise.all(Array.from({ length: 100 }, (_, m) => saved.remove(`${n}-${m}`)));
+  }
+  await saved.put(row('last', 1));
+  await saved.close();
+  assert.ok((await readFile(path, 'utf8')).split('\n').length < 1300);
+  assert.deepEqual(bodies(await fileStorage(path).open('bob')), ['last']);
+  await assert.rejects(fileStorage(path).open('carol'), /belongs to bob/);
+});
+
+test('file: a message whose file is lost says so', async (t) => {
+  const storage = await kinds.file(t);
+  const first = await storage.open('bob');
+  await first.put(row('a', 1, { file: new Blob(['x']) }));
+  await first.close();
+  const [{ failed, file }] = (await storage.open('bob')).outbox;
+  assert.deepEqual([failed.code, file], ['aborted', undefined]);
+});
