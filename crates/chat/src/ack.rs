@@ -3,7 +3,7 @@
 use bluetick_protocol::{Seq, SessionId, WireError};
 use bluetick_store::Advanced;
 
-use crate::{Answer, Node, ReceiptRequest, Step, push::ReadOn, wire};
+use crate::{Answer, Node, ReceiptRequest, Step, push::ReadOn, trace::Glimpse, wire};
 
 impl Node {
     /// A device holds everything up to this seq: the double tick.
@@ -34,7 +34,7 @@ impl Node {
                 Step::Read => advanced.row.last_read_seq,
                 _ => advanced.row.last_delivered_seq,
             };
-            self.trace.show(self.glimpse(step, &user).message(&id, seq)).await;
+            self.show(Glimpse::new(step, &user).message(&id, seq)).await;
         }
         // Whoever stored it the first time may have died before telling, and those who are connected ask nobody.
         if advanced.moved || (again && advanced.row.last_delivered_seq > 0) {

@@ -120,6 +120,16 @@ pub struct Export {
     pub attachments: Vec<Exported>,
 }
 
+/// A message as it is stored.
+#[derive(Debug, Clone, Serialize)]
+pub struct MessageRow {
+    #[serde(flatten)]
+    pub frame: MessageFrame,
+    /// The receiver blocked the sender when it came.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub withheld: bool,
+}
+
 /// An attachment of an exported message, and where its bytes are for a while.
 #[derive(Debug, Clone, Serialize)]
 pub struct Exported {
@@ -203,12 +213,14 @@ impl Admin {
         self
     }
 
-    pub async fn messages(&self, id: &ConversationId) -> Answer<Vec<MessageFrame>> {
+    pub async fn messages(&self, id: &ConversationId) -> Answer<Vec<MessageRow>> {
         let last = self.store.messages.last_seq(id).await.map_err(wire)?;
         let from = last.saturating_sub(NEWEST_MESSAGES) + 1;
         let limit = PageLimit::messages(NEWEST_MESSAGES as usize);
         let newest = self.store.messages.read_from(id, from, limit).await.map_err(wire)?;
-        Ok(newest.iter().filter(|message| !message.void).map(|message| message.to_frame()).collect())
+        let row =
+            |message: &Arc<Message>| MessageRow { frame: message.to_frame(), withheld: message.withheld };
+        Ok(newest.iter().filter(|message| !message.void).map(row).collect())
     }
 
     pub async fn pending(&self, user: &UserId) -> Answer<Vec<PendingRow>> {

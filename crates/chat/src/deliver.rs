@@ -7,7 +7,7 @@ use bluetick_store::{Committed, Message, OwedPush, SessionEntry, StatusRow};
 
 use futures_util::future::join;
 
-use crate::{Answer, Event, HandOver, Node, Step, rules::rule, wire};
+use crate::{Answer, Event, HandOver, Node, Step, rules::rule, trace::Glimpse, wire};
 
 impl Node {
     /// A user's live sessions. A session store that is down means that everybody is offline: messages queue, nothing
@@ -52,7 +52,7 @@ impl Node {
         if row_written {
             if !duplicate {
                 metrics::counter!("bluetick_pending_rows_written_total").increment(1);
-                self.trace.show(self.glimpse(Step::PendingRow, receiver).message(id, seq)).await;
+                self.show(Glimpse::new(Step::PendingRow, receiver).message(id, seq)).await;
             }
             if !rule!(self.rules, R2) {
                 return Ok(());
@@ -62,16 +62,16 @@ impl Node {
         let look_for_row = row_written || *duplicate;
         let mut taken = false;
         let sessions = self.sessions_of(receiver).await;
-        let looked_again = self.glimpse(Step::LookedAgain, receiver).message(id, seq);
-        self.trace.show(looked_again.count(sessions.len())).await;
+        let looked_again = Glimpse::new(Step::LookedAgain, receiver).message(id, seq);
+        self.show(looked_again.count(sessions.len())).await;
         for session in sessions {
             let event = Event::Message { message: message.clone(), row_written: look_for_row, origin: None };
             if self.hand_over(&session, event).await == HandOver::Taken {
                 taken = true;
                 metrics::counter!("bluetick_hand_overs_total").increment(1);
                 bluetick_store::failpoint::hit("deliver.handed_over");
-                let handed_over = self.glimpse(Step::HandedOver, receiver).message(id, seq);
-                self.trace.show(handed_over.device(&session.device)).await;
+                let handed_over = Glimpse::new(Step::HandedOver, receiver).message(id, seq);
+                self.show(handed_over.device(&session.device)).await;
             }
         }
         if row_written {
@@ -123,7 +123,7 @@ impl Node {
             // Get, then put: what the notes do.
             self.store.pending.note_undelivered(receiver, id, seq).await.map_err(wire)?;
         }
-        self.trace.show(self.glimpse(Step::PendingRow, receiver).message(id, seq)).await;
+        self.show(Glimpse::new(Step::PendingRow, receiver).message(id, seq)).await;
         bluetick_store::failpoint::hit("deliver.row_written");
         if rule!(self.rules, R2) {
             self.wake(receiver, id).await;

@@ -37,7 +37,7 @@ pub use cold::{
 pub use error::wire;
 pub use gateway::Gateway;
 pub use node::{ChatConfig, Node, SendBudget, Unlimited};
-pub use onlookers::{Onlookers, Onlooking, PACE_MAX, Seen};
+pub use onlookers::{Onlookers, Onlooking, Seen};
 pub use push::{
     About, Notification, NotificationKind, Notifier, Push, PushConfig, PushTested, Pushed, RouteHealth,
 };

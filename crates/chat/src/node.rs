@@ -12,7 +12,7 @@ use bluetick_store::{Clock, SessionEntry, Store};
 
 use crate::{
     Answer, App, Debt, DebtsRequest, Event, Gateways, Plan, PlanRequest, Push, Range, RangeRequest,
-    ReceiptRequest, Rules, SendRequest, SettleRequest, Settled, Step, Trace, Uploads, trace::Glimpse,
+    ReceiptRequest, Rules, SendRequest, SettleRequest, Settled, Trace, Uploads, trace::Glimpse,
 };
 
 #[derive(Debug, Clone)]
@@ -119,8 +119,8 @@ impl Node {
     }
 
     /// A step that this node has just made.
-    pub(crate) fn glimpse<'a>(&self, step: Step, user: &'a UserId) -> Glimpse<'a> {
-        Glimpse::new(step, self.clock.now_ms(), user)
+    pub(crate) async fn show(&self, glimpse: Glimpse<'_>) {
+        self.trace.show(&*self.clock, glimpse).await;
     }
 
     /// The side a user is on in a conversation that exists, or the one error for all others.

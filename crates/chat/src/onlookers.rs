@@ -11,7 +11,8 @@ use std::{
 };
 
 use bluetick_protocol::{ConversationId, DeviceId, Seq, Side, UserId};
-use parking_lot::Mutex;
+use bluetick_store::Clock;
+use parking_lot::RwLock;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -22,9 +23,8 @@ use crate::{
 
 /// Steps that may wait for an onlooker; who falls further behind is shown out.
 const WAITING_MAX: usize = 1_024;
-pub const ONLOOKERS_MAX: usize = 16;
-/// The slowest motion: sessions, their heartbeats and their deadlines must live with it.
-pub const PACE_MAX: Duration = Duration::from_secs(5);
+/// The slowest motion: less than what a session waits for at its end.
+pub const PACE_MAX: Duration = Duration::from_millis(1_500);
 
 /// A step, as an onlooker sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -42,13 +42,15 @@ pub struct Seen {
 #[derive(Debug, Default)]
 pub struct Onlookers {
     watching: AtomicUsize,
-    seats: Mutex<Seats>,
+    seats: RwLock<Seats>,
 }
 
 #[derive(Debug, Default)]
 struct Seats {
     last: u64,
     taken: Vec<Seat>,
+    /// The server is going down: nobody sits down any more.
+    closed: bool,
 }
 
 #[derive(Debug)]
@@ -60,10 +62,14 @@ struct Seat {
 }
 
 impl Seat {
+    fn names(&self, user: &str) -> bool {
+        self.users.iter().any(|named| named.as_str() == user)
+    }
+
     /// Who watches one user sees all of their conversations; who watches several, those among them.
     fn sees(&self, glimpse: &Glimpse<'_>) -> bool {
-        let Some((id, _)) = glimpse.message else { return self.users.contains(glimpse.user) };
-        let sides = [Side::Low, Side::High].map(|side| self.users.contains(&id.member(side)));
+        let Some((id, _)) = glimpse.message else { return self.names(glimpse.user.as_str()) };
+        let sides = [Side::Low, Side::High].map(|side| self.names(id.member_str(side)));
         if self.users.len() == 1 { sides.contains(&true) } else { !sides.contains(&false) }
     }
 }
@@ -76,7 +82,7 @@ pub struct Onlooking {
 }
 
 impl Onlooking {
-    /// None: too much happened at once for this onlooker.
+    /// None: too much happened at once for this onlooker, or the server is going down.
     pub async fn next(&mut self) -> Option<Seen> {
         self.steps.recv().await
     }
@@ -84,17 +90,22 @@ impl Onlooking {
 
 impl Drop for Onlooking {
     fn drop(&mut self) {
-        self.trace.onlookers.leave(self.number);
+        self.trace.onlookers.leave(|number| number == self.number);
     }
 }
 
 impl Onlookers {
-    /// None where too many watch already.
-    pub fn watch(trace: &Arc<Trace>, users: BTreeSet<UserId>, pace: Duration) -> Option<Onlooking> {
+    /// None where as many as `most` watch already, or the server is going down.
+    pub fn watch(
+        trace: &Arc<Trace>,
+        users: BTreeSet<UserId>,
+        pace: Duration,
+        most: usize,
+    ) -> Option<Onlooking> {
         let (to, steps) = mpsc::channel(WAITING_MAX);
         let onlookers = &trace.onlookers;
-        let mut seats = onlookers.seats.lock();
-        if seats.taken.len() >= ONLOOKERS_MAX {
+        let mut seats = onlookers.seats.write();
+        if seats.taken.len() >= most || seats.closed {
             return None;
         }
         seats.last += 1;
@@ -105,34 +116,52 @@ impl Onlookers {
         Some(Onlooking { trace: trace.clone(), number, steps })
     }
 
-    fn leave(&self, number: u64) {
-        let mut seats = self.seats.lock();
-        seats.taken.retain(|seat| seat.number != number);
+    /// Shows everybody out, and ends the slow motion.
+    pub fn close(&self) {
+        self.seats.write().closed = true;
+        self.leave(|_| true);
+    }
+
+    fn leave(&self, who: impl Fn(u64) -> bool) {
+        let mut seats = self.seats.write();
+        seats.taken.retain(|seat| !who(seat.number));
         self.watching.store(seats.taken.len(), Ordering::Relaxed);
     }
 
-    /// Returns how long the one with the least hurry wants to look.
-    pub(crate) fn tell(&self, glimpse: Glimpse<'_>) -> Duration {
+    /// How slow a user's steps are.
+    pub(crate) fn pace_of(&self, user: &UserId) -> Duration {
         if self.watching.load(Ordering::Relaxed) == 0 {
             return Duration::ZERO;
         }
-        let mut slowest = Duration::ZERO;
-        let mut seats = self.seats.lock();
-        seats.taken.retain(|seat| {
-            if !seat.sees(&glimpse) {
-                return true;
-            }
+        let seats = self.seats.read();
+        let paces = seats.taken.iter().filter(|seat| seat.names(user.as_str())).map(|seat| seat.pace);
+        paces.max().unwrap_or_default()
+    }
+
+    /// Returns how long the one with the least hurry wants to look.
+    pub(crate) fn tell(&self, clock: &dyn Clock, glimpse: Glimpse<'_>) -> Duration {
+        if self.watching.load(Ordering::Relaxed) == 0 {
+            return Duration::ZERO;
+        }
+        let (mut slowest, mut late) = (Duration::ZERO, Vec::new());
+        let seats = self.seats.read();
+        for seat in seats.taken.iter().filter(|seat| seat.sees(&glimpse)) {
             slowest = slowest.max(seat.pace);
-            seat.to.try_send(seen(&glimpse)).is_ok()
-        });
-        self.watching.store(seats.taken.len(), Ordering::Relaxed);
+            if seat.to.try_send(seen(clock, &glimpse)).is_err() {
+                late.push(seat.number);
+            }
+        }
+        drop(seats);
+        if !late.is_empty() {
+            self.leave(|number| late.contains(&number));
+        }
         slowest
     }
 }
 
-fn seen(glimpse: &Glimpse<'_>) -> Seen {
+fn seen(clock: &dyn Clock, glimpse: &Glimpse<'_>) -> Seen {
     Seen {
-        at: glimpse.at,
+        at: clock.now_ms(),
         step: glimpse.step,
         conversation_id: glimpse.message.map(|(id, _)| id.clone()),
         seq: glimpse.message.and_then(|(_, seq)| seq),
@@ -145,6 +174,9 @@ fn seen(glimpse: &Glimpse<'_>) -> Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bluetick_store::SystemClock;
+
+    const MOST: usize = 4;
 
     fn user(name: &str) -> UserId {
         UserId::new(name).unwrap()
@@ -152,13 +184,13 @@ mod tests {
 
     fn watch(trace: &Arc<Trace>, names: &[&str], pace_ms: u64) -> Onlooking {
         let users = names.iter().map(|name| user(name)).collect();
-        Onlookers::watch(trace, users, Duration::from_millis(pace_ms)).unwrap()
+        Onlookers::watch(trace, users, Duration::from_millis(pace_ms), MOST).unwrap()
     }
 
     fn stored(trace: &Trace, from: &str, to: &str, seq: Seq) -> Duration {
         let (from, to) = (user(from), user(to));
         let id = ConversationId::between(&from, &to).unwrap();
-        trace.tell(Glimpse::new(Step::Stored, 1, &from).message(&id, seq))
+        trace.tell(&SystemClock, Glimpse::new(Step::Stored, &from).message(&id, seq))
     }
 
     #[tokio::test]
@@ -168,8 +200,8 @@ mod tests {
         stored(&trace, "alice", "carol", 1);
         stored(&trace, "alice", "bob", 2);
         stored(&trace, "dave", "carol", 3);
-        trace.tell(Glimpse::new(Step::Registered, 1, &user("bob")));
-        trace.tell(Glimpse::new(Step::Registered, 1, &user("carol")));
+        trace.tell(&SystemClock, Glimpse::new(Step::Registered, &user("bob")));
+        trace.tell(&SystemClock, Glimpse::new(Step::Registered, &user("carol")));
         assert_eq!(pair.next().await.unwrap().seq, Some(2));
         assert_eq!(pair.next().await.unwrap().user, user("bob"));
         assert_eq!(one.next().await.unwrap().seq, Some(1));
@@ -182,6 +214,8 @@ mod tests {
         let trace = Arc::new(Trace::default());
         let (slow, _fast) = (watch(&trace, &["alice", "bob"], 700), watch(&trace, &["alice", "bob"], 0));
         assert_eq!(stored(&trace, "alice", "bob", 1), Duration::from_millis(700));
+        let paces = ["alice", "carol"].map(|name| trace.onlookers.pace_of(&user(name)));
+        assert_eq!(paces, [Duration::from_millis(700), Duration::ZERO]);
         assert_eq!(stored(&trace, "alice", "carol", 1), Duration::ZERO);
         drop(slow);
         assert_eq!(stored(&trace, "alice", "bob", 2), Duration::ZERO);
@@ -200,9 +234,12 @@ mod tests {
             seen += 1;
         }
         assert_eq!(seen, WAITING_MAX);
-        let seats: Vec<_> = (0..ONLOOKERS_MAX).map(|_| watch(&trace, &["alice"], 0)).collect();
-        assert!(Onlookers::watch(&trace, BTreeSet::new(), Duration::ZERO).is_none());
+        let mut seats: Vec<_> = (0..MOST).map(|_| watch(&trace, &["alice"], 0)).collect();
+        assert!(Onlookers::watch(&trace, BTreeSet::new(), Duration::ZERO, MOST).is_none());
+        assert!(Onlookers::watch(&trace, BTreeSet::new(), Duration::ZERO, MOST + 1).is_some());
+        trace.onlookers.close();
+        assert!(seats[0].next().await.is_none(), "everybody is shown out");
         drop(seats);
-        assert!(Onlookers::watch(&trace, BTreeSet::new(), Duration::ZERO).is_some());
+        assert!(Onlookers::watch(&trace, BTreeSet::new(), Duration::ZERO, MOST).is_none());
     }
 }

@@ -7,7 +7,7 @@ use bluetick_protocol::{ConversationId, ErrorCode, Send as SendFrame, Sent, Sess
 use bluetick_store::{Committed, Message, NewMessage};
 use futures_util::future::{join, join_all};
 
-use crate::{Answer, Node, SendRequest, Step, rules::rule, wire};
+use crate::{Answer, Node, SendRequest, Step, rules::rule, trace::Glimpse, wire};
 
 /// A send that may be committed, and for whom.
 struct Checked {
@@ -80,7 +80,7 @@ impl Node {
             let answer = self.deliver_new(sender, origin, receiver, *row_written, committed).await;
             if answer.is_ok() {
                 let Message { conversation_id: id, seq, .. } = &*committed.message;
-                self.trace.show(self.glimpse(Step::Sent, sender).message(id, *seq)).await;
+                self.show(Glimpse::new(Step::Sent, sender).message(id, *seq)).await;
             }
             delivered.push(answer);
         }
@@ -118,8 +118,8 @@ impl Node {
         // is handed to is decided by a lookup after the commit (R2).
         let offline = !withheld && {
             let sessions = self.sessions_of(&receiver).await.len();
-            let looked_up = self.glimpse(Step::LookedUp, &receiver).conversation(&id).count(sessions);
-            self.trace.show(looked_up).await;
+            let looked_up = Glimpse::new(Step::LookedUp, &receiver).conversation(&id).count(sessions);
+            self.show(looked_up).await;
             sessions == 0
         };
         let attachment = match &send.attachment {
@@ -161,8 +161,8 @@ impl Node {
             return Ok(());
         }
         let message = &committed.message;
-        let stored = self.glimpse(Step::Stored, sender);
-        self.trace.show(stored.message(&message.conversation_id, message.seq)).await;
+        let stored = Glimpse::new(Step::Stored, sender);
+        self.show(stored.message(&message.conversation_id, message.seq)).await;
         if !message.withheld && !message.void {
             self.deliver_to_receiver(receiver, committed, row_written).await?;
         }

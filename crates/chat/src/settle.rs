@@ -4,7 +4,9 @@
 use bluetick_protocol::{ConversationId, UserId};
 use futures_util::future::{join, join_all};
 
-use crate::{Answer, Debt, DebtsRequest, Node, SettleRequest, Settled, Step, rules::rule, wire};
+use crate::{
+    Answer, Debt, DebtsRequest, Node, SettleRequest, Settled, Step, rules::rule, trace::Glimpse, wire,
+};
 
 /// Debts that are paid side by side.
 const DEBTS_AT_ONCE: usize = 64;
@@ -16,7 +18,7 @@ impl Node {
         if removed {
             metrics::counter!("bluetick_pending_rows_deleted_total").increment(1);
             bluetick_store::failpoint::hit("settle.row_removed");
-            self.trace.show(self.glimpse(Step::RowGone, &user).message(&id, row)).await;
+            self.show(Glimpse::new(Step::RowGone, &user).message(&id, row)).await;
         }
         let row = match removed {
             true => None,

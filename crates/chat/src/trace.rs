@@ -4,6 +4,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use bluetick_protocol::{ConversationId, DeviceId, Seq, UserId};
+use bluetick_store::Clock;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,7 @@ pub enum Step {
     /// They were looked up once more, after the commit (R2).
     LookedAgain,
     HandedOver,
-    /// The sender is told: one tick.
+    /// All of that is done, and the sender's answer goes out: one tick.
     Sent,
     /// A device's session stands in the session store.
     Registered,
@@ -44,7 +45,7 @@ impl Step {
     /// Whether it says something of a message that is worth remembering.
     fn is_kept(self) -> bool {
         use Step::*;
-        matches!(self, Stored | PendingRow | HandedOver | Drained | Acked | Read | Pushed)
+        matches!(self, Stored | PendingRow | HandedOver | Acked | Read | Pushed)
     }
 }
 
@@ -62,7 +63,6 @@ pub struct TraceEvent {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Glimpse<'a> {
     pub step: Step,
-    pub at: u64,
     pub message: Option<(&'a ConversationId, Option<Seq>)>,
     pub user: &'a UserId,
     pub device: Option<&'a DeviceId>,
@@ -71,8 +71,8 @@ pub(crate) struct Glimpse<'a> {
 }
 
 impl<'a> Glimpse<'a> {
-    pub fn new(step: Step, at: u64, user: &'a UserId) -> Self {
-        Glimpse { step, at, message: None, user, device: None, count: None }
+    pub fn new(step: Step, user: &'a UserId) -> Self {
+        Glimpse { step, message: None, user, device: None, count: None }
     }
 
     pub fn message(mut self, id: &'a ConversationId, seq: Seq) -> Self {
@@ -105,24 +105,24 @@ pub struct Trace {
 
 impl Trace {
     /// Notes a step and tells the onlookers. Returns how long the one with the least hurry wants to look at it.
-    pub(crate) fn tell(&self, glimpse: Glimpse<'_>) -> Duration {
+    pub(crate) fn tell(&self, clock: &dyn Clock, glimpse: Glimpse<'_>) -> Duration {
         if glimpse.step.is_kept()
             && let Some((id, Some(seq))) = glimpse.message
         {
             let who = glimpse.device.map_or_else(|| glimpse.user.to_string(), DeviceId::to_string);
-            let (at, step, conversation_id) = (glimpse.at, glimpse.step, id.clone());
+            let (at, step, conversation_id) = (clock.now_ms(), glimpse.step, id.clone());
             let mut ring = self.ring.lock();
             if ring.len() >= RING_STEPS {
                 ring.pop_front();
             }
             ring.push_back(TraceEvent { at, step, conversation_id, seq, who });
         }
-        self.onlookers.tell(glimpse)
+        self.onlookers.tell(clock, glimpse)
     }
 
     /// Notes a step, tells the onlookers, and waits for as long as they want to look.
-    pub(crate) async fn show(&self, glimpse: Glimpse<'_>) {
-        let pace = self.tell(glimpse);
+    pub(crate) async fn show(&self, clock: &dyn Clock, glimpse: Glimpse<'_>) {
+        let pace = self.tell(clock, glimpse);
         if !pace.is_zero() {
             tokio::time::sleep(pace).await;
         }

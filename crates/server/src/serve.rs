@@ -88,7 +88,10 @@ fn remedy(error: &std::io::Error) -> &'static str {
 pub struct ServeInfo {
     pub url: String,
     pub data_dir: PathBuf,
+    /// Which pages there are.
+    pub chat: bool,
     pub demo: bool,
+    pub admin: bool,
     /// Whether tokens are signed with the secret in the data directory.
     pub own_secret: bool,
     /// Where the other processes of the cluster reach this one.
@@ -102,8 +105,14 @@ impl fmt::Display for ServeInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ServeInfo { url, data_dir, .. } = self;
         writeln!(f, "bluetick is listening on {url}")?;
-        if self.demo {
+        if self.chat {
             writeln!(f, "  chat in the browser   {url}/")?;
+        }
+        if self.demo {
+            writeln!(f, "  what happens in it    {url}/tour")?;
+        }
+        if self.admin {
+            writeln!(f, "  for operators         {url}/admin")?;
         }
         if self.gateway {
             writeln!(f, "  the API               {url}/v1/docs")?;
@@ -199,7 +208,9 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
     ready(ServeInfo {
         url: format!("{scheme}://{address}"),
         data_dir: config.server.data_dir.clone(),
+        chat: config.is_gateway() && config.chat_page_is_on(),
         demo: state.demo_secret.is_some(),
+        admin: config.pages.admin,
         own_secret: config.is_gateway() && !config.auth.is_configured(),
         cluster: process.cluster_address(),
         gateway: config.is_gateway(),

@@ -64,8 +64,8 @@ impl Push {
                 Reached::Done(accepted) => {
                     any |= accepted;
                     if let Some(seq) = alert.filter(|_| accepted) {
-                        let pushed = Glimpse::new(Step::Pushed, self.clock.now_ms(), &owed.user_id);
-                        self.trace.tell(pushed.message(&owed.conversation_id, seq).device(&device.device));
+                        let pushed = Glimpse::new(Step::Pushed, &owed.user_id).device(&device.device);
+                        self.trace.tell(&*self.clock, pushed.message(&owed.conversation_id, seq));
                     }
                 }
                 Reached::Later { after, tried } => {

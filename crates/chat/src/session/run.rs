@@ -38,6 +38,8 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// For how long a session that ended tries to write down what it owes, and how long it waits in between at most.
 const PAY_FOR: Duration = Duration::from_secs(120);
 const PAY_WAIT_MAX: Duration = Duration::from_secs(5);
+/// More steps than what a session has begun can have before it.
+const STEPS_AT_ONCE_MAX: u32 = 512;
 
 type RangeRead = (ConversationId, Answer<Range>);
 
@@ -53,9 +55,8 @@ struct Session<'a, R, W> {
     /// Whom this session watches: to be said again when it had to register anew.
     watched: Option<Watch>,
     queue: VecDeque<Outgoing>,
-    /// What waits to be queued while an onlooker looks at what went before.
-    staged: VecDeque<Out>,
-    staged_until: Option<Instant>,
+    /// Nothing more goes out before: an onlooker looks at what went out last.
+    paced_until: Option<Instant>,
     /// It was told that it has caught up.
     caught_up: bool,
     requests: VecDeque<ClientFrame>,
@@ -171,8 +172,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             expires_at: who.expires_at,
             watched: None,
             queue: VecDeque::from([Outgoing::Text(welcome.to_text().into())]),
-            staged: VecDeque::new(),
-            staged_until: None,
+            paced_until: None,
             caught_up: false,
             requests: VecDeque::new(),
             receipts: Receipts::default(),
@@ -292,7 +292,15 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
 
     /// Takes what others left for this session, and what may go out, to the socket's queue.
     fn gather(&mut self) -> Option<WireError> {
-        let room = OUT_MAX.saturating_sub(self.queue.len() + self.staged.len());
+        self.paced_until = self.paced_until.filter(|&at| at > Instant::now());
+        let pace = self.host.trace.onlookers.pace_of(&self.entry.user_id);
+        let free = OUT_MAX.saturating_sub(self.queue.len());
+        // In slow motion one after another.
+        let room = match (self.paced_until, pace.is_zero()) {
+            (Some(_), _) => 0,
+            (None, false) => free.min(1),
+            (None, true) => free,
+        };
         let now = self.handle.moment(Instant::now());
         let (frames, out, close, unacked) = self.handle.with(|state| {
             state.delivery.now = now;
@@ -300,7 +308,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             state.delivery.pump(room);
             let out = std::mem::take(&mut state.delivery.out);
             let mut frames = Vec::new();
-            if room > 0 {
+            if free > 0 {
                 frames.extend(std::mem::take(&mut state.ticks).into_values().map(ServerFrame::Ticks));
                 frames.extend(std::mem::take(&mut state.typing).into_iter().map(ServerFrame::Typing));
                 frames.extend(std::mem::take(&mut state.presence).into_values().map(ServerFrame::Presence));
@@ -311,8 +319,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         if !out.is_empty() {
             self.last_activity = Instant::now();
         }
-        self.staged.extend(out);
-        self.put_out();
+        for out in out {
+            self.put_out(out);
+        }
         self.push_frames(frames);
         match unacked {
             0 => (self.unacked_since, self.overdue_at) = (None, None),
@@ -327,29 +336,24 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         close
     }
 
-    /// Queues what was staged, one after another, as fast as onlookers want to see it.
-    fn put_out(&mut self) {
-        let now = Instant::now();
-        while self.staged_until.is_none_or(|at| at <= now)
-            && let Some(out) = self.staged.pop_front()
-        {
-            let (user, at) = (&self.entry.user_id, self.host.clock.now_ms());
-            let glimpse = |step| Glimpse::new(step, at, user).device(&self.entry.device);
-            let (text, pace) = match out {
-                Out::Message(message) => {
-                    metrics::counter!("bluetick_deliveries_total").increment(1);
-                    let step = if self.caught_up { Step::Written } else { Step::Drained };
-                    let glimpse = glimpse(step).message(&message.conversation_id, message.seq);
-                    (message_text(&message), self.host.trace.tell(glimpse))
-                }
-                Out::CaughtUp(caught_up) => {
-                    self.caught_up = true;
-                    let pace = self.host.trace.tell(glimpse(Step::CaughtUp));
-                    (ServerFrame::CaughtUp(caught_up).to_text().into(), pace)
-                }
-            };
-            self.queue.push_back(Outgoing::Text(text));
-            self.staged_until = (!pace.is_zero()).then(|| now + pace);
+    fn put_out(&mut self, out: Out) {
+        let glimpse = |step| Glimpse::new(step, &self.entry.user_id).device(&self.entry.device);
+        let tell = |glimpse| self.host.trace.tell(&*self.host.clock, glimpse);
+        let (text, pace) = match out {
+            Out::Message(message) => {
+                metrics::counter!("bluetick_deliveries_total").increment(1);
+                let step = if self.caught_up { Step::Written } else { Step::Drained };
+                let pace = tell(glimpse(step).message(&message.conversation_id, message.seq));
+                (message_text(&message), pace)
+            }
+            Out::CaughtUp(caught_up) => {
+                self.caught_up = true;
+                (ServerFrame::CaughtUp(caught_up).to_text().into(), tell(glimpse(Step::CaughtUp)))
+            }
+        };
+        self.queue.push_back(Outgoing::Text(text));
+        if !pace.is_zero() {
+            self.paced_until = Some(Instant::now() + pace);
         }
     }
 
@@ -402,7 +406,10 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                     // What a session sent itself it remembers with its lanes.
                     self.last_activity = Instant::now();
                     let mut sends = vec![first];
-                    while sends.len() < self.batch_max
+                    // In slow motion one after another, each with all of its steps.
+                    let paced = !self.host.trace.onlookers.pace_of(&self.entry.user_id).is_zero();
+                    let most = if paced { 1 } else { self.batch_max };
+                    while sends.len() < most
                         && let Some(ClientFrame::Send(_)) = self.requests.front()
                     {
                         if let Some(ClientFrame::Send(send)) = self.requests.pop_front() {
@@ -539,7 +546,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.stuck_since.map(|at| at + config.write_timeout),
             self.retry_at.filter(|&at| at > now),
             self.receipts_at,
-            self.staged_until.filter(|_| !self.staged.is_empty()),
+            self.paced_until,
         ];
         deadlines.into_iter().flatten().min().unwrap_or(self.next_beat)
     }

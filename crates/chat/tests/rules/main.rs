@@ -29,3 +29,4 @@ mod r13_window;
 mod r14_push;
 mod r14_push_faults;
 mod r15_durable_first;
+mod slow_motion;

@@ -156,10 +156,12 @@ async fn trace(State(state): State<AppState>, Path((conversation, seq)): Path<(S
 
 /// The steps of this process as they happen. Only the demo can be slowed down.
 async fn events(State(state): State<AppState>, Params(whom): Params<Whom>) -> Result<Response, ApiError> {
-    watch::events(state, &Whom { pace: 0, ..whom })
+    tracing::info!(users = %whom.users, "admin: events");
+    watch::events(&state, &Whom { pace: 0, ..whom }, watch::ALL_WATCHERS)
 }
 
 async fn rows(State(state): State<AppState>, Params(whom): Params<Whom>) -> Result<Response, ApiError> {
+    tracing::info!(users = %whom.users, "admin: rows");
     watch::rows(&state, &whom).await
 }
 

@@ -2,6 +2,7 @@
 //! debug build reads what was built of them from the disk, so that a page is changed without building the server.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     io::Write as _,
     sync::{LazyLock, Mutex, PoisonError},
@@ -10,7 +11,7 @@ use std::{
 use axum::{
     body::Bytes,
     extract::{Path, State},
-    http::{HeaderMap, HeaderValue, StatusCode, header},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
 use bluetick_protocol::ErrorCode;
@@ -24,19 +25,32 @@ use crate::config::Config;
 #[folder = "../../web/dist"]
 struct Dist;
 
+/// What a page shows besides its own files decides what its policy lets in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Page {
+    Chat,
+    Tour,
+    Admin,
+}
+
 /// `GET /admin`: for anyone; what it shows needs the admin key.
 pub async fn admin(State(state): State<AppState>, headers: HeaderMap) -> Response {
-    page("admin.html", &state.config, &headers)
+    page(Page::Admin, &state.config, &headers)
 }
 
 /// `GET /tour`: where there is a demo.
 pub async fn tour(State(state): State<AppState>, headers: HeaderMap) -> Response {
-    page("tour.html", &state.config, &headers)
+    page(Page::Tour, &state.config, &headers)
 }
 
 /// `GET /assets/{name}`: scripts, styles and the icon. The client library is there too, for pages of other origins as
 /// well: it is the same for everybody.
 pub async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Response {
+    // A debug build looks for it on the disk: nothing but a plain name may get there. Pages have paths of their own.
+    let is_plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_".contains(&b));
+    if !is_plain || name.starts_with('.') || name.ends_with(".html") {
+        return no_such_part();
+    }
     let mut response = file(&name, &headers);
     if name == "client.js" {
         let anyone = HeaderValue::from_static("*");
@@ -45,43 +59,65 @@ pub async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Response {
     response
 }
 
-/// A page with scripts that talk to this server, and to the bucket that attachments are in.
-pub fn page(name: &str, config: &Config, headers: &HeaderMap) -> Response {
+fn no_such_part() -> Response {
+    ApiError::new(ErrorCode::NotFound, "no page of this server has such a part").into_response()
+}
+
+pub fn page(page: Page, config: &Config, headers: &HeaderMap) -> Response {
+    let name = match page {
+        Page::Chat => "index.html",
+        Page::Tour => "tour.html",
+        Page::Admin => "admin.html",
+    };
     let mut response = file(name, headers);
-    if let Ok(policy) = HeaderValue::try_from(policy(config, headers)) {
+    if let Ok(policy) = HeaderValue::try_from(policy(page, config, headers)) {
         response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
     }
     response
 }
 
-/// Lets run what this server serves, and nothing that found its way into a page. No script can be made from text.
-fn policy(config: &Config, headers: &HeaderMap) -> String {
+/// Lets run what this server serves, and nothing that found its way into a page. No script can be made from text. Other
+/// hosts: the bucket that attachments are in, and, on the chat, those of people's pictures.
+fn policy(page: Page, config: &Config, headers: &HeaderMap) -> String {
     // Not every browser takes 'self' to cover WebSockets, so the host is named, if it is a plain name.
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let sockets = if is_plain(host) { format!(" ws://{host} wss://{host}") } else { String::new() };
     let bucket = bucket(config);
+    let sources = match page {
+        Page::Admin => "connect-src 'self'; img-src 'self' data:".to_owned(),
+        Page::Chat | Page::Tour => {
+            let pictures = if page == Page::Chat { " https:" } else { "" };
+            format!(
+                "connect-src 'self'{sockets}{bucket}; img-src 'self' data: blob:{pictures}{bucket}; \
+                 media-src 'self' blob:{bucket}"
+            )
+        }
+    };
     format!(
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'{sockets}{bucket}; img-src 'self' \
-         data: blob: https:{bucket}; media-src 'self' blob:{bucket}; manifest-src 'self'; base-uri 'none'; \
-         form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'self'; {sources}; base-uri 'none'; form-action 'none'; \
+         frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
     )
 }
 
 /// Where uploads and downloads of attachments go if not to this server, each with a space before it.
 fn bucket(config: &Config) -> String {
-    if config.objects.s3_bucket.is_none() {
-        return String::new();
-    }
-    match config.objects.s3_endpoint.as_deref().and_then(|endpoint| endpoint.split_once("://")) {
-        Some((scheme @ ("http" | "https"), rest)) => {
+    let objects = &config.objects;
+    let Some(bucket) = objects.s3_bucket.as_deref() else { return String::new() };
+    match (objects.s3_endpoint.as_deref().and_then(|endpoint| endpoint.split_once("://")), &objects.s3_region)
+    {
+        (Some((scheme @ ("http" | "https"), rest)), _) => {
             let host = rest.split('/').next().unwrap_or_default();
             match is_plain(host) {
                 // The bucket's name may stand in front of the host's.
-                true => format!(" {scheme}://{host} {scheme}://*.{host}"),
+                true => format!(" {scheme}://{host} {scheme}://{bucket}.{host}"),
                 false => String::new(),
             }
         }
-        _ => " https://*.amazonaws.com".to_owned(),
+        (_, Some(region)) => {
+            format!(" https://s3.{region}.amazonaws.com https://{bucket}.s3.{region}.amazonaws.com")
+        }
+        // The region comes from the environment of the process.
+        (_, None) => " https://*.amazonaws.com".to_owned(),
     }
 }
 
@@ -90,21 +126,20 @@ fn is_plain(host: &str) -> bool {
 }
 
 fn file(name: &str, headers: &HeaderMap) -> Response {
-    let Some(found) = Dist::get(name) else {
-        return ApiError::new(ErrorCode::NotFound, "no page of this server has such a part").into_response();
-    };
+    let Some(found) = Dist::get(name) else { return no_such_part() };
     let hash = found.metadata.sha256_hash();
+    // Weak: the same for what is packed and what is not.
     let tag = hash[..16].iter().fold(String::from("\""), |tag, byte| tag + &format!("{byte:02x}")) + "\"";
-    let known = headers.get(header::IF_NONE_MATCH).and_then(|given| given.to_str().ok());
-    let is_known = known.is_some_and(|given| given.split(',').any(|one| one.trim() == tag));
-    let packs = headers.get(header::ACCEPT_ENCODING).and_then(|given| given.to_str().ok());
-    let packs = packs.is_some_and(|given| {
-        given.split(',').any(|one| matches!(one.trim().split(';').next(), Some("gzip")))
-    });
+    let known = listed(headers, header::IF_NONE_MATCH);
+    let is_known = known.iter().any(|one| *one == "*" || one.trim_start_matches("W/") == tag);
+    let packs = listed(headers, header::ACCEPT_ENCODING).iter().any(|one| takes_gzip(one));
     let mut response = match is_known {
         true => StatusCode::NOT_MODIFIED.into_response(),
-        false if packs => Bytes::clone(&packed(hash, &found.data)).into_response(),
-        false => Bytes::from(found.data.into_owned()).into_response(),
+        false if packs => packed(hash, &found.data).into_response(),
+        false => match found.data {
+            Cow::Borrowed(data) => Bytes::from_static(data).into_response(),
+            Cow::Owned(data) => Bytes::from(data).into_response(),
+        },
     };
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind(name)));
@@ -114,10 +149,24 @@ fn file(name: &str, headers: &HeaderMap) -> Response {
     if packs && !is_known {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
-    if let Ok(tag) = HeaderValue::try_from(tag) {
+    if let Ok(tag) = HeaderValue::try_from(format!("W/{tag}")) {
         headers.insert(header::ETAG, tag);
     }
     response
+}
+
+/// The items of a header that is a list, over all of its lines.
+fn listed(headers: &HeaderMap, name: HeaderName) -> Vec<&str> {
+    let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).map(str::trim).collect()
+}
+
+/// Whether an item of `Accept-Encoding` asks for gzip: not with a weight of zero.
+fn takes_gzip(item: &str) -> bool {
+    let mut parts = item.split(';').map(str::trim);
+    let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
+    let weight = parts.find_map(|part| part.strip_prefix("q=")).map_or(Ok(1.0), str::parse::<f32>);
+    named && weight.is_ok_and(|weight| weight > 0.0)
 }
 
 fn kind(name: &str) -> &'static str {
@@ -126,7 +175,6 @@ fn kind(name: &str) -> &'static str {
         Some("js") => "text/javascript; charset=utf-8",
         Some("css") => "text/css; charset=utf-8",
         Some("svg") => "image/svg+xml",
-        Some("webmanifest") => "application/manifest+json",
         _ => "application/octet-stream",
     }
 }
@@ -160,17 +208,48 @@ mod tests {
     fn the_policy_names_this_host_and_the_bucket_and_nobody_else() {
         let at = |host| HeaderMap::from_iter([(header::HOST, HeaderValue::from_static(host))]);
         let here = "connect-src 'self' ws://chat.example:8080 wss://chat.example:8080";
-        let own = policy(&config(None, None), &at("chat.example:8080"));
+        let chat = |config: &Config| policy(Page::Chat, config, &at("chat.example:8080"));
+        let own = chat(&config(None, None));
         assert!(own.contains(&format!("{here}; ")) && !own.contains("unsafe"), "{own}");
-        let other = policy(&config(Some("b"), Some("https://s3.example.org")), &at("chat.example:8080"));
+        let other = chat(&config(Some("b"), Some("https://s3.example.org")));
         assert!(
-            other.contains(&format!("{here} https://s3.example.org https://*.s3.example.org; ")),
+            other.contains(&format!("{here} https://s3.example.org https://b.s3.example.org; ")),
             "{other}"
         );
-        let amazon = policy(&config(Some("b"), None), &at("chat.example:8080"));
-        assert!(amazon.contains(&format!("{here} https://*.amazonaws.com; ")), "{amazon}");
-        let forged = policy(&config(None, None), &at("evil; script-src *"));
+        let mut amazon = config(Some("b"), None);
+        assert!(chat(&amazon).contains(&format!("{here} https://*.amazonaws.com; ")));
+        amazon.objects.s3_region = Some("eu-west-1".into());
+        assert!(chat(&amazon).contains(" https://b.s3.eu-west-1.amazonaws.com; img-src"));
+        let forged = policy(Page::Chat, &config(None, None), &at("evil; script-src *"));
         assert!(forged.contains("connect-src 'self'; ") && !forged.contains("evil"), "{forged}");
+        // Who has the operator's key has nothing to do with other hosts.
+        let admin = policy(Page::Admin, &amazon, &at("chat.example:8080"));
+        assert!(admin.contains("connect-src 'self'; img-src 'self' data:; base-uri"), "{admin}");
+        assert!(!policy(Page::Tour, &config(None, None), &at("localhost")).contains("https:"));
+    }
+
+    #[test]
+    fn gzip_is_for_who_asks_for_it() {
+        for asked in ["gzip", "GZIP", "gzip;q=0.5", "gzip; q=1"] {
+            assert!(takes_gzip(asked), "{asked}");
+        }
+        for not in ["", "br", "gzip;q=0", "gzip; q=0.0", "gzip;q=x", "xgzip"] {
+            assert!(!takes_gzip(not), "{not}");
+        }
+        let ask = |name: HeaderName, value: &str| {
+            let headers = HeaderMap::from_iter([(name, HeaderValue::from_str(value).unwrap())]);
+            file("client.js", &headers)
+        };
+        let packed = ask(header::ACCEPT_ENCODING, "br, gzip");
+        assert_eq!(packed.headers()[header::CONTENT_ENCODING], "gzip");
+        let plain = ask(header::ACCEPT_ENCODING, "br");
+        assert!(!plain.headers().contains_key(header::CONTENT_ENCODING));
+        assert_eq!(plain.headers()[header::VARY], "accept-encoding");
+        let tag = plain.headers()[header::ETAG].to_str().unwrap().to_owned();
+        for known in [tag.clone(), tag.replace("W/", ""), format!("\"x\", {tag}"), "*".to_owned()] {
+            assert_eq!(ask(header::IF_NONE_MATCH, &known).status(), StatusCode::NOT_MODIFIED, "{known}");
+        }
+        assert_eq!(ask(header::IF_NONE_MATCH, "\"x\"").status(), StatusCode::OK);
     }
 
     #[test]

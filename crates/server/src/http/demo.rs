@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use super::{
-    AppState, assets,
+    AppState,
+    assets::{self, Page},
     error::ApiError,
     origin,
     request::{JsonBody, Params},
@@ -25,7 +26,7 @@ const TOKEN_TTL: Duration = Duration::from_secs(12 * 3600);
 /// `GET /`: the chat, or, where there is none, the page about the API.
 pub async fn root(State(state): State<AppState>, headers: HeaderMap) -> Response {
     match state.config.chat_page_is_on() {
-        true => assets::page("index.html", &state.config, &headers),
+        true => assets::page(Page::Chat, &state.config, &headers),
         false => Redirect::temporary("/v1/docs").into_response(),
     }
 }
@@ -64,7 +65,7 @@ pub async fn events(
     Params(whom): Params<Whom>,
 ) -> Result<Response, ApiError> {
     at_this_machine(&state, peer, &headers)?;
-    watch::events(state, &whom)
+    watch::events(&state, &whom, watch::DEMO_WATCHERS)
 }
 
 /// `GET /demo/rows`: the rows of these users.
@@ -103,8 +104,13 @@ fn is_asked_locally(headers: &HeaderMap) -> bool {
     };
     let page_is_ours = match headers.get(header::ORIGIN) {
         Some(origin) => origin.to_str().is_ok_and(|origin| origin::is_own(origin, headers)),
-        // Without an origin, a browser still says if another site's page asks.
-        None => headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin" || site == "none"),
+        // Without an origin, a browser still says whose page asks. One that is too old to say so is not listened to.
+        None => match headers.get("sec-fetch-site") {
+            Some(site) => site == "same-origin" || site == "none",
+            None => !headers
+                .get(header::USER_AGENT)
+                .is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/")),
+        },
     };
     is_loopback_name(named) && page_is_ours && !PROXIED.iter().any(|name| headers.contains_key(*name))
 }
@@ -137,6 +143,8 @@ mod tests {
         assert!(!local(&[("host", "127.0.0.1:8080"), ("x-forwarded-for", "203.0.113.5")]));
         assert!(local(&[("host", "localhost:1"), ("sec-fetch-site", "same-origin")]));
         assert!(!local(&[("host", "localhost:1"), ("sec-fetch-site", "cross-site")]));
+        assert!(!local(&[("host", "localhost:1"), ("user-agent", "Mozilla/5.0 (old)")]));
+        assert!(local(&[("host", "localhost:1"), ("user-agent", "curl/8.0")]));
         assert!(!local(&[]));
     }
 }

@@ -10,7 +10,7 @@ use axum::{
         sse::{Event, KeepAlive, Sse},
     },
 };
-use bluetick_chat::{AdminCall, Onlookers, Onlooking};
+use bluetick_chat::{AdminCall, Onlookers};
 use bluetick_protocol::{ConversationId, ErrorCode, InboxQuery, UserId};
 use futures_util::stream;
 use serde::Deserialize;
@@ -21,8 +21,9 @@ use super::{AppState, error::ApiError};
 /// Users whose steps or rows one request may ask for.
 const USERS_MAX: usize = 8;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How soon a stream notices that the server is going down.
-const LOOK_UP: Duration = Duration::from_millis(250);
+/// How many may watch at once: pages of the demo, and operators beside them.
+pub const DEMO_WATCHERS: usize = 8;
+pub const ALL_WATCHERS: usize = 16;
 
 #[derive(Debug, Deserialize)]
 pub struct Whom {
@@ -47,29 +48,18 @@ impl Whom {
 }
 
 /// Steps that concern these users, as server-sent events. They are those of this process.
-pub fn events(state: AppState, whom: &Whom) -> Result<Response, ApiError> {
+pub fn events(state: &AppState, whom: &Whom, most: usize) -> Result<Response, ApiError> {
     let pace = Duration::from_millis(whom.pace);
-    let Some(onlooking) = Onlookers::watch(&state.sessions.trace, whom.users()?, pace) else {
-        let why = "too many are watching already; close a page that does";
+    let Some(onlooking) = Onlookers::watch(&state.sessions.trace, whom.users()?, pace, most) else {
+        let why = "too many are watching already, or the server is going down";
         return Err(ApiError::new(ErrorCode::Unavailable, why));
     };
-    let steps = stream::unfold((state, onlooking), |(state, mut onlooking)| async move {
-        let seen = next(&state, &mut onlooking).await?;
-        Some((Ok::<_, Infallible>(seen), (state, onlooking)))
+    let steps = stream::unfold(onlooking, |mut onlooking| async move {
+        let step = Event::default().json_data(onlooking.next().await?).ok()?;
+        Some((Ok::<_, Infallible>(step), onlooking))
     });
     let sse = Sse::new(steps).keep_alive(KeepAlive::new().interval(KEEP_ALIVE));
     Ok(sse.into_response())
-}
-
-/// None ends the stream: the server is going down, or the onlooker fell behind.
-async fn next(state: &AppState, onlooking: &mut Onlooking) -> Option<Event> {
-    loop {
-        match tokio::time::timeout(LOOK_UP, onlooking.next()).await {
-            Ok(seen) => return Event::default().json_data(seen?).ok(),
-            Err(_) if state.is_draining() => return None,
-            Err(_) => {}
-        }
-    }
 }
 
 /// The rows of these users, and the messages between them.

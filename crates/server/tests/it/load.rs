@@ -94,5 +94,6 @@ async fn a_thousand_pairs_lose_nothing_and_the_memory_comes_back() {
     }
     println!("MiB of memory after each round: {rss:?}");
     // The first two rounds fill caches; what a session or a message left behind would be there twice more by the last.
-    assert!(rss[3] <= rss[0].max(rss[1]) + 24, "memory grows from round to round: {rss:?} MiB");
+    let chance = 8 + 16 * pairs as u64 / 1000;
+    assert!(rss[3] <= rss[0].max(rss[1]) + chance, "memory grows from round to round: {rss:?} MiB");
 }

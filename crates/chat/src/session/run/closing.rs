@@ -7,7 +7,9 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
     pub(super) async fn finish(mut self, end: Option<WireError>) {
         let host = self.host;
         // What the client said before it left, or before it is told to leave, still counts.
-        let _ = timeout(FAREWELL * 2, self.finish_requests()).await;
+        // In slow motion it takes its time.
+        let patience = host.trace.onlookers.pace_of(&self.entry.user_id) * STEPS_AT_ONCE_MAX;
+        let _ = timeout(FAREWELL * 2 + patience, self.finish_requests()).await;
         let (debts, acked) = self.handle.with(|state| {
             state.open = false;
             (state.delivery.debts(), state.delivery.acked_so_far())
@@ -18,12 +20,12 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         let user = self.entry.user_id.clone();
         let left = timeout(FAREWELL, host.registry.unregister(&user, self.entry.session_id)).await;
         if matches!(left, Ok(Ok(true))) {
-            let gone = Glimpse::new(Step::Unregistered, host.clock.now_ms(), &user);
-            host.trace.tell(gone.device(&self.entry.device));
+            let gone = Glimpse::new(Step::Unregistered, &user).device(&self.entry.device);
+            host.trace.tell(&*host.clock, gone);
         }
         let mut debts = DebtsRequest { user: user.clone(), debts, overdue: false };
         // What is not paid now is paid after the socket has gone.
-        let _ = timeout(FAREWELL, pay_once(host, &mut debts)).await;
+        let _ = timeout(FAREWELL + patience, pay_once(host, &mut debts)).await;
         if matches!(left, Ok(Ok(true))) && self.opened {
             let _ = timeout(FAREWELL, host.app.presence_changed(user, false)).await;
         }
@@ -36,7 +38,8 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
             metrics::counter!("bluetick_sessions_ended_total", "code" => "gone").increment(1);
         }
         // The socket goes first: paying may take a while.
-        let Session { entry, rng, .. } = self;
+        let Session { entry, rng, source, sink, .. } = self;
+        drop((source, sink));
         pay(host, rng, debts).await;
         host.gateway.remove(entry.session_id);
     }

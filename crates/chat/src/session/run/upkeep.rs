@@ -107,7 +107,8 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
     fn register_and_plan(&self, cursor: Option<MessageId>, first: bool) -> BoxFuture<'static, Upkeep> {
         let (app, registry, entry) = (self.host.app.clone(), self.host.registry.clone(), self.entry.clone());
         let (ttl, max_sessions) = (self.host.config.ttl, self.host.config.max_sessions);
-        let (rules, trace) = (self.host.rules.clone(), self.host.trace.clone());
+        let (rules, trace, clock) =
+            (self.host.rules.clone(), self.host.trace.clone(), self.host.clock.clone());
         self.handle.with(|state| state.delivery.await_plan());
         let at_ms = self.host.clock.now_ms();
         Box::pin(async move {
@@ -131,8 +132,8 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
                     app.end_sessions(same, replaced).await;
                     let many = WireError::new(ErrorCode::TooManySessions, "this user has too many sessions");
                     app.end_sessions(others, many).await;
-                    let registered = Glimpse::new(Step::Registered, at_ms, &entry.user_id);
-                    trace.show(registered.device(&entry.device)).await;
+                    let registered = Glimpse::new(Step::Registered, &entry.user_id).device(&entry.device);
+                    trace.show(&*clock, registered).await;
                     true
                 }
                 Err(e) => {
