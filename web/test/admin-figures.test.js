@@ -9,7 +9,7 @@ import { collect, isShown, SECTIONS } from '../src/admin/panels.js';
 import { roof } from '../src/admin/plot.js';
 import { parse } from '../src/admin/prometheus.js';
 import { readEvents } from '../src/admin/steps.js';
-import { tracePath } from '../src/admin/trace.js';
+import { telling, tracePath } from '../src/admin/trace.js';
 
 const FIRST = parse(`# HELP bluetick_sends_total Sends answered
 # TYPE bluetick_sends_total counter
@@ -98,6 +98,12 @@ test('a message is named by id or by place', () => {
   assert.equal(tracePath('alice~bob 7'), 'trace/alice~bob/7');
   assert.equal(tracePath('alice~bob/7'), 'trace/alice~bob/7');
   for (const wrong of ['', 'alice', 'alice~bob', 'alice~bob 0', 'alice~bob x']) assert.throws(() => tracePath(wrong), wrong);
+});
+
+test('of the receipts that cover a message, those are told that moved its tick', () => {
+  const step = (name, who, seq) => ({ step: name, who, seq });
+  const events = [step('stored', 'alice', 7), step('acked', 'alice', 8), step('acked', 'bob', 7), step('acked', 'bob', 9), step('read', 'bob', 9), step('read', 'bob', 10)];
+  assert.deepEqual(telling(events, 'alice'), [events[0], events[2], events[4]]);
 });
 
 test('events are read however the bytes are cut', async () => {

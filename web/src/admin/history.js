@@ -22,10 +22,6 @@ export class History {
     return this.#series.get(name) ?? this.times.map(() => null);
   }
 
-  has(name) {
-    return this.#series.has(name);
-  }
-
   names(prefix) {
     return [...this.#series.keys()].filter((name) => name.startsWith(prefix));
   }
@@ -38,12 +34,5 @@ export class History {
       if (values[i] !== null) return values[i];
     }
     return null;
-  }
-
-  /** The largest value of the last `ms`; null if there was none. */
-  most(name, ms) {
-    const newest = this.times.at(-1);
-    const recent = this.of(name).filter((value, i) => value !== null && this.times[i] >= newest - ms);
-    return recent.length ? Math.max(...recent) : null;
   }
 }

@@ -16,7 +16,7 @@ const api = new Api();
 const watch = new Watch(api, onLook);
 const overview = new Overview(api, watch);
 const people = new People(api);
-const door = gate(api, open);
+const door = gate(api, () => { open(); nav.querySelector('[aria-current]')?.focus(); });
 
 const state = make('span', { class: 'state idle', role: 'status' });
 const seen = make('span', { class: 'seen' });

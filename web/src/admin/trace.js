@@ -34,11 +34,25 @@ export function traceReport(report, href, userHref) {
     timeline(report), neighbours(id, seq, href));
 }
 
-function timeline({ events, seq, stored_at: stored }) {
+/**
+ * Every later receipt covers the message too, and the sender's own are about others: the receiver's first of each kind is
+ * what moved its tick.
+ */
+export function telling(events, sender) {
+  const told = new Set();
+  return events.filter(({ step, who }) => {
+    if (step !== 'acked' && step !== 'read') return true;
+    if (who === sender || told.has(step)) return false;
+    told.add(step);
+    return true;
+  });
+}
+
+function timeline({ events, seq, sender, stored_at: stored }) {
   if (events.length === 0) {
     return make('p', { class: 'otherwise' }, 'The server remembers no steps of it: they were long ago, or before its last start.');
   }
-  return make('ol', { class: 'timeline', 'aria-label': 'Steps' }, events.map((event) => make('li', { class: `step-${event.step}` },
+  return make('ol', { class: 'timeline', 'aria-label': 'Steps' }, telling(events, sender).map((event) => make('li', { class: `step-${event.step}` },
     make('span', { class: 'after' }, after(Math.max(0, event.at - stored))), make('b', {}, stepWords(event.step)),
     make('span', { class: 'who' }, event.seq === seq ? event.who : `${event.who}, by a receipt for ${exact(event.seq)}`),
     make('time', { datetime: moment(event.at) }, moment(event.at)))));
