@@ -69,8 +69,8 @@ async function present() {
   return existsSync(dist) ? readdir(dist) : [];
 }
 
-async function check(files) {
-  const wrong = (await present()).filter((name) => !files.has(name)).map((name) => `${name} has no source`);
+async function check(files, isAll) {
+  const wrong = (isAll ? await present() : []).filter((name) => !files.has(name)).map((name) => `${name} has no source`);
   for (const [name, bytes] of files) {
     const path = join(dist, name);
     if (!existsSync(path)) wrong.push(`${name} is missing`);
@@ -92,4 +92,4 @@ async function write(files, isAll) {
 
 const asked = process.argv.slice(2).filter((arg) => !arg.startsWith('-'));
 const files = await built(asked);
-await (process.argv.includes('--check') ? check(files) : write(files, asked.length === 0));
+await (process.argv.includes('--check') ? check : write)(files, asked.length === 0);
