@@ -101,7 +101,7 @@ test('the numbers are those of /metrics', async (t) => {
   assert.ok(await counted('bluetick_sends_total') >= 8);
   assert.ok(await counted('bluetick_reads_total') >= 7);
   assert.equal(await tile(page, 'connections'), '1');
-  assert.match(await tile(page, 'commit'), /^[\d.]+ (µs|ms|s)$/);
+  assert.match(await tile(page, 'send_time'), /^[\d.]+ (µs|ms|s)$/);
 });
 
 test('a plot shows the value and time that is pointed at, by mouse and by keys', async (t) => {

@@ -15,7 +15,8 @@ use bluetick_store::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Answer, ColdStep, ColdSurvey, Event, Gateways, Mover, Push, PushTested, Trace, TraceEvent, Uploads, wire,
+    Answer, ColdStep, ColdSurvey, Event, Gateways, Mover, Push, PushTested, Step, Trace, TraceEvent, Uploads,
+    wire,
 };
 
 mod attachments;
@@ -176,6 +177,11 @@ impl Operator for Admin {
     }
 }
 
+/// The sender's own receipts are of what the other member wrote.
+fn concerns(message: &Message, event: &TraceEvent) -> bool {
+    !matches!(event.step, Step::Acked | Step::Read) || event.who != message.sender().as_str()
+}
+
 fn json(answer: &impl Serialize) -> Answer<Json> {
     let text = serde_json::value::to_raw_value(answer).map_err(|e| {
         tracing::error!(error = %e, "an answer to an operator cannot be written as JSON");
@@ -294,7 +300,7 @@ impl Admin {
             void: message.void,
             tick,
             first_undelivered_seq: row.filter(|&first| first <= seq),
-            events: self.trace.of(id, seq),
+            events: self.trace.of(id, seq).into_iter().filter(|event| concerns(message, event)).collect(),
         })
     }
 

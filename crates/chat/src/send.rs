@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use bluetick_protocol::{ConversationId, ErrorCode, Send as SendFrame, Sent, SessionId, UserId, WireError};
 use bluetick_store::{Committed, Message, NewMessage};
 use futures_util::future::{join, join_all};
+use tokio::time::Instant;
 
 use crate::{Answer, Node, SendRequest, Step, rules::rule, trace::Glimpse, wire};
 
@@ -26,6 +27,7 @@ impl Node {
     /// Commits the sends together and delivers each; the answers are in the order of the sends.
     pub(crate) async fn send_all(&self, request: SendRequest) -> Vec<Answer<Sent>> {
         let SendRequest { user, session, sends } = request;
+        let began = Instant::now();
         let references: Vec<_> = sends.iter().map(|send| send.reference.clone()).collect();
         let mut answers: Vec<Option<Answer<Sent>>> = Vec::with_capacity(sends.len());
         let (mut news, mut places) = (Vec::new(), Vec::new());
@@ -63,6 +65,7 @@ impl Node {
             let reference = references[stored.place].clone();
             answers[stored.place] = Some(delivered.map(|()| sent(&stored.committed, reference)));
         }
+        metrics::histogram!("bluetick_send_seconds").record(began.elapsed().as_secs_f64());
         let lost = || Err(WireError::new(ErrorCode::Internal, "this send got lost in the server"));
         answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
     }

@@ -128,16 +128,46 @@ impl Trace {
         }
     }
 
-    /// The steps that concern a message: its own, and receipts that cover it.
+    /// The steps that concern a message: its own, and the first receipts that cover it.
     pub fn of(&self, id: &ConversationId, seq: Seq) -> Vec<TraceEvent> {
         let ring = self.ring.lock();
-        let concerns = |e: &&TraceEvent| {
-            e.conversation_id == *id
-                && match e.step {
-                    Step::Acked | Step::Read => e.seq >= seq,
-                    _ => e.seq == seq,
-                }
-        };
-        ring.iter().filter(concerns).cloned().collect()
+        let mut steps: Vec<TraceEvent> = Vec::new();
+        for event in ring.iter().filter(|event| event.conversation_id == *id) {
+            let is_receipt = matches!(event.step, Step::Acked | Step::Read);
+            let covered = |known: &TraceEvent| known.step == event.step && known.who == event.who;
+            let concerns = match is_receipt {
+                true => event.seq >= seq && !steps.iter().any(covered),
+                false => event.seq == seq,
+            };
+            if concerns {
+                steps.push(event.clone());
+            }
+        }
+        steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bluetick_store::SystemClock;
+
+    use super::*;
+
+    #[test]
+    fn of_many_receipts_the_first_that_covers_a_message_counts() {
+        let (trace, bob) = (Trace::default(), UserId::new("bob").unwrap());
+        let id = ConversationId::new("alice~bob").unwrap();
+        for (step, seq) in [
+            (Step::Stored, 2),
+            (Step::Acked, 1),
+            (Step::Acked, 2),
+            (Step::Acked, 3),
+            (Step::Read, 5),
+            (Step::Read, 6),
+        ] {
+            trace.tell(&SystemClock, Glimpse::new(step, &bob).message(&id, seq));
+        }
+        let steps: Vec<_> = trace.of(&id, 2).iter().map(|event| (event.step, event.seq)).collect();
+        assert_eq!(steps, [(Step::Stored, 2), (Step::Acked, 2), (Step::Read, 5)]);
     }
 }

@@ -118,6 +118,7 @@ const GAUGES: &[(&str, &str)] = &[
 ];
 
 const HISTOGRAMS: &[(&str, &str)] = &[
+    ("bluetick_send_seconds", "How long sends took that came together, from their arrival to their answers"),
     ("bluetick_fsync_seconds", "How long the log's fsync took"),
     ("bluetick_checkpoint_seconds", "How long a checkpoint took"),
     ("bluetick_group_answers", "Writes made durable by one fsync"),

@@ -35,9 +35,9 @@ export const SECTIONS = [
   },
   {
     id: 'latency', title: 'Latency', plots: [
+      plot('send_time', 'Sends', 'seconds', 'bluetick_send_seconds', shares('bluetick_send_seconds')),
       plot('fsync', 'Commit (fsync of the log)', 'seconds', 'bluetick_fsync_seconds', shares('bluetick_fsync_seconds')),
       plot('http_time', 'HTTP requests', 'seconds', 'bluetick_http_request_seconds', shares('bluetick_http_request_seconds')),
-      plot('checkpoint', 'Checkpoints', 'seconds', 'bluetick_checkpoint_seconds', shares('bluetick_checkpoint_seconds')),
     ],
   },
   {
@@ -72,6 +72,7 @@ export const SECTIONS = [
       plot('groups', 'Writes per fsync', 'count', 'bluetick_group_answers', [
         one('mean', mean('bluetick_group_answers')), one('p99 at most', bound('bluetick_group_answers', 0.99)),
       ]),
+      plot('checkpoint', 'Checkpoints', 'seconds', 'bluetick_checkpoint_seconds', shares('bluetick_checkpoint_seconds')),
     ],
   },
   {

@@ -32,7 +32,7 @@ const TILES = [
     state: ({ value }) => (value > 0 ? good('writing') : idle('idle')),
   },
   {
-    id: 'commit', title: 'Commit p99', series: 'fsync/p99', unit: 'seconds', linger: LINGER_MS,
+    id: 'send_time', title: 'Send p99', series: 'send_time/p99', unit: 'seconds', linger: LINGER_MS,
     note: (now) => `${exact(sum(now, 'bluetick_fsync_seconds_count'))} fsyncs in all`,
     state: ({ value }) => commitState(value),
   },
