@@ -1,47 +1,46 @@
-// How the tour looks, in the middle of the offline story and at its end: nothing sticks out, the main picture needs no
-// scrolling on a desk, and everybody can use it. Keeps the pictures for people (see harness.js).
+// How the tour looks, at its beginning, in the middle of the offline story and at its end: nothing sticks out, the main
+// picture needs no scrolling on a desk, and everybody can use it. Keeps the pictures for people (see harness.js).
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { Server, assertAccessible, assertNoOverflow, launchBrowser, screenshot } from './harness.js';
 import { openTour, pauseAt } from './tour.js';
 
-const SIZES = [
-  { name: 'desk', size: 'desk', scheme: 'light', fits: true },
-  { name: 'desk', size: 'desk', scheme: 'dark', fits: true },
-  { name: 'large', size: 'desk', scheme: 'light', fits: true, context: { viewport: { width: 1440, height: 900 } } },
-  { name: 'large', size: 'desk', scheme: 'dark', fits: true, context: { viewport: { width: 1440, height: 900 } } },
-  { name: 'tablet', size: 'desk', scheme: 'light', context: { viewport: { width: 900, height: 1100 } } },
-  { name: 'phone', size: 'phone', scheme: 'light' },
-  { name: 'phone', size: 'phone', scheme: 'dark' },
+const DESKS = [
+  { name: 'desk', width: 1280, height: 800, fits: true },
+  { name: 'large', width: 1440, height: 900, fits: true },
+  { name: 'low', width: 1366, height: 650, fits: true, low: true },
+  { name: 'tablet', width: 900, height: 1100 },
+  { name: 'narrow', width: 390, height: 844 },
 ];
+const PHONES = [{ name: 'phone', width: 390, height: 844 }, { name: 'small', width: 360, height: 640 }];
 
-describe('the looks of the tour', { timeout: 300_000 }, () => {
+describe('the looks of the tour', { timeout: 240_000, concurrency: 2 }, () => {
   let server;
   let browser;
   before(async () => { [server, browser] = await Promise.all([Server.start(), launchBrowser()]); });
   after(async () => { await browser?.close(); await server?.end(); });
 
-  for (const { name, size, scheme, fits, context } of SIZES) {
-    test(`${name}, ${scheme}`, async (t) => {
-      const { page } = await openTour(t, browser, server, { size, scheme, context, bypassCSP: true });
+  for (const [size, scheme, windows] of [['desk', 'light', DESKS], ['desk', 'dark', DESKS], ['phone', 'light', PHONES], ['phone', 'dark', PHONES]]) {
+    test(`${size}, ${scheme}`, async (t) => {
+      const { page } = await openTour(t, browser, server, { size, scheme, bypassCSP: true });
       const look = async (when) => {
-        await assertNoOverflow(page);
-        if (fits) await assertFits(page);
-        await screenshot(page, `tour/${name}-${scheme}-${when}`);
-        if (!fits) await screenshot(page, `tour/${name}-${scheme}-${when}-whole`, { fullPage: true });
+        for (const one of windows) {
+          await page.setViewportSize(one);
+          await lookAt(page, one, `tour/${one.name}-${scheme}-${when}`);
+        }
+        await page.setViewportSize(windows[0]);
+        await assertAccessible(page);
       };
       await look('0-begin');
-      await assertAccessible(page);
       await page.click('[data-story="offline"]');
       const next = async (n) => { await pauseAt(page, n); await page.click('.walk .next'); };
       for (const n of [0, 1, 2, 3]) await next(n);
       await pauseAt(page, 4);
       await look('1-pending');
-      await assertAccessible(page);
       await page.click('.walk .next');
       await page.waitForSelector('.node[data-step="acked"]:is([data-state="now"], [data-state="done"])');
-      await look('2-back');
+      await lookAt(page, windows[0], `tour/${windows[0].name}-${scheme}-2-back`);
       await next(5);
       await next(6);
       await pauseAt(page, 7);
@@ -50,16 +49,22 @@ describe('the looks of the tour', { timeout: 300_000 }, () => {
       await page.click('.switch.carol');
       await page.waitForSelector('.phone[data-name="carol"][data-state="online"]');
       await look('4-carol');
-      await assertAccessible(page);
     });
   }
 });
 
-/** Everything is in the window: the page does not scroll, and the last line of it is to be seen. */
-async function assertFits(page) {
-  const found = await page.evaluate(() => {
-    const legend = document.querySelector('.legend').getBoundingClientRect();
-    return { scrolls: document.documentElement.scrollHeight - innerHeight, below: Math.round(legend.bottom) - innerHeight, empty: legend.height < 10 };
-  });
+async function lookAt(page, { fits, low }, name) {
+  await assertNoOverflow(page);
+  if (fits) await assertFits(page, low ? '.tables' : '.legend');
+  await screenshot(page, name);
+  if (!fits) await screenshot(page, `${name}-whole`, { fullPage: true });
+}
+
+/** Everything is in the window: the page does not scroll, and the last part of it is to be seen. */
+async function assertFits(page, last) {
+  const found = await page.evaluate((selector) => {
+    const box = document.querySelector(selector).getBoundingClientRect();
+    return { scrolls: document.documentElement.scrollHeight - innerHeight, below: Math.round(box.bottom) - innerHeight, empty: box.height < 10 };
+  }, last);
   assert.ok(found.scrolls <= 0 && found.below <= 0 && !found.empty, JSON.stringify(found));
 }

@@ -148,11 +148,30 @@ describe('the tour', { timeout: 240_000 }, () => {
     assert.ok((await shown(page, 'ws')).every(({ key }) => !users.includes(key.slice(3))));
     await until('the others have left', async () => (await server.cli('inspect', 'sessions', '--user', users[0], '--json')).length === 0);
     await assertRows(page, server);
+    // Whoever comes without a number gets one that is not in use.
+    const other = await page.context().newPage();
+    await other.goto(`${server.url}/tour`);
+    await other.waitForSelector('body[data-ready]');
+    assert.notEqual(await other.getAttribute('body', 'data-ready'), await page.getAttribute('body', 'data-ready'));
+    assert.deepEqual(await shown(other, 'messages'), []);
+    await other.close();
     // Whoever reloads finds the same people.
     const address = page.url();
     await page.reload();
     await page.waitForSelector('body[data-ready]');
     assert.equal(page.url(), address);
+  });
+
+  test('goes on where a person was faster', async (t) => {
+    const { page } = await open(t);
+    await page.click('[data-story="online"]');
+    await pauseAt(page, 0);
+    await page.click('.walk .next');
+    await pauseAt(page, 1);
+    await page.locator('.phone[data-name="bob"] .list li button').first().click();
+    await until('he has read', async () => (await shown(page, 'message_status')).some((row) => row.last_read_seq === 1));
+    await page.click('.walk .next');
+    await pauseAt(page, 2, 15_000);
   });
 
   test('is used by keyboard alone', async (t) => {
@@ -252,4 +271,4 @@ describe('the tour', { timeout: 240_000 }, () => {
 });
 
 /** The ticks on Alice's phone, from the top. */
-const ticks = (page) => page.$$eval('.phone[data-name="alice"] .talk .ticks', (all) => all.map((one) => one.dataset.tick));
+const ticks = (page) => page.$$eval('.phone[data-name="alice"] .talk .log .ticks', (all) => all.map((one) => one.dataset.tick));

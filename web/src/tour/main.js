@@ -48,6 +48,7 @@ class Tour {
       begin: (story) => this.begin(story),
       end: () => this.begin(null),
       settled: () => this.settled(),
+      quiet: (ms) => this.quiet(ms),
       point: (tables) => this.tables.point(tables),
     });
     drawLegend(at('.legend'));
@@ -144,10 +145,15 @@ class Tour {
     });
   }
 
-  /** The server has been quiet for longer than it waits between steps, all of them are shown, and the rows are those of now. */
+  /** The server has taken no step for so long, beyond its pace, and all of them are shown. */
+  async quiet(ms, since = performance.now()) {
+    const past = () => performance.now() - Math.max(this.lastEvent, since) > this.pace + ms && this.player.idle;
+    while (!past()) await new Promise((resolve) => setTimeout(resolve, 60));
+  }
+
+  /** Everything that was begun has happened and is shown, and the rows are those of now. */
   async settled() {
-    const quiet = () => performance.now() - this.lastEvent > this.pace + CALM_MS && this.player.idle;
-    while (!quiet()) await new Promise((resolve) => setTimeout(resolve, 60));
+    await this.quiet(CALM_MS, 0);
     await this.rows.fresh();
   }
 }
@@ -161,11 +167,19 @@ function explain() {
       make('a', { href: '/v1/docs' }, 'Here are the docs of this server’s API.'))));
 }
 
+/** Whether this server shows rows to this page. One that does not answer is asked again. */
+async function showsRows() {
+  for (;;) {
+    try {
+      return await fetchRows(['alice', 'bob', 'carol']) !== null;
+    } catch { await new Promise((resolve) => setTimeout(resolve, 1000)); }
+  }
+}
+
 async function main() {
   applyTheme();
   at('.logo').append(icon('logo'));
-  const rows = await fetchRows(['alice', 'bob', 'carol']).catch(() => null);
-  if (!rows) { explain(); return; }
+  if (!await showsRows()) { explain(); return; }
   const tour = new Tour();
   await tour.meet(await choosePeople());
 }

@@ -159,6 +159,6 @@ export function tell(step, scene) {
 
 /** One line for the log. */
 export function line({ step, seq, count, user }) {
-  const detail = [seq != null && `seq ${seq}`, count != null && `${count} live`].filter(Boolean).join(', ');
+  const detail = [count != null && `${count} live`, seq != null && `seq ${seq}`].filter(Boolean).join(', ');
   return { name: STEPS[step].name, user: user ?? '', detail };
 }

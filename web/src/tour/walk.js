@@ -5,15 +5,16 @@ import { make, setAttr, setText } from '../lib/dom.js';
 import { prose } from './telling.js';
 import { STORIES } from './stories.js';
 
-/** A step that the server never finishes must not hold the walk for ever. */
-const STEP_MS = 30_000;
 /** Time to read a caption: a moment, and so much for each character. */
 const readingMs = (text) => 1500 + 32 * text.length;
+
+/** What a step waits for may have happened before, by somebody's hand. When nothing happens for so long, the walk goes on. */
+const GIVE_UP_MS = 5000;
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 export class Walk {
-  /** @param {{stage: () => object, begin: (story: object) => Promise<void>, end: () => void, settled: () => Promise<void>, point: (tables: string[]) => void}} page */
+  /** @param {{stage: () => object, begin: (story: object) => Promise<void>, end: () => void, settled: () => Promise<void>, quiet: (ms: number) => Promise<void>, point: (tables: string[]) => void}} page */
   constructor(root, page) {
     Object.assign(this, { root, page, story: null, at: -1, busy: false, playing: false, trip: 0 });
     this.choices = STORIES.map((story, n) => make('button', { type: 'button', class: n ? 'press' : 'press strong', 'data-story': story.id, onclick: () => this.start(story) }, n ? story.name : `Show me: ${story.name}`));
@@ -55,7 +56,7 @@ export class Walk {
     this.draw();
     const step = this.story.steps[this.at];
     this.page.point(step.watch ?? []);
-    await Promise.race([this.act(step), sleep(STEP_MS)]);
+    await Promise.race([this.act(step), this.page.quiet(GIVE_UP_MS)]);
     if (trip !== this.trip) return;
     this.busy = false;
     this.draw();
