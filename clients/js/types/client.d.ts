@@ -1,57 +1,3 @@
-/** @typedef {import('./conversation.js').Conversation} Conversation */
-/** @typedef {import('./conversation.js').Draft} Draft */
-/** @typedef {import('./conversation.js').Profile} Profile */
-/** @typedef {import('./connection.js').ConnectionState} ConnectionState */
-/** @typedef {import('./message.js').Message} Message */
-/** @typedef {import('./storage/memory.js').Storage} Storage */
-/**
- * @typedef {object} Options
- * @property {string} [url] the server's address, `https://chat.example`; the page's own origin if absent
- * @property {string} user who this is: the `sub` of the token
- * @property {string | (() => string | Promise<string>)} token or a function that gets one: called for every connection, and before a token ends
- * @property {string} [device] a fixed device id; without it the storage has one
- * @property {Storage} [storage] where the outbox is kept: IndexedDB in browsers, memory elsewhere, if absent
- * @property {(message: Message) => void | Promise<void>} [receive] stores a message. It is awaited before the message is acked, and called again
- *   if it fails. Only with it the device's place in the stream is kept across restarts; it may then see a message again after a crash
- * @property {boolean} [presence] whether to hear of the peers' coming and going; true if absent
- * @property {boolean} [autoRead] whether every message counts as read when it comes: for bots; false if absent
- * @property {new (url: string) => WebSocket} [WebSocket] where there is none: Node before 22
- * @property {typeof fetch} [fetch]
- * @property {() => number} [random] for tests
- * @property {() => number} [now] for tests
- * @property {(then: () => void, ms: number) => unknown} [setTimeout] for tests
- * @property {(timer: any) => void} [clearTimeout] for tests
- */
-/**
- * What there is to listen to, and what a handler is given.
- *
- * - `state`: state, retryAt or reason are others now
- * - `caughtUp`: everything that was waiting when the connection began is here
- * - `message`: a message came, the peer's or one's own from another device. In order within its conversation, and once
- * - `sent`: the server has a message of one's own
- * - `failed`: a message was refused for good; it stays in its conversation until it is retried or discarded
- * - `ticks`: somebody (the user id) has received or read more
- * - `typing`, `presence`: of the conversation's peer
- * - `change`: anything worth a redraw, of a conversation, or (null) of the list and the connection. Told once however much happens at once
- * - `reset`: the device was away for too long; inbox and histories are being loaded anew
- * - `frame`: everything that goes over the wire, tokens blanked; for debugging
- * - `error`: something failed that nobody waits for, or a handler threw; without a handler it goes to the console
- *
- * @typedef {{
- *   state: [client: Client],
- *   caughtUp: [],
- *   message: [message: Message, conversation: Conversation],
- *   sent: [message: Message],
- *   failed: [message: Message, error: BluetickError],
- *   ticks: [conversation: Conversation, userId: string],
- *   typing: [conversation: Conversation],
- *   presence: [conversation: Conversation],
- *   change: [conversation: Conversation | null],
- *   reset: [],
- *   frame: [traced: {direction: 'in' | 'out', frame: Record<string, any>}],
- *   error: [error: BluetickError],
- * }} Events
- */
 /** A client that keeps itself connected, its messages safe and its ticks right. */
 export class Client {
     /** @param {Options} options */
@@ -136,7 +82,6 @@ export class Client {
         content: string;
         registeredAt: number;
     }[]>;
-    #private;
 }
 export type Conversation = import("./conversation.js").Conversation;
 export type Draft = import("./conversation.js").Draft;

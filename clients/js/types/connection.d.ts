@@ -1,15 +1,3 @@
-/** @typedef {import('./thread.js').Frame} Frame */
-/** @typedef {'offline' | 'connecting' | 'online' | 'waiting' | 'closed'} ConnectionState */
-/** @typedef {import('./environment.js').Environment} Environment */
-/**
- * @typedef {object} Listener
- * @property {() => Promise<string>} token a token for this connection
- * @property {(token: string) => Frame} hello
- * @property {(frame: Frame) => void} frame
- * @property {() => void} down the connection is gone
- * @property {() => void} changed state, retryAt or reason are others now
- * @property {(direction: 'in' | 'out', frame: Frame) => void} trace
- */
 export class Connection {
     /** @param {Environment} environment @param {string} address @param {boolean} canRefreshToken @param {Listener} listener */
     constructor(environment: Environment, address: string, canRefreshToken: boolean, listener: Listener);
@@ -31,7 +19,6 @@ export class Connection {
     write(frame: Frame): void;
     /** Ends the connection for good, from this side. @param {BluetickError} error */
     refuse(error: BluetickError): void;
-    #private;
 }
 export type Frame = import("./thread.js").Frame;
 export type ConnectionState = "offline" | "connecting" | "online" | "waiting" | "closed";

@@ -1,27 +1,6 @@
-/** @typedef {import('./thread.js').Frame} Frame */
-/** @typedef {import('./message.js').Tick} Tick */
-/** @typedef {{userId: string, name: string | null, avatarUrl: string | null}} Profile */
-/** @typedef {{online: boolean, lastSeen: number | null}} Presence */
-/** @typedef {{url: string, expiresAt: number, name: string, mime: string, bytes: number, sha256: string}} AttachmentUrl */
-/**
- * What to send. One of `body`, `attachment` and `file` must be there.
- *
- * @typedef {object} Draft
- * @property {string} [body]
- * @property {Record<string, unknown>} [meta] yours: at most 4 KiB of JSON
- * @property {{s3Ref: string} & Partial<import('./message.js').Attachment>} [attachment] uploaded before
- * @property {Blob} [file] uploaded first, then sent; a `File` brings its name
- * @property {string} [name] of the file, where it has none
- * @property {boolean} [voice] the file was spoken for this message
- * @property {string} [blurhash]
- * @property {Blob} [thumbnail] a small picture of the file, uploaded with it
- * @property {string} [clientMsgId] the same id always means the same message. Made up if absent; derive it from what you
- *   answer to, and an answer given twice is sent once
- */
 /** A conversation with one other user. Get it from `client.conversation(peer)`. */
 export class Conversation {
-    /** @internal @param {import('./core.js').Core} core @param {string} id @param {string} peer */
-    constructor(core: import("./core.js").Core, id: string, peer: string);
+    private constructor();
     /** `alice~bob` */
     id: string;
     /** The other member. The name is null until the inbox has told it, or if there is none. */
@@ -60,8 +39,6 @@ export class Conversation {
     load(): Promise<void>;
     /** Loads the page above. @returns {Promise<void>} */
     loadEarlier(): Promise<void>;
-    /** Asks the server how far both sides are, and how much is unread. @internal @returns {Promise<void>} */
-    _refresh(): Promise<void>;
     /**
      * Sends. The message is in `messages` at once, with the tick `waiting`; it is stored on the device before it goes out,
      * and goes out as often as it takes. With a `file` that is uploaded first.
@@ -83,39 +60,7 @@ export class Conversation {
     attachmentUrl(message: Message): Promise<AttachmentUrl>;
     /** The same of its thumbnail. @param {Message} message @returns {Promise<AttachmentUrl>} */
     thumbnailUrl(message: Message): Promise<AttachmentUrl>;
-    /** A message as an object, not yet in the conversation. @internal @param {Frame} wire */
-    _peek(wire: Frame): Message;
-    /** A message came. @internal @param {Message} message */
-    _arrived(message: Message): void;
-    /** A message of one's own left the outbox. @internal @param {Message} message */
-    _sent(message: Message): void;
-    /** @internal @param {Message} message */
-    _queue(message: Message): void;
-    /** @internal @param {Message[]} messages */
-    _restore(messages: Message[]): void;
-    /** @internal @param {Message} message */
-    _unqueue(message: Message): void;
-    /** Whether something waits to be sent. @internal */
-    get _waits(): boolean;
-    /** @internal */
-    get _tickOf(): (message: Message) => import("./message.js").Tick;
-    /** A line of the inbox. @internal @param {Frame} entry */
-    _inbox(entry: Frame): void;
-    /** Own boundaries grew, here or on another device. @internal */
-    _readMoved(): void;
-    /** What was loaded may have a gap now: load it again. @internal */
-    _reset(): void;
-    /** A page that did not come with the last connection is asked for again. @internal */
-    _resume(): void;
-    /** @internal */
-    _typing(): void;
-    /** @internal */
-    _stopTyping(): void;
-    /** @internal @param {Presence | null} presence */
-    _present(presence: Presence | null): void;
-    #private;
 }
-export type Frame = import("./thread.js").Frame;
 export type Tick = import("./message.js").Tick;
 export type Profile = {
     userId: string;

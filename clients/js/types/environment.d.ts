@@ -1,12 +1,3 @@
-/**
- * @typedef {object} Environment
- * @property {new (url: string) => WebSocket} WebSocket
- * @property {typeof fetch} fetch
- * @property {() => number} random
- * @property {() => number} now
- * @property {(then: () => void, ms: number) => unknown} setTimeout
- * @property {(timer: any) => void} clearTimeout
- */
 /** @param {Partial<Environment>} given @returns {Environment} */
 export function environment(given: Partial<Environment>): Environment;
 /** The longest that a timer can wait. */

@@ -1,17 +1,6 @@
-/**
- * @internal
- * @param {{code?: unknown, message?: unknown, retry_after_ms?: unknown}} wire
- * @param {number} [status]
- */
-export function fromWire(wire: {
-    code?: unknown;
-    message?: unknown;
-    retry_after_ms?: unknown;
-}, status?: number): BluetickError;
-/** @internal @param {string} code */
-export function isFinal(code: string): boolean;
-/** @internal @param {unknown} thrown @param {string} code @returns {BluetickError} */
-export function asError(thrown: unknown, code: string): BluetickError;
+
+
+
 /**
  * What went wrong. `code` is one of the server's (see docs/protocol.md, "Error codes") or of the client's own:
  *

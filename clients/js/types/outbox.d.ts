@@ -2,32 +2,6 @@
 export const OUTBOX_MAX: 10000;
 /** Written and not yet confirmed: below what the server reads ahead, so that acks are never stuck behind. */
 export const IN_FLIGHT_MAX: 32;
-/** @typedef {import('./errors.js').BluetickError} BluetickError */
-/**
- * - `saving`: on its way into the device's storage, no byte has gone out
- * - `uploading`: its file is; it goes out when that is done, and holds up nobody
- * - `waiting`: may go out
- * - `inFlight`: written to the connection that is up now
- * - `held`: refused for now; goes out again when the retry timer fires
- * - `failed`: refused for good, until somebody retries or discards it
- *
- * @typedef {'saving' | 'uploading' | 'waiting' | 'inFlight' | 'held' | 'failed'} Progress
- */
-/**
- * What a `send` frame carries, besides its type and ref.
- *
- * @typedef {object} WireSend
- * @property {string} client_msg_id
- * @property {string} to
- * @property {string} body
- * @property {number} seen_seq
- * @property {Record<string, unknown>} [meta]
- * @property {{s3_ref: string, blurhash?: string, thumbnail?: string, voice?: boolean}} [attachment]
- */
-/**
- * @template T
- * @typedef {{send: WireSend, progress: Progress, refusals: number, item: T}} Entry
- */
 /** @template T what the caller keeps with each entry */
 export class Outbox<T> {
     get size(): number;
@@ -55,7 +29,6 @@ export class Outbox<T> {
     disconnected(): void;
     /** The longest that is on its way: the one to blame when the server found a frame too large. */
     longestInFlight(): Entry<T> | undefined;
-    #private;
 }
 export type BluetickError = import("./errors.js").BluetickError;
 /**

@@ -1,10 +1,3 @@
-/**
- * What was received, and up to where nothing more is expected. The two differ: a new device expects nothing below
- * the first message it hears of, yet has not received it; and a void seq is settled without ever arriving. Only what
- * was received counts as a duplicate.
- *
- * @typedef {{settled: number | null, ranges: [number, number][]}} SavedSeen
- */
 export class Seen {
     /** @param {SavedSeen} [saved] */
     constructor(saved?: SavedSeen);
@@ -21,7 +14,6 @@ export class Seen {
     insert(seq: number): boolean;
     /** Whether something expected before `seq` has not come. @param {number} seq */
     lacksBefore(seq: number): boolean;
-    #private;
 }
 /**
  * What was received, and up to where nothing more is expected. The two differ: a new device expects nothing below

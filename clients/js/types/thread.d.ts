@@ -60,7 +60,6 @@ export class Thread {
     endRepair(): void;
     /** Gives up on the gap before the next held message; false if none is held. */
     settleToNextHeld(): boolean;
-    #private;
 }
 /**
  * a frame, or a part of one, as it is on the wire

@@ -1,6 +1,3 @@
-/** @typedef {import('./memory.js').OutboxRow} OutboxRow */
-/** @typedef {{device: string, outbox: Map<string, OutboxRow>, kept: Map<string, any>}} Contents */
-/** @typedef {{device: string, user: string} | {put: OutboxRow} | {remove: string} | {keep: Record<string, any>}} Line */
 /**
  * Keeps a device in a file. For one process at a time. Files that wait to be uploaded are not kept: after a restart such a
  * message has failed with `aborted`.

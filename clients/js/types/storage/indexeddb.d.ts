@@ -9,5 +9,3 @@ export function indexedDbStorage(options?: {
     indexedDB?: IDBFactory;
     locks?: LockManager | null;
 }): import("./memory.js").Storage;
-export type Saved = import("./memory.js").Saved;
-export type OutboxRow = import("./memory.js").OutboxRow;

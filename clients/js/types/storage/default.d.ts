@@ -1,2 +1,0 @@
-/** @returns {import('./memory.js').Storage} */
-export function defaultStorage(): import("./memory.js").Storage;
