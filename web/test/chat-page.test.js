@@ -271,6 +271,20 @@ test('300 messages: scrolling back keeps the order and the place, and the page s
   await until('the end is in sight', () => log.evaluate((el) => el.scrollHeight - el.scrollTop - el.clientHeight < 2));
 });
 
+test('the list goes on where it ends', async (t) => {
+  for (let n = 0; n < 60; n += 1) await server.send(`friend-${String(n).padStart(2, '0')}`, 'hub', `hello ${n}`);
+  const page = await openPage(t, browser, null, { size: 'phone' });
+  await signIn(page, server.url, 'hub');
+  await entry(page, 'friend-59').waitFor();
+  await until('the oldest is listed', async () => {
+    await page.locator('.list .scroller').evaluate((el) => { el.scrollTop = el.scrollHeight; });
+    return entry(page, 'friend-00').isVisible();
+  });
+  const names = await page.locator('.entry .name').allTextContents();
+  assert.deepEqual(names, Array.from({ length: 60 }, (_, n) => `friend-${String(59 - n).padStart(2, '0')}`));
+  assert.equal(await page.title(), '(60) Bluetick');
+});
+
 test('light and dark: as the system says, until one chooses; the choice stays', async (t) => {
   const page = await openPage(t, browser, null, { scheme: 'light' });
   await signIn(page, server.url, 'zoe');

@@ -2,7 +2,7 @@
 
 import { make, setAttr, setText } from '../lib/dom.js';
 import { icon } from '../lib/icons.js';
-import { fit, kindOf, sizeWords } from './files.js';
+import { download, fit, kindOf, sizeWords } from './files.js';
 import { lightbox } from './lightbox.js';
 
 export function attachmentView(log, message) {
@@ -39,16 +39,19 @@ class Shown {
     this.bar = make('span', { class: 'bar' });
     return make('span', { class: 'progress', role: 'progressbar', 'aria-label': `Uploading ${this.name}`, 'aria-valuemin': '0', 'aria-valuemax': '100', hidden: true }, this.bar);
   }
-  drawProgress() {
+  /** In hundredths, or null if nothing is being uploaded. */
+  get uploaded() {
     const { progress, tick } = this.message;
-    const going = tick === 'waiting' && typeof progress === 'number' && progress < 1;
-    setAttr(this.progress, 'hidden', !going);
-    if (!going) return;
-    setAttr(this.progress, 'aria-valuenow', Math.round(progress * 100));
-    this.bar.style.transform = `scaleX(${Math.max(0.02, progress)})`;
+    return tick === 'waiting' && typeof progress === 'number' && progress < 1 ? Math.round(progress * 100) : null;
   }
 
-  draw() { this.drawProgress(); }
+  draw() {
+    const { uploaded } = this;
+    setAttr(this.progress, 'hidden', uploaded === null);
+    if (uploaded === null) return;
+    setAttr(this.progress, 'aria-valuenow', uploaded);
+    this.bar.style.transform = `scaleX(${Math.max(2, uploaded) / 100})`;
+  }
   destroy() { if (this.watched) this.log.lazy.unobserve(this.watched); }
 }
 
@@ -133,14 +136,21 @@ class FileCard extends Shown {
       make('span', { class: 'names' }, make('span', { class: 'file-name' }, this.name), this.state),
       make('span', { class: 'get' }, icon('download')),
       this.progress);
-    setText(this.state, this.size);
+  }
+
+  draw() {
+    super.draw();
+    const there = !!this.message.attachment.s3Ref;
+    if (there === this.there && there) return;
+    this.there = there;
+    this.el.disabled = !there;
+    setText(this.state, this.uploaded === null ? this.size : `${this.uploaded} % of ${this.size}`);
   }
 
   async download() {
     setText(this.state, 'Fetching…');
     try {
-      const link = make('a', { href: await this.url(), download: this.name, target: '_blank', rel: 'noopener' });
-      link.click();
+      await download(this);
       setText(this.state, this.size);
     } catch {
       setText(this.state, 'Could not be fetched. Try again.');

@@ -1,5 +1,7 @@
 // Files: what kind they are, how large, and how a picture fits into a bubble.
 
+import { make } from '../lib/dom.js';
+
 export const MOST_BYTES = 256 * 2 ** 20;   // a page holds a file in memory to check it; the server may take more
 export const MOST_FILES = 10;
 
@@ -49,4 +51,9 @@ export function fit(size) {
   const scale = Math.min(BOX.width / size.width, BOX.height / size.height, 1);
   const within = (n) => Math.round(Math.max(BOX.least, n * scale));
   return { width: within(size.width), height: within(size.height) };
+}
+
+/** Saves a file under its name. Its address is asked for at this moment, because addresses do not live long. */
+export async function download(shown) {
+  make('a', { href: await shown.url(), download: shown.name, target: '_blank', rel: 'noopener' }).click();
 }

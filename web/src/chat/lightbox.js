@@ -1,6 +1,7 @@
 // A picture alone, as large as the box allows. Escape, the button, or a click beside it close it.
 
 import { make } from '../lib/dom.js';
+import { download } from './files.js';
 import { icon } from '../lib/icons.js';
 import { nameOf } from './people.js';
 import { clockTime, dayName } from '../lib/time.js';
@@ -9,7 +10,7 @@ export function lightbox(view, picture) {
   const { message, log, name } = picture;
   const who = message.own ? 'You' : nameOf(log.conversation.peer);
   const img = make('img', { src: picture.img.currentSrc, alt: `Picture ${name} from ${who}` });
-  const save = make('a', { class: 'round', href: picture.img.currentSrc, download: name, target: '_blank', rel: 'noopener', 'aria-label': 'Download' }, icon('download'));
+  const save = make('button', { class: 'round', type: 'button', 'aria-label': 'Download', onclick: () => download(picture).catch(() => view.say('The picture could not be fetched.')) }, icon('download'));
   const close = make('button', { class: 'round', type: 'button', 'aria-label': 'Close', onclick: () => sheet.close() }, icon('close'));
   const el = make('div', { class: 'lightbox', role: 'dialog', 'aria-modal': 'true', 'aria-label': `Picture ${name}` },
     make('div', { class: 'lightbox-head' },

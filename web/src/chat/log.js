@@ -136,8 +136,9 @@ export class Log {
     this.divider.update(c);
     const [start, end] = this.stretch(messages);
     this.more = { above: start > 0 || c.hasEarlier, below: end < messages.length };
+    const held = this.follow ? [] : this.inSight();
     const rows = this.makeRows(messages, start, end);
-    if (rows.length !== this.rows.length || rows.some((row, at) => row !== this.rows[at])) this.put(rows);
+    if (rows.length !== this.rows.length || rows.some((row, at) => row !== this.rows[at])) this.put(rows, held);
     // Until it is known where the unread begin, nothing is shown: it would only jump.
     this.scroller.classList.toggle('unplaced', c.loaded && !this.ready);
     if (!this.placed && this.ready) { this.placed = true; this.pin(); }
@@ -148,17 +149,17 @@ export class Log {
   }
 
   /** Brings the rows into the page. What was in sight stays where it was, or the end stays in sight. */
-  put(rows) {
-    const anchor = this.follow ? null : this.firstInSight(new Set(rows));
-    const offset = anchor ? anchor.offsetTop - this.scroller.scrollTop : 0;
+  put(rows, held) {
     arrange(this.ol, rows);
     this.rows = rows;
     for (const [message, bubble] of this.bubbles) if (!bubble.el.isConnected) { bubble.destroy(); this.bubbles.delete(message); }
-    if (anchor) this.scrollTo(anchor.offsetTop - offset);
-    else if (this.follow) this.pin();
+    const anchor = held.find(({ row }) => row.isConnected);
+    if (this.follow) this.pin();
+    else if (anchor) this.scrollTo(anchor.row.offsetTop - anchor.offset);
   }
 
-  firstInSight(staying) {
+  /** The rows from the first in sight on, and where each stands. Taken before anything changes: neighbours shape a row. */
+  inSight() {
     const top = this.scroller.scrollTop;
     let [low, high] = [0, this.rows.length];
     while (low < high) {
@@ -169,7 +170,7 @@ export class Log {
     }
     // These come and go, or move: nothing to hold on to.
     const loose = [this.top, this.dots, this.divider.el];
-    return this.rows.slice(low).find((row) => staying.has(row) && !loose.includes(row)) ?? null;
+    return this.rows.slice(low, low + 20).filter((row) => !loose.includes(row)).map((row) => ({ row, offset: row.offsetTop - top }));
   }
 
   scrollTo(top) {
