@@ -90,7 +90,8 @@ export class Connection {
       const token = await this.#listener.token();
       if (this.#link === link) link.open(this.#address, () => this.#listener.hello(token));
     } catch (error) {
-      if (this.#link === link) this.#lost(asError(error, 'token_failed'), 0);
+      // The application could give no token, or the browser refuses the address.
+      if (this.#link === link) this.#lost(asError(error, 'offline'), 0);
     }
   }
 

@@ -114,6 +114,8 @@ export class Core {
     this.#keeper = new Keeper(this.sync, settings.receive !== undefined, (error) => this.#report(error));
     this.#uploads = new Uploads(this.environment, this.http, (signal) => this.#online(signal));
     this.#opened = this.#open();
+    // Who needs it hears of a failure: a send fails, a connect says why.
+    this.#opened.catch(() => {});
   }
 
   // ---- the device's storage ----
@@ -261,8 +263,8 @@ export class Core {
       }
       return;
     }
-    if (!this.#still(entry)) return void this.#keeper.remove(entry.send.client_msg_id);
-    if (entry.item.file) return void this.#upload(entry);
+    if (!this.#still(entry)) return this.#keeper.remove(entry.send.client_msg_id);
+    if (entry.item.message.attachment && !entry.send.attachment) return void this.#upload(entry);
     entry.progress = 'waiting';
     this.pumpSoon();
   }
@@ -321,12 +323,16 @@ export class Core {
     this.checkOpen();
     const entry = this.sync.outbox.get(message.clientMsgId);
     if (entry?.item.message !== message || entry.progress !== 'failed') return this.connection.nudge();
+    const bytesAreGone = message.error?.code === 'not_uploaded' && message.file !== undefined;
     message._retried();
     // It goes behind what was written since: its place in the order of sending is lost.
     this.sync.outbox.remove(message.clientMsgId);
     this.#lastN += 1;
     const item = { ...entry.item, n: this.#lastN };
-    if (!item.file && entry.send.attachment === undefined && message.attachment) item.file = message.file;
+    if (bytesAreGone) {
+      delete entry.send.attachment;
+      item.file = message.file;
+    }
     conversation._unqueue(message);
     conversation._queue(message);
     void this.#save(this.sync.outbox.push(entry.send, 'saving', item));
@@ -348,8 +354,10 @@ export class Core {
   // ---- the connection ----
 
   async #tokenForConnection() {
+    // A storage that could not be opened before may have become free.
+    this.#opened = this.#opened.catch(() => this.#open());
     await this.#opened.catch((error) => {
-      throw asError(error, 'storage_failed');
+      throw new BluetickError('storage_failed', asError(error, 'storage_failed').message, { cause: error });
     });
     return this.#refreshLater(await this.#tokens.fresh());
   }
@@ -372,6 +380,16 @@ export class Core {
 
   /** @param {Frame} frame */
   #onFrame(frame) {
+    try {
+      this.#takeFrame(frame);
+    } catch (error) {
+      // A frame that is not what it should be costs itself, and nothing else.
+      this.#report(error);
+    }
+  }
+
+  /** @param {Frame} frame */
+  #takeFrame(frame) {
     if (frame.type === 'welcome' && frame.user_id !== this.user) {
       const error = new BluetickError('wrong_user', `the token is of ${frame.user_id}, and the client of ${this.user}`);
       return this.connection.refuse(error);
@@ -577,8 +595,9 @@ export class Core {
 
   /** Something is worth a redraw; told once, however much happens at once. @param {Conversation | null} what */
   changed(what) {
+    const scheduled = this.#changes.size > 0;
     this.#changes.add(what);
-    if (this.#changes.size > 1) return;
+    if (scheduled) return;
     queueMicrotask(() => {
       const changes = [...this.#changes];
       this.#changes.clear();

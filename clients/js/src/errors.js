@@ -4,7 +4,7 @@
 const RETRYABLE = new Set(['rate_limited', 'unavailable', 'storage_full', 'internal', 'shutting_down']);
 
 /** After these the client stays offline: coming back by itself would not help, or would go on for ever. */
-const FINAL = new Set(['replaced', 'too_many_sessions', 'unauthorized', 'erased', 'wrong_user', 'origin_refused']);
+const FINAL = new Set(['replaced', 'too_many_sessions', 'unauthorized', 'erased', 'wrong_user', 'origin_refused', 'storage_failed']);
 
 /**
  * What went wrong. `code` is one of the server's (see docs/protocol.md, "Error codes") or of the client's own:

@@ -173,6 +173,38 @@ test('a file waits offline, and outlives a restart', async (t) => {
   await until(() => second.conversation('alice').messages[0]?.tick === 'sent');
 });
 
+test('bytes that the server has let go of are uploaded anew', async (t) => {
+  const { server, client } = await scene(t);
+  const state = withAttachments(server);
+  const bob = client();
+  await online(bob, server);
+  server.on.send = ({ ref }, session) => session.error(ref, 'not_uploaded');
+  const sent = bob.send('alice', { file: new Blob(['x']) });
+  await assert.rejects(sent.sent, { code: 'not_uploaded' });
+  delete server.on.send;
+  bob.conversation('alice').retry(sent);
+  await sent.sent;
+  assert.deepEqual(server.stored[0].attachment, { s3_ref: 'ref2' });
+  assert.equal(state.announced.length, 2);
+});
+
+test('a file that is gone is not sent as nothing', async (t) => {
+  const { server, client } = await scene(t);
+  withAttachments(server);
+  const storage = memoryStorage();
+  const saved = await storage.open('bob');
+  const attachment = { s3Ref: '', name: 'a', mime: 'image/png', bytes: 1, sha256: '' };
+  const send = { client_msg_id: 'lost', to: 'alice', body: '', seen_seq: 0 };
+  await saved.put({ id: 'lost', n: 1, ts: Date.now(), send, attachment, failed: { code: 'aborted', message: 'gone' } });
+  const bob = client({ storage });
+  await online(bob, server);
+  const [lost] = bob.conversation('alice').messages;
+  assert.equal(lost.tick, 'failed');
+  bob.conversation('alice').retry(lost);
+  await assert.rejects(lost.sent, { code: 'aborted' });
+  assert.deepEqual(server.frames('send'), []);
+});
+
 test('discarding stops the upload', async (t) => {
   const { server, client } = await scene(t);
   let reached;

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { memoryStorage } from '../src/index.js';
 import { FakeClock } from './clock.js';
 import { event, online, quiet, scene, until } from './setup.js';
 
@@ -281,6 +282,36 @@ test('frames can be watched, without the tokens', async (t) => {
   bob.send('alice', 'x');
   await server.until('send');
   assert.equal(seen.length, count);
+});
+
+test('a storage that cannot be opened is told, and tried again with the next connect', async (t) => {
+  const { server, client } = await scene(t);
+  let broken = true;
+  const inner = memoryStorage();
+  const bob = client({ storage: { open: async (...args) => (broken ? Promise.reject(new Error('in use')) : inner.open(...args)) } });
+  const sent = bob.send('alice', 'x');
+  await assert.rejects(sent.sent, { code: 'storage_failed' });
+  bob.connect();
+  await until(() => bob.state === 'offline' && bob.reason);
+  assert.deepEqual([bob.reason.code, bob.reason.message, server.sessions.length], ['storage_failed', 'in use', 0]);
+  broken = false;
+  await online(bob, server);
+  bob.conversation('alice').retry(sent);
+  await sent.sent;
+});
+
+test('a frame that is not what it should be costs itself, and nothing else', async (t) => {
+  const { server, client } = await scene(t);
+  const bob = client();
+  const errors = [];
+  bob.on('error', (error) => errors.push(error));
+  const session = await online(bob, server);
+  session.send({ type: 'caught_up' });
+  session.send({ type: 'inbox', ref: 'x' });
+  session.message(1);
+  await event(bob, 'message');
+  assert.equal(errors.length, 2);
+  assert.equal(bob.state, 'online');
 });
 
 test('what is not understood is left alone', async (t) => {
