@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { gzipSync } from 'node:zlib';
 import { after, before, test } from 'node:test';
-import { assertAccessible, assertNoOverflow, launchBrowser, openPage, Server, until } from './harness.js';
+import { assertAccessible, assertNoOverflow, launchBrowser, openPage, Server, startProxy, until } from './harness.js';
 import { composer, endsWith, entry, messages, newChat, png, say, signIn } from './chat-steps.js';
 
 let server;
@@ -65,6 +65,48 @@ test('files: preview, caption, a picture that is shown, a lightbox, a download, 
   await say(ann, 'dropped');
   await ben.getByRole('button', { name: 'Download dropped.txt 5 B · TXT' }).waitFor();
   await endsWith(ben, 'peer: dropped');
+});
+
+test('an upload shows how far it is, and what waits can be seen to wait', async (t) => {
+  const proxy = await startProxy(server.port);
+  t.after(() => proxy.close());
+  await server.send('ute', 'vic', 'hello');
+  const ute = await openPage(t, browser);
+  await signIn(ute, proxy.url, 'ute', 'vic');
+  await endsWith(ute, 'you: hello [sent]');
+  await attach(ute, PICTURE, PAPER);
+  proxy.hold('up');
+  await ute.getByRole('button', { name: 'Send', exact: true }).click();
+  for (const name of ['harbour.png', 'contract.pdf']) await ute.getByRole('progressbar', { name: `Uploading ${name}` }).waitFor();
+  await until('one’s own picture is shown before it is sent', () => ute.locator('.picture img').evaluate((el) => el.naturalWidth === 640));
+  assert.deepEqual((await messages(ute)).slice(-2), ['you:  [waiting]', 'you:  [waiting]']);
+  proxy.release();
+  await endsWith(ute, 'you: hello [sent]', 'you:  [sent]', 'you:  [sent]');
+  assert.equal(await ute.getByRole('progressbar').count(), 0);
+});
+
+test('a large picture travels with a small copy, which is what the bubble shows', async (t) => {
+  await server.send('wim', 'xia', 'hello');
+  const [wim, xia] = [await openPage(t, browser), await openPage(t, browser)];
+  await signIn(wim, server.url, 'wim', 'xia');
+  await signIn(xia, server.url, 'xia', 'wim');
+  await endsWith(wim, 'you: hello [read]');
+  await wim.locator('.talk').evaluate(async (talk) => {
+    const canvas = new OffscreenCanvas(1800, 1200);
+    const pen = canvas.getContext('2d');
+    for (let n = 0; n < 9000; n += 1) {
+      pen.fillStyle = `hsl(${n % 360} 60% 50%)`;
+      pen.fillRect((n * 37) % 1800, (n * 101) % 1200, 23, 17);
+    }
+    const data = new DataTransfer();
+    data.items.add(new File([await canvas.convertToBlob({ type: 'image/jpeg', quality: 0.95 })], 'photo.jpg', { type: 'image/jpeg' }));
+    talk.dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }));
+  });
+  await wim.locator('.say .strong:enabled').click();
+  const width = (image) => image.evaluate((el) => el.naturalWidth);
+  await until('the small copy is shown', async () => await xia.locator('.picture').count() === 1 && await width(xia.locator('.picture img')) === 720);
+  await xia.locator('.picture').click();
+  await until('the whole picture is shown large', async () => await width(xia.locator('.lightbox img')) === 1800);
 });
 
 test('links are links, and nothing else is', async (t) => {

@@ -73,7 +73,13 @@ class Picture extends Shown {
 
   async show() {
     this.note.hidden = true;
-    try { this.img.src = await this.url(); } catch { this.failed(); }
+    try { this.img.src = await this.smallUrl(); } catch { this.failed(); }
+  }
+
+  /** The small copy, if there is one and nothing better is at hand. */
+  async smallUrl() {
+    if (this.local || !this.message.attachment.thumbnail || this.again) return this.url();
+    return (await this.log.conversation.thumbnailUrl(this.message)).url;
   }
 
   /** The address may have run out while it waited: one new one, then say so. */

@@ -128,8 +128,8 @@ export class Composer {
   }
 
   /** The caption goes with the first file. A picture's size travels along, so that its place can be kept. */
-  sendFile({ file, size, url }, body) {
-    const message = this.conversation.send({ body, file, ...(size && { meta: { image: size } }) });
+  sendFile({ file, size, thumbnail, url }, body) {
+    const message = this.conversation.send({ body, file, thumbnail, ...(size && { meta: { image: size } }) });
     if (size) this.view.localUrl(message, file);
     URL.revokeObjectURL(url);
   }

@@ -33,14 +33,24 @@ export function wrongFile(file) {
   return null;
 }
 
-/** Width and height of a picture, or null if it is none that this browser shows. */
-export async function measure(url) {
+const SMALL = { side: 720, from: 200_000 };   // pixels of a thumbnail's longer side; bytes from which on one is worth it
+
+/** What a picture is like: its size, and a small copy if it is large. `size` is null if this browser cannot show it. */
+export async function lookAt(file, url) {
   const img = new Image();
   img.src = url;
-  try {
-    await img.decode();
-    return { width: img.naturalWidth, height: img.naturalHeight };
-  } catch { return null; }
+  try { await img.decode(); } catch { return { size: null }; }
+  const size = { width: img.naturalWidth, height: img.naturalHeight };
+  return { size, thumbnail: file.size > SMALL.from && file.type !== 'image/gif' ? await smaller(img, size, file) : undefined };
+}
+
+async function smaller(img, { width, height }, file) {
+  const scale = Math.min(1, SMALL.side / Math.max(width, height));
+  const canvas = make('canvas');
+  [canvas.width, canvas.height] = [width, height].map((n) => Math.max(1, Math.round(n * scale)));
+  canvas.getContext('2d').drawImage(img, 0, 0, canvas.width, canvas.height);
+  const copy = await new Promise((done) => { canvas.toBlob(done, file.type === 'image/jpeg' ? 'image/jpeg' : 'image/webp', 0.82); });
+  return copy && copy.size < file.size / 2 ? copy : undefined;
 }
 
 const BOX = { width: 300, height: 340, least: 110 };

@@ -10,6 +10,8 @@ export function lightbox(view, picture) {
   const { message, log, name } = picture;
   const who = message.own ? 'You' : nameOf(log.conversation.peer);
   const img = make('img', { src: picture.img.currentSrc, alt: `Picture ${name} from ${who}` });
+  // What is in the bubble shows at once; the whole picture takes its place when it is here.
+  picture.url().then((url) => { img.src = url; }, () => {});
   const save = make('button', { class: 'round', type: 'button', 'aria-label': 'Download', onclick: () => download(picture).catch(() => view.say('The picture could not be fetched.')) }, icon('download'));
   const close = make('button', { class: 'round', type: 'button', 'aria-label': 'Close', onclick: () => sheet.close() }, icon('close'));
   const el = make('div', { class: 'lightbox', role: 'dialog', 'aria-modal': 'true', 'aria-label': `Picture ${name}` },

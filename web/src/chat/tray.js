@@ -2,7 +2,7 @@
 
 import { make, setText } from '../lib/dom.js';
 import { icon } from '../lib/icons.js';
-import { kindOf, measure, MOST_FILES, sizeWords, wrongFile } from './files.js';
+import { kindOf, lookAt, MOST_FILES, sizeWords, wrongFile } from './files.js';
 
 export class Tray {
   constructor(changed) {
@@ -28,7 +28,7 @@ export class Tray {
     setText(this.wrong, [...new Set(problems)].join(' '));
     this.busy = true;
     this.draw();
-    for (const item of fresh) if (item.kind === 'image') item.size = await measure(item.url);
+    for (const item of fresh) if (item.kind === 'image') Object.assign(item, await lookAt(item.file, item.url));
     this.busy = false;
     this.draw();
   }

@@ -20,6 +20,7 @@ const TWO_PANES = 720;
  * @param {() => boolean} [options.readable] may say that nobody is looking, though the page is visible
  * @param {(peer: string|null) => void} [options.onOpen] a person opened or left a chat
  * @param {() => void} [options.onSignOut] offers "sign out" in the profile
+ * @param {string[]} [options.suggest] users offered for a new chat
  * @param {Node[]} [options.tools] further buttons for the head of the list
  * @param {{href: string, text: string}[]} [options.links] where else to go
  * @returns {{open(peer: string|null): void, newChat(): void, escape(): boolean, destroy(): void}}
