@@ -36,6 +36,8 @@ export class Connection {
   #backoff = new Backoff();
   /** What the present try or connection is made of. Whatever comes from an older one is ignored. @type {Link | null} */
   #link = null;
+  /** Grows whenever it is decided anew whether to be online. */
+  #turn = 0;
   /** @type {unknown} */
   #timer = null;
 
@@ -77,6 +79,7 @@ export class Connection {
   }
 
   async #open() {
+    this.#turn += 1;
     this.#cancelTimer();
     /** @type {Link} */
     const link = new Link(this.#environment, {
@@ -116,9 +119,12 @@ export class Connection {
   #lost(error, hintMs) {
     const hopeless = isFinal(error.code) || (error.code === 'token_expired' && !this.#canRefreshToken);
     if (hopeless) return this.#end('offline', error);
+    const turn = this.#turn;
+    this.#drop();
+    // Somebody who heard of the loss has already said what comes next.
+    if (this.#turn !== turn) return;
     const wait = this.#backoff.next(hintMs, this.#environment.random);
     this.retryAt = this.#environment.now() + wait;
-    this.#drop();
     this.reason = error;
     this.#timer = this.#environment.setTimeout(() => void this.#open(), wait);
     this.#become('waiting');
@@ -126,8 +132,11 @@ export class Connection {
 
   /** @param {ConnectionState} state @param {BluetickError | null} reason */
   #end(state, reason) {
+    this.#turn += 1;
+    const turn = this.#turn;
     this.#cancelTimer();
     this.#drop();
+    if (this.#turn !== turn) return;
     this.reason = reason;
     this.#become(state);
   }

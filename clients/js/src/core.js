@@ -579,7 +579,7 @@ export class Core {
 
   /** What the device remembers is written when nothing is left that it does not hold yet. */
   keepSoon() {
-    if (this.#isOpen && !this.#receiving && this.sync.arrivals.length === 0) this.#keeper.soon();
+    if (this.#isOpen) this.#keeper.soon();
   }
 
   // ---- telling ----

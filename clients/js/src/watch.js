@@ -19,7 +19,6 @@ export class Watch {
   }
 
   connected() {
-    this.#watched = new Set();
     this.soon();
   }
 

@@ -221,6 +221,22 @@ test('disconnect while connecting stays offline', async (t) => {
   assert.equal(server.sessions.length, 1);
 });
 
+for (const leave of ['disconnect', 'close']) {
+  test(`who calls ${leave} while hearing of a loss stays away`, async (t) => {
+    const { server, client } = await scene(t);
+    const bob = client();
+    const session = await online(bob, server);
+    session.send({ type: 'presence', user_id: 'alice', online: true, last_seen: 1 });
+    await event(bob, 'presence');
+    bob.on('presence', () => bob[leave]());
+    session.cut();
+    await until(() => bob.state !== 'online');
+    await quiet();
+    await quiet();
+    assert.deepEqual([bob.state, bob.retryAt, server.sessions.length], [leave === 'close' ? 'closed' : 'offline', null, 1]);
+  });
+}
+
 test('disconnecting says what was just read', async (t) => {
   const { server, client } = await scene(t);
   const bob = client();

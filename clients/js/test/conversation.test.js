@@ -194,20 +194,21 @@ test('pages of the inbox, and all of them anew after a reconnect', async (t) => 
 
 test('unread: counted where the messages are here, the server\'s word where not', async (t) => {
   const { server, client } = await scene(t);
-  withHistory(server, 60);
+  const history = withHistory(server, 60);
+  server.heads = [{ conversation_id: ID, last_seq: 60 }];
   withStatus(server, () => ({ last_seq: 60, unread_count: 60 }));
   server.on.inbox = ({ ref }, session) => session.send({ type: 'inbox', ref, conversations: [inboxEntry('alice', { last_seq: 60, unread_count: 60 })], next: null });
   const bob = client();
   const session = await online(bob, server);
   const alice = bob.conversation('alice');
   await until(() => alice.unread === 60);
-  session.message(61);
-  session.message(61);
-  await event(bob, 'message');
-  assert.equal(alice.unread, 61);
+  for (const seq of [59, 60, 61, 61]) session.message(seq);
+  await event(bob, 'message', ({ seq }) => seq === 61);
+  assert.equal(alice.unread, 61, 'what the server has counted counts once');
   server.on.status = ({ ref }, to) => to.send({ type: 'status', ref, conversation_id: ID, last_seq: 61, unread_count: 41, own: { last_delivered_seq: 61, last_read_seq: 20 }, peer: { last_delivered_seq: 0, last_read_seq: 0 } });
   session.send({ type: 'ticks', conversation_id: ID, user_id: 'bob', last_delivered_seq: 61, last_read_seq: 20 });
   await until(() => alice.unread === 41, 'a part was read elsewhere: only the server knows');
+  history.last = 61;
   await alice.load();
   assert.equal(alice.unread, 41);
   const asked = server.frames('status').length;
@@ -258,6 +259,8 @@ test('typing is said every three seconds at most, shown for six, and ends with a
   clock.advance(1);
   alice.setTyping();
   await server.until('typing', 2);
+  await quiet();
+  assert.equal(server.frames('typing').length, 2);
   session.send({ type: 'typing', conversation_id: ID, user_id: 'alice' });
   assert.equal(await event(bob, 'typing'), alice);
   assert.equal(alice.typing, true);

@@ -87,6 +87,25 @@ test('with receive the place in the stream outlives the process, without it does
   }
 });
 
+test('a place in the stream that was kept is of no use to a client that keeps nothing', async (t) => {
+  const { server, client } = await scene(t);
+  const storage = memoryStorage();
+  const first = client({ storage, receive: () => {} });
+  await online(first, server);
+  await quiet();
+  await first.close();
+  const kept = async () => Object.keys((await storage.open('bob')).kept);
+  assert.deepEqual(await kept(), ['device']);
+  await online(client({ storage }), server);
+  assert.equal('cursor' in server.frames('hello').at(-1), false);
+  const other = memoryStorage();
+  const page = client({ storage: other });
+  await online(page, server);
+  await quiet();
+  await page.close();
+  assert.deepEqual((await other.open('bob')).kept, {});
+});
+
 test('what receive has not stored when the process ends comes again', async (t) => {
   const { server, client } = await scene(t);
   const storage = memoryStorage();
