@@ -242,7 +242,7 @@ export class Conversation {
    * @throws {BluetickError} `empty_body`, `body_too_large`, `bad_request`, `to_self`, `outbox_full` or `closed`
    */
   send(draft) {
-    return this.#core.compose(this, typeof draft === 'string' ? { body: draft } : draft);
+    return this.#core.sending.compose(this, typeof draft === 'string' ? { body: draft } : draft);
   }
 
   /** The user has seen the peer's messages up to `seq`, or all that are here. Said offline, it is kept. @param {number} [seq] */
@@ -266,12 +266,12 @@ export class Conversation {
 
   /** Tries a failed message again, or one that waits. @param {Message} message */
   retry(message) {
-    this.#core.retry(this, message);
+    this.#core.sending.retry(this, message);
   }
 
   /** Takes a failed or waiting message out of the outbox. The server may have it already; then it comes back as sent. @param {Message} message */
   discard(message) {
-    this.#core.discard(this, message);
+    this.#core.sending.discard(this, message);
   }
 
   /** Where the file of a message can be loaded from, for a few minutes. @param {Message} message @returns {Promise<AttachmentUrl>} */

@@ -2,7 +2,6 @@
 
 import { Connection } from './connection.js';
 import { Conversation } from './conversation.js';
-import { compose, isTooOld, messageOf, rowOf } from './drafts.js';
 import { Emitter } from './emitter.js';
 import { soon, TIMER_MAX_MS } from './environment.js';
 import { BluetickError, asError } from './errors.js';
@@ -10,11 +9,10 @@ import { Http } from './http.js';
 import { conversationId, peerOf } from './ids.js';
 import { Inbox } from './inbox.js';
 import { Keeper } from './keeper.js';
-import { OUTBOX_MAX } from './outbox.js';
 import { Requests } from './requests.js';
+import { Sending } from './sending.js';
 import { Sync } from './sync.js';
 import { Tokens } from './tokens.js';
-import { Uploads } from './uploads.js';
 import { Watch } from './watch.js';
 
 /** The wait before `receive` is tried again, doubled up to the cap. */
@@ -24,7 +22,6 @@ const RECEIVE_RETRY_CAP_MS = 30_000;
 /** @typedef {import('./thread.js').Frame} Frame */
 /** @typedef {import('./message.js').Message} Message */
 /** @typedef {import('./drafts.js').Item} Item */
-/** @typedef {import('./outbox.js').Entry<Item>} Entry */
 /** @typedef {import('./client.js').Events} Events */
 /**
  * @typedef {object} Settings
@@ -53,19 +50,18 @@ export class Core {
   /** @type {Map<string, Conversation>} */
   conversations = new Map();
   device = '';
+  /** Done when the storage is open. @type {Promise<void>} */
+  opened;
+  isOpen = false;
+  isClosed = false;
+  sending;
   caughtUp = false;
 
   #settings;
   #tokens;
   #requests;
   #keeper;
-  #uploads;
   #watch;
-  /** @type {Promise<void>} */
-  #opened;
-  #isOpen = false;
-  #closed = false;
-  #lastN = 0;
   #pumping = false;
   /** A message is with `receive` just now. */
   #receiving = false;
@@ -74,8 +70,6 @@ export class Core {
   #retryAt = 0;
   /** @type {unknown} */
   #authTimer = null;
-  /** Uploads that begin when there is a connection. @type {Set<() => void>} */
-  #waitingForOnline = new Set();
   /** @type {Set<Conversation | null>} */
   #changes = new Set();
 
@@ -87,8 +81,8 @@ export class Core {
     this.#tokens = new Tokens(settings.token, this.environment.now);
     this.http = new Http(settings.base, this.environment.fetch, this.#tokens);
     this.sync = new Sync(this.user, {
-      sent: (entry, wire) => this.#onSent(entry, wire),
-      failed: (entry, error) => this.#onFailed(entry, error),
+      sent: (entry, wire) => this.sending.onSent(entry, wire),
+      failed: (entry, error) => this.sending.onFailed(entry, error),
       ticks: (id, userId) => this.#onTicks(id, userId),
       readConfirmed: (id) => {
         this.#conversationOf(id)?._readMoved();
@@ -111,11 +105,11 @@ export class Core {
     });
     this.inbox = new Inbox(this);
     this.#watch = new Watch(this, settings.presence);
-    this.#keeper = new Keeper(this.sync, settings.receive !== undefined, (error) => this.#report(error));
-    this.#uploads = new Uploads(this.environment, this.http, (signal) => this.#online(signal));
-    this.#opened = this.#open();
+    this.#keeper = new Keeper(this.sync, settings.receive !== undefined, (error) => this.report(error));
+    this.sending = new Sending(this, this.#keeper);
+    this.opened = this.#open();
     // Who needs it hears of a failure: a send fails, a connect says why.
-    this.#opened.catch(() => {});
+    this.opened.catch(() => {});
   }
 
   // ---- the device's storage ----
@@ -124,32 +118,8 @@ export class Core {
     const { storage, device } = this.#settings;
     const saved = await this.#keeper.open(storage, this.user, device);
     this.device = saved.device;
-    this.#restore(saved.outbox.sort((a, b) => a.n - b.n));
-    this.#isOpen = true;
-  }
-
-  /** What an earlier life left unsent. @param {import('./storage/memory.js').OutboxRow[]} rows */
-  #restore(rows) {
-    const now = this.environment.now();
-    /** @type {Map<Conversation, Message[]>} */
-    const queued = new Map();
-    /** @type {Entry[]} */
-    const entries = [];
-    for (const row of rows) {
-      if (this.sync.outbox.get(row.id)) continue;
-      const conversation = this.conversation(row.send.to);
-      const message = messageOf(row, conversation, this.user);
-      const failed = row.failed ?? (isTooOld(row, now) ? { code: 'too_old', message: 'it waited too long: send it again if it is still wanted' } : undefined);
-      if (failed) message._failed(new BluetickError(failed.code, failed.message));
-      queued.set(conversation, [...(queued.get(conversation) ?? []), message]);
-      const item = { message, n: row.n, file: row.file, thumbnail: row.thumbnail, abort: null };
-      const progress = failed ? 'failed' : row.file ? 'uploading' : 'waiting';
-      entries.push({ send: row.send, progress, refusals: 0, item });
-      this.#lastN = Math.max(this.#lastN, row.n);
-    }
-    this.sync.outbox.restore(entries);
-    for (const [conversation, messages] of queued) conversation._restore(messages);
-    for (const entry of entries) if (entry.progress === 'uploading') void this.#upload(entry);
+    this.sending.restore(saved.outbox.sort((a, b) => a.n - b.n));
+    this.isOpen = true;
   }
 
   // ---- what the application does ----
@@ -166,29 +136,26 @@ export class Core {
   }
 
   async close() {
-    if (this.#closed) return this.#keeper.closed;
+    if (this.isClosed) return this.#keeper.closed;
     this.#pump();
-    this.#closed = true;
+    this.isClosed = true;
     this.connection.close();
     this.#cancelTimers();
     const error = new BluetickError('closed', 'the client was closed');
     this.#requests.close();
     for (const conversation of this.conversations.values()) conversation._stopTyping();
-    await this.#opened.catch(() => {});
-    for (const { item, progress } of this.sync.outbox.entries) {
-      item.abort?.abort();
-      if (progress !== 'failed') item.message._closed(error);
-    }
+    await this.opened.catch(() => {});
+    this.sending.close(error);
     await this.#keeper.close();
   }
 
   async deviceId() {
-    await this.#opened;
+    await this.opened;
     return this.device;
   }
 
   checkOpen() {
-    if (this.#closed) throw new BluetickError('closed', 'the client was closed');
+    if (this.isClosed) throw new BluetickError('closed', 'the client was closed');
   }
 
   /** @param {string} peer */
@@ -210,7 +177,7 @@ export class Core {
 
   /** @param {Frame} frame */
   ask(frame) {
-    if (this.#closed) return Promise.reject(new BluetickError('closed', 'the client was closed'));
+    if (this.isClosed) return Promise.reject(new BluetickError('closed', 'the client was closed'));
     return this.#requests.ask(frame);
   }
 
@@ -228,135 +195,12 @@ export class Core {
     return this.#settings.receive ? heard : Math.max(heard, loaded);
   }
 
-  // ---- the outbox ----
-
-  /** @param {Conversation} conversation @param {import('./conversation.js').Draft} draft */
-  compose(conversation, draft) {
-    this.checkOpen();
-    const now = this.environment.now();
-    const made = compose(draft, conversation, this.user, now, this.sync.maxBodyBytes);
-    const known = this.sync.outbox.get(made.send.client_msg_id);
-    if (known) return known.item.message;
-    if (this.sync.outbox.size >= OUTBOX_MAX) throw new BluetickError('outbox_full', 'too many messages wait to be sent');
-    this.#lastN = Math.max(this.#lastN + 1, now * 1000);
-    // Fixed when the message is written: what comes in before it goes out was not seen by its author.
-    made.send.seen_seq = this.sync.thread(conversation.id).heard;
-    const item = { message: made.message, n: this.#lastN, file: draft.file, thumbnail: draft.thumbnail, abort: null };
-    const entry = this.sync.outbox.push(made.send, 'saving', item);
-    conversation._queue(made.message);
-    this.#listChanged();
-    void this.#save(entry);
-    return made.message;
-  }
-
-  /** No byte of it goes out before the device would remember it. @param {Entry} entry */
-  async #save(entry) {
-    try {
-      const early = !this.#isOpen;
-      await this.#opened;
-      if (early) entry.send.seen_seq = this.sync.thread(conversationId(this.user, entry.send.to)).heard;
-      await this.#keeper.put(rowOf(entry));
-    } catch (error) {
-      if (this.#still(entry)) {
-        entry.progress = 'failed';
-        this.#onFailed(entry, asError(error, 'storage_failed'));
-      }
-      return;
-    }
-    if (!this.#still(entry)) return this.#keeper.remove(entry.send.client_msg_id);
-    if (entry.item.message.attachment && !entry.send.attachment) return void this.#upload(entry);
-    entry.progress = 'waiting';
-    this.pumpSoon();
-  }
-
-  /** @param {Entry} entry */
-  #still(entry) {
-    return this.sync.outbox.get(entry.send.client_msg_id) === entry;
-  }
-
-  /** The bytes first, then the message that refers to them. @param {Entry} entry */
-  async #upload(entry) {
-    const { item } = entry;
-    const conversation = this.conversation(entry.send.to);
-    entry.progress = 'uploading';
-    item.abort = new AbortController();
-    try {
-      await this.#uploads.run(item, item.abort.signal, () => this.changed(conversation));
-      if (!this.#still(entry) || this.#closed) return;
-      const { s3Ref, thumbnail, blurhash, voice } = /** @type {import('./message.js').Attachment} */ (item.message.attachment);
-      entry.send.attachment = { s3_ref: s3Ref, ...(thumbnail && { thumbnail }), ...(blurhash && { blurhash }), ...(voice && { voice }) };
-      item.file = item.thumbnail = undefined;
-      entry.progress = 'saving';
-      await this.#save(entry);
-    } catch (error) {
-      if (!this.#still(entry) || this.#closed) return;
-      entry.progress = 'failed';
-      this.#onFailed(entry, asError(error, 'upload_failed'));
-    }
-  }
-
-  /** @param {Entry} entry @param {Frame} wire */
-  #onSent(entry, wire) {
-    const { message } = entry.item;
-    const conversation = this.conversation(entry.send.to);
-    entry.item.abort?.abort();
-    const isNew = conversation.lastSeq === 0;
-    message._wasSent(wire);
-    conversation._sent(message);
-    this.#keeper.remove(entry.send.client_msg_id);
-    if (isNew) this.#onNewConversation();
-    this.#listChanged();
-    this.emit('sent', message);
-  }
-
-  /** @param {Entry} entry @param {BluetickError} error */
-  #onFailed(entry, error) {
-    const { message } = entry.item;
-    message._failed(error);
-    this.changed(this.conversation(entry.send.to));
-    this.#keeper.put(rowOf(entry)).catch((/** @type {unknown} */ e) => this.#report(e));
-    this.emit('failed', message, error);
-  }
-
-  /** @param {Conversation} conversation @param {Message} message */
-  retry(conversation, message) {
-    this.checkOpen();
-    const entry = this.sync.outbox.get(message.clientMsgId);
-    if (entry?.item.message !== message || entry.progress !== 'failed') return this.connection.nudge();
-    const bytesAreGone = message.error?.code === 'not_uploaded' && message.file !== undefined;
-    message._retried();
-    // It goes behind what was written since: its place in the order of sending is lost.
-    this.sync.outbox.remove(message.clientMsgId);
-    this.#lastN += 1;
-    const item = { ...entry.item, n: this.#lastN };
-    if (bytesAreGone) {
-      delete entry.send.attachment;
-      item.file = message.file;
-    }
-    conversation._unqueue(message);
-    conversation._queue(message);
-    void this.#save(this.sync.outbox.push(entry.send, 'saving', item));
-  }
-
-  /** @param {Conversation} conversation @param {Message} message */
-  discard(conversation, message) {
-    const entry = this.sync.outbox.get(message.clientMsgId);
-    if (entry?.item.message !== message) return;
-    this.sync.outbox.remove(message.clientMsgId);
-    entry.item.abort?.abort();
-    conversation._unqueue(message);
-    message._failed(new BluetickError('aborted', 'the message was taken back'));
-    this.#keeper.remove(message.clientMsgId);
-    this.#listChanged();
-    this.pumpSoon();
-  }
-
   // ---- the connection ----
 
   async #tokenForConnection() {
     // A storage that could not be opened before may have become free.
-    this.#opened = this.#opened.catch(() => this.#open());
-    await this.#opened.catch((error) => {
+    this.opened = this.opened.catch(() => this.#open());
+    await this.opened.catch((error) => {
       throw new BluetickError('storage_failed', asError(error, 'storage_failed').message, { cause: error });
     });
     return this.#refreshLater(await this.#tokens.fresh());
@@ -384,7 +228,7 @@ export class Core {
       this.#takeFrame(frame);
     } catch (error) {
       // A frame that is not what it should be costs itself, and nothing else.
-      this.#report(error);
+      this.report(error);
     }
   }
 
@@ -408,27 +252,8 @@ export class Core {
     this.pumpSoon();
   }
 
-  /** Done as soon as there is a connection. @param {AbortSignal} signal @returns {Promise<void>} */
-  #online(signal) {
-    return new Promise((resolve, reject) => {
-      const aborted = () => {
-        this.#waitingForOnline.delete(done);
-        reject(new BluetickError('aborted', 'the upload was taken back'));
-      };
-      const done = () => {
-        signal.removeEventListener('abort', aborted);
-        resolve();
-      };
-      if (signal.aborted) return aborted();
-      if (this.sync.isUp) return resolve();
-      signal.addEventListener('abort', aborted, { once: true });
-      this.#waitingForOnline.add(done);
-    });
-  }
-
   #onWelcome() {
-    for (const done of this.#waitingForOnline) done();
-    this.#waitingForOnline.clear();
+    this.sending.connected();
     this.#requests.up();
     this.inbox.connected();
     this.#watch.connected();
@@ -469,7 +294,7 @@ export class Core {
 
   /** One after the other; a message that the application has to store first holds up the rest. */
   #handleArrivals() {
-    while (!this.#receiving && this.sync.arrivals.length > 0 && !this.#closed) {
+    while (!this.#receiving && this.sync.arrivals.length > 0 && !this.isClosed) {
       const arrival = this.sync.arrivals[0];
       if (arrival.kind === 'message' && arrival.fresh && this.#settings.receive) void this.#receive(arrival);
       else this.#handled();
@@ -481,18 +306,18 @@ export class Core {
   async #receive({ frame }) {
     this.#receiving = true;
     const message = this.#conversationOf(frame.conversation_id)?._peek(frame);
-    for (let wait = RECEIVE_RETRY_MS; message && !this.#closed; wait = Math.min(wait * 2, RECEIVE_RETRY_CAP_MS)) {
+    for (let wait = RECEIVE_RETRY_MS; message && !this.isClosed; wait = Math.min(wait * 2, RECEIVE_RETRY_CAP_MS)) {
       try {
         await this.#settings.receive?.(message);
         break;
       } catch (error) {
         // It is not held, so it must not be acked, nor anything after it.
-        this.#report(error);
+        this.report(error);
         await new Promise((resolve) => this.environment.setTimeout(() => resolve(null), wait));
       }
     }
     this.#receiving = false;
-    if (this.#closed) return;
+    if (this.isClosed) return;
     this.#handled(message);
     this.#after();
   }
@@ -512,14 +337,14 @@ export class Core {
     const isNew = conversation.lastSeq === 0;
     const message = received ?? conversation._peek(frame);
     conversation._arrived(message);
-    if (isNew) this.#onNewConversation();
-    this.#listChanged();
+    if (isNew) this.onNewConversation();
+    this.changed(null);
     this.emit('message', message, conversation);
     if (this.#settings.autoRead && !message.own) conversation.read(frame.seq);
   }
 
   /** Its peer's name is in the inbox, and who shares a conversation can be watched. */
-  #onNewConversation() {
+  onNewConversation() {
     this.inbox.refreshSoon();
     this.watchSoon();
   }
@@ -555,7 +380,7 @@ export class Core {
   }
 
   #pump() {
-    if (this.#closed) return;
+    if (this.isClosed) return;
     for (const frame of this.sync.takeFrames()) this.connection.write(frame);
     this.#handleArrivals();
     const ms = this.sync.takeRetryMs();
@@ -579,7 +404,7 @@ export class Core {
 
   /** What the device remembers is written when nothing is left that it does not hold yet. */
   keepSoon() {
-    if (this.#isOpen) this.#keeper.soon();
+    if (this.isOpen) this.#keeper.soon();
   }
 
   // ---- telling ----
@@ -605,21 +430,17 @@ export class Core {
     });
   }
 
-  #listChanged() {
-    this.changed(null);
-  }
-
   /** Of what nobody waits for. @param {Promise<unknown>} promise */
   quietly(promise) {
     promise.catch((error) => {
       const dull = error instanceof BluetickError && (error.code === 'closed' || error.code === 'offline');
-      if (!dull) this.#report(error);
+      if (!dull) this.report(error);
     });
   }
 
   /** @param {unknown} error */
-  #report(error) {
-    if (this.#closed) return;
+  report(error) {
+    if (this.isClosed) return;
     const told = asError(error, 'internal');
     if (this.emitter.has('error')) this.emit('error', told);
     else console.error('bluetick:', told);
