@@ -189,6 +189,16 @@ test('a name that is set is seen by others, and survives a reload; signing out f
   await kim.getByRole('heading', { name: 'Who are you?' }).waitFor();
 });
 
+test('the demo: one click to be alice, one to write to bob', async (t) => {
+  const page = await openPage(t, browser, `${server.url}/`, { size: 'phone' });
+  await page.getByRole('button', { name: 'alice' }).click();
+  await entry(page, 'carol').getByText('Say hello').waitFor();
+  await entry(page, 'bob').click();
+  await page.getByText('No messages yet. Say hello.').waitFor();
+  await say(page, 'hello');
+  await endsWith(page, 'you: hello [sent]');
+});
+
 test('where there is no demo a token is asked for, and one in the address is taken out of it', async (t) => {
   // The demo gives tokens at the names of this machine only; this name leads here and is none of them.
   const elsewhere = `http://chat.localhost:${server.port}`;
