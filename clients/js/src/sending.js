@@ -134,7 +134,10 @@ export class Sending {
     const { message } = entry.item;
     message._failed(error);
     this.#core.changed(this.#core.conversation(entry.send.to));
-    this.#keeper.put(rowOf(entry)).catch((/** @type {unknown} */ e) => this.#core.report(e));
+    this.#keeper.put(rowOf(entry)).catch((/** @type {unknown} */ e) => {
+      // Of a storage that takes nothing the application hears already.
+      if (error.code !== 'storage_failed') this.#core.report(e);
+    });
     this.#core.emit('failed', message, error);
   }
 

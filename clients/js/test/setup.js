@@ -48,10 +48,9 @@ export function quiet() {
 
 /** Online, caught up, the first page of the inbox there. */
 export async function online(client, server) {
-  const inboxes = server.frames('inbox').length;
+  const inbox = event(client, 'frame', ({ direction, frame }) => direction === 'in' && frame.type === 'inbox');
   const caughtUp = event(client, 'caughtUp');
   client.connect();
-  await caughtUp;
-  await server.until('inbox', inboxes + 1);
+  await Promise.all([caughtUp, inbox]);
   return server.session;
 }
