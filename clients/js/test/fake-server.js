@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import { WebSocketServer } from 'ws';
 
 /** Longer than anything takes here, shorter than patience. */
-const PATIENCE_MS = 5_000;
+const PATIENCE_MS = 15_000;
 
 export class FakeServer {
   /** Everything that clients said, oldest first: {session, frame}. */

@@ -23,7 +23,7 @@ export async function scene(test) {
 /** Waits for an event; gives its first argument. */
 export function event(client, name, holds = () => true) {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error(`waited in vain for '${name}'`)), 5_000);
+    const timer = setTimeout(() => reject(new Error(`waited in vain for '${name}'`)), 15_000);
     const off = client.on(name, (...args) => {
       if (!holds(...args)) return;
       clearTimeout(timer);
@@ -34,7 +34,7 @@ export function event(client, name, holds = () => true) {
 }
 
 export async function until(holds, what = String(holds)) {
-  const end = Date.now() + 5_000;
+  const end = Date.now() + 15_000;
   while (!(await holds())) {
     if (Date.now() > end) throw new Error(`waited in vain: ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 5));
