@@ -35,8 +35,8 @@ export class Telling {
     this.show({
       name: 'What you see',
       rule: '',
-      what: 'Two phones, and the server between them: the steps it takes light up above, the rows it keeps are below.',
-      why: 'Write on a phone and watch. Press a step to read what it is for.',
+      what: 'Two phones, and the server between them: its steps light up above, its rows are below.',
+      why: 'Press a step to read what it is for.',
     }, 'idle');
   }
 
