@@ -2,7 +2,7 @@
 
 import 'fake-indexeddb/auto';
 import assert from 'node:assert/strict';
-import { appendFile, mkdtemp, readFile, rm, stat } from 'node:fs/promises';
+import { appendFile, mkdtemp, open, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -167,4 +167,76 @@ test('file: a message whose file is lost says so', async (t) => {
   await first.close();
   const [{ failed, file }] = (await storage.open('bob')).outbox;
   assert.deepEqual([failed.code, file], ['aborted', undefined]);
+});
+
+/** What all files opened by node:fs/promises have in common. */
+async function fileHandles() {
+  const handle = await open('/dev/null');
+  await handle.close();
+  return Object.getPrototypeOf(handle);
+}
+
+async function logFile(t) {
+  const directory = await mkdtemp(join(tmpdir(), 'bluetick-js-'));
+  t.after(() => rm(directory, { recursive: true }));
+  return join(directory, 'outbox.log');
+}
+
+test('file: a write that fails half way costs itself, and nothing after it', async (t) => {
+  const path = await logFile(t);
+  const handles = await fileHandles();
+  const first = await fileStorage(path).open('bob');
+  await first.put(row('a', 1));
+  const full = t.mock.method(handles, 'appendFile', async function (bytes) {
+    await this.write(Buffer.from(bytes).subarray(0, 20));
+    throw Object.assign(new Error('no space left'), { code: 'ENOSPC' });
+  });
+  await assert.rejects(first.put(row('b', 2)), { code: 'ENOSPC' });
+  await assert.rejects(first.remove('a'), { code: 'ENOSPC' });
+  full.mock.restore();
+  await first.put(row('c', 3));
+  await first.keep({ device: { cursor: '1' } });
+  await first.close();
+  const second = await fileStorage(path).open('bob');
+  assert.deepEqual(bodies(second), ['a', 'c']);
+  assert.deepEqual(second.kept, { device: { cursor: '1' } });
+  await second.close();
+});
+
+test('file: what cannot be cut off is written anew, and a failure to tidy up is none of the write', async (t) => {
+  const path = await logFile(t);
+  const handles = await fileHandles();
+  const saved = await fileStorage(path).open('bob');
+  const broken = [t.mock.method(handles, 'datasync', async () => Promise.reject(new Error('EIO'))), t.mock.method(handles, 'truncate', async () => Promise.reject(new Error('EIO')))];
+  await assert.rejects(saved.put(row('a', 1)), /EIO/);
+  broken[0].mock.restore();
+  await saved.put(row('b', 2));
+  broken[1].mock.restore();
+  // No room for a second file.
+  const tidy = t.mock.method(handles, 'writeFile', async () => Promise.reject(new Error('ENOSPC')));
+  await Promise.all(Array.from({ length: 1100 }, (_, n) => saved.keep({ device: { cursor: String(n) } })));
+  assert.ok(tidy.mock.callCount() > 0);
+  tidy.mock.restore();
+  await saved.close();
+  const again = await fileStorage(path).open('bob');
+  assert.deepEqual([bodies(again), again.kept], [['b'], { device: { cursor: '1099' } }]);
+  await again.close();
+});
+
+test('file: a damaged last line is cut off, one in the middle is told', async (t) => {
+  const path = await logFile(t);
+  const first = await fileStorage(path).open('bob');
+  await first.put(row('a', 1));
+  await first.close();
+  await appendFile(path, `${'\0'.repeat(30)}\n`);
+  const second = await fileStorage(path).open('bob');
+  assert.deepEqual(bodies(second), ['a']);
+  await second.put(row('b', 2));
+  await second.close();
+  const lines = (await readFile(path, 'utf8')).split('\n');
+  lines[1] = lines[1].slice(0, 12);
+  const damaged = lines.join('\n');
+  await writeFile(path, damaged);
+  await assert.rejects(fileStorage(path).open('bob'), (error) => error.message.includes(path) && /line 2/.test(error.message));
+  assert.equal(await readFile(path, 'utf8'), damaged, 'nothing of it is thrown away');
 });

@@ -1,11 +1,14 @@
 // One file, written like a log: a line for each change, and now and then a new file with what is left.
 
+import { constants } from 'node:fs';
 import { mkdir, open, readFile, rename } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { randomId } from '../ids.js';
 
 /** Lines beyond what is alive before the file is written anew. */
 const SLACK = 1000;
+/** Each write goes to the end, also after the file was cut. */
+const ANEW = constants.O_WRONLY | constants.O_CREAT | constants.O_TRUNC | constants.O_APPEND;
 
 /** @typedef {import('./memory.js').OutboxRow} OutboxRow */
 /** @typedef {{device: string, outbox: Map<string, OutboxRow>, kept: Map<string, any>}} Contents */
@@ -54,12 +57,25 @@ async function read(path, user) {
   const lines = text.split('\n');
   // What follows the last line feed was being written when the process ended: nobody was told that it is stored.
   lines.pop();
-  for (const line of lines) {
-    const change = JSON.parse(line);
+  for (const [at, line] of lines.entries()) {
+    const change = parse(line);
+    // The same is true of a last line that is there in part.
+    if (change === null && at === lines.length - 1) break;
+    if (change === null) throw new Error(`${path} is damaged: line ${at + 1} cannot be read`);
     if (change.user !== undefined && change.user !== user) throw new Error(`${path} belongs to ${change.user}, not to ${user}`);
     apply(contents, change);
   }
   return contents;
+}
+
+/** @param {string} line @returns {any} null if it is not one */
+function parse(line) {
+  try {
+    const change = JSON.parse(line);
+    return typeof change === 'object' ? change : null;
+  } catch {
+    return null;
+  }
 }
 
 /** @param {Contents} contents @param {any} change */
@@ -79,6 +95,10 @@ class Log {
   #contents;
   /** @type {import('node:fs/promises').FileHandle | null} */
   #file = null;
+  /** Bytes that are told as stored. */
+  #length = 0;
+  /** A write failed: what follows these bytes may be a part of it. */
+  #torn = false;
   #lines = 0;
   /** Changes that go out with the next write. @type {Line[]} */
   #waiting = [];
@@ -106,11 +126,39 @@ class Log {
     this.#waiting = [];
     this.#next = null;
     if (!this.#file) throw new Error(`${this.#path} is closed`);
+    if (this.#torn) await this.#mend();
+    const bytes = encode(lines);
+    try {
+      await this.#file.appendFile(bytes);
+      await this.#file.datasync();
+    } catch (error) {
+      this.#torn = true;
+      throw error;
+    }
+    this.#length += bytes.length;
     for (const line of lines) apply(this.#contents, line);
     this.#lines += lines.length;
-    if (this.#lines > this.#alive() + SLACK) return this.compact();
-    await this.#file.appendFile(lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
-    await this.#file.datasync();
+    if (this.#lines > this.#alive() + SLACK) await this.#tidy();
+  }
+
+  /** Nothing is written behind half a line. */
+  async #mend() {
+    try {
+      await this.#file?.truncate(this.#length);
+      await this.#file?.datasync();
+      this.#torn = false;
+    } catch {
+      await this.compact();
+    }
+  }
+
+  /** What was asked for is stored already: if there is no room for a second file now, there may be later. */
+  async #tidy() {
+    try {
+      await this.compact();
+    } catch {
+      this.#lines = this.#alive();
+    }
   }
 
   #alive() {
@@ -121,22 +169,38 @@ class Log {
   async compact() {
     const { device, outbox, kept } = this.#contents;
     const lines = [{ device, user: this.#user }, ...[...outbox.values()].map((put) => ({ put })), { keep: Object.fromEntries(kept) }];
+    const bytes = encode(lines);
     await mkdir(dirname(this.#path), { recursive: true });
-    const file = await open(`${this.#path}.new`, 'w', 0o600);
-    await file.writeFile(lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
-    await file.sync();
-    await rename(`${this.#path}.new`, this.#path);
-    await this.#file?.close();
+    const file = await open(`${this.#path}.new`, ANEW, 0o600);
+    try {
+      await file.writeFile(bytes);
+      await file.sync();
+      await rename(`${this.#path}.new`, this.#path);
+    } catch (error) {
+      await file.close().catch(() => {});
+      throw error;
+    }
+    const old = this.#file;
     this.#file = file;
+    this.#length = bytes.length;
+    this.#torn = false;
     this.#lines = lines.length;
+    await old?.close().catch(() => {});
     await syncDirectory(dirname(this.#path));
   }
 
   async close() {
     await this.#last.catch(() => {});
+    // What cannot be cut off now is cut off at the next start.
+    if (this.#torn) await this.#mend().catch(() => {});
     await this.#file?.close();
     this.#file = null;
   }
+}
+
+/** @param {Line[]} lines */
+function encode(lines) {
+  return Buffer.from(lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
 }
 
 /** The new name has to reach the disk as well. @param {string} path */
