@@ -15,25 +15,25 @@ export class Http {
     this.#tokens = tokens;
   }
 
-  /** @param {string} method @param {string} path below `/v1` @param {unknown} [body] @returns {Promise<any>} */
-  async call(method, path, body) {
+  /** @param {string} method @param {string} path below `/v1` @param {unknown} [body] @param {AbortSignal} [signal] @returns {Promise<any>} */
+  async call(method, path, body, signal) {
     try {
-      return await this.#once(method, path, body, await this.#tokens.current());
+      return await this.#once(method, path, body, await this.#tokens.current(), signal);
     } catch (error) {
       // A token may have ended before its time: one more try with a fresh one.
       if (!Tokens.isTokenError(error) || !this.#tokens.canRefresh) throw error;
-      return this.#once(method, path, body, await this.#tokens.fresh());
+      return this.#once(method, path, body, await this.#tokens.fresh(), signal);
     }
   }
 
-  /** @param {string} method @param {string} path @param {unknown} body @param {string} token */
-  async #once(method, path, body, token) {
+  /** @param {string} method @param {string} path @param {unknown} body @param {string} token @param {AbortSignal} [signal] */
+  async #once(method, path, body, token, signal) {
     /** @type {Record<string, string>} */
     const headers = { Authorization: `Bearer ${token}` };
     if (body !== undefined) headers['Content-Type'] = 'application/json';
     let response;
     try {
-      response = await this.#fetch(`${this.#base}/v1${path}`, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+      response = await this.#fetch(`${this.#base}/v1${path}`, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal });
     } catch (error) {
       throw asError(error, 'offline');
     }

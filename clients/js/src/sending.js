@@ -41,7 +41,7 @@ export class Sending {
       if (failed) message._failed(new BluetickError(failed.code, failed.message));
       queued.set(conversation, [...(queued.get(conversation) ?? []), message]);
       const item = { message, n: row.n, file: row.file, thumbnail: row.thumbnail, abort: null };
-      const progress = failed ? 'failed' : row.file ? 'uploading' : 'waiting';
+      const progress = failed ? 'failed' : row.file && !row.send.attachment ? 'uploading' : 'waiting';
       entries.push({ send: row.send, progress, refusals: 0, item });
       this.#lastN = Math.max(this.#lastN, row.n);
     }
@@ -83,7 +83,11 @@ export class Sending {
       }
       return;
     }
-    if (!this.#still(entry)) return this.#keeper.remove(entry.send.client_msg_id);
+    if (!this.#still(entry)) {
+      // The same id may have been sent again meanwhile: then the row is that one's.
+      if (!this.#core.sync.outbox.get(entry.send.client_msg_id)) this.#keeper.remove(entry.send.client_msg_id);
+      return;
+    }
     if (entry.item.message.attachment && !entry.send.attachment) return void this.#upload(entry);
     entry.progress = 'waiting';
     this.#core.pumpSoon();
@@ -105,7 +109,6 @@ export class Sending {
       if (!this.#still(entry) || this.#core.isClosed) return;
       const { s3Ref, thumbnail, blurhash, voice } = /** @type {import('./message.js').Attachment} */ (item.message.attachment);
       entry.send.attachment = { s3_ref: s3Ref, ...(thumbnail && { thumbnail }), ...(blurhash && { blurhash }), ...(voice && { voice }) };
-      item.file = item.thumbnail = undefined;
       entry.progress = 'saving';
       await this.#save(entry);
     } catch (error) {
@@ -122,7 +125,7 @@ export class Sending {
     entry.item.abort?.abort();
     const isNew = conversation.lastSeq === 0;
     message._wasSent(wire);
-    conversation._sent(message);
+    conversation._sent(message, wire.type === 'sent' && !wire.duplicate);
     this.#keeper.remove(entry.send.client_msg_id);
     if (isNew) this.#core.onNewConversation();
     this.#core.changed(null);
@@ -146,15 +149,18 @@ export class Sending {
     this.#core.checkOpen();
     const entry = this.#core.sync.outbox.get(message.clientMsgId);
     if (entry?.item.message !== message || entry.progress !== 'failed') return this.#core.connection.nudge();
-    const bytesAreGone = message.error?.code === 'not_uploaded' && message.file !== undefined;
+    const { file, thumbnail } = entry.item;
+    const bytesAreGone = message.error?.code === 'not_uploaded' && file !== undefined;
     message._retried();
     // It goes behind what was written since: its place in the order of sending is lost.
     this.#core.sync.outbox.remove(message.clientMsgId);
     this.#lastN += 1;
     const item = { ...entry.item, n: this.#lastN };
-    if (bytesAreGone) {
+    if (bytesAreGone && message.attachment) {
       delete entry.send.attachment;
-      item.file = message.file;
+      // Those of its thumbnail are as old.
+      const { thumbnail: gone, ...attachment } = message.attachment;
+      message.attachment = { ...attachment, s3Ref: '' };
     }
     conversation._unqueue(message);
     conversation._queue(message);
@@ -165,7 +171,7 @@ export class Sending {
   discard(conversation, message) {
     const entry = this.#core.sync.outbox.get(message.clientMsgId);
     if (entry?.item.message !== message) return;
-    this.#core.sync.outbox.remove(message.clientMsgId);
+    this.#core.sync.outbox.discard(message.clientMsgId);
     entry.item.abort?.abort();
     conversation._unqueue(message);
     message._failed(new BluetickError('aborted', 'the message was taken back'));
@@ -174,7 +180,7 @@ export class Sending {
     this.#core.pumpSoon();
   }
 
-  /** Done as soon as there is a connection. @param {AbortSignal} signal @returns {Promise<void>} */
+  /** Done as soon as there is a connection; tells whether there was none. @param {AbortSignal} signal @returns {Promise<boolean>} */
   #online(signal) {
     return new Promise((resolve, reject) => {
       const aborted = () => {
@@ -183,10 +189,10 @@ export class Sending {
       };
       const done = () => {
         signal.removeEventListener('abort', aborted);
-        resolve();
+        resolve(true);
       };
       if (signal.aborted) return aborted();
-      if (this.#core.sync.isUp) return resolve();
+      if (this.#core.sync.isUp) return resolve(false);
       signal.addEventListener('abort', aborted, { once: true });
       this.#waitingForOnline.add(done);
     });

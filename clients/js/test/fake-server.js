@@ -42,7 +42,11 @@ export class FakeServer {
 
   async #answerHttp(request, response) {
     const chunks = [];
-    for await (const chunk of request) chunks.push(chunk);
+    try {
+      for await (const chunk of request) chunks.push(chunk);
+    } catch {
+      return; // The client has taken it back.
+    }
     const { method, url, headers } = request;
     const { status, body, headers: given = {} } = await this.http({ method, url, headers, body: Buffer.concat(chunks) });
     response.writeHead(status, given);
