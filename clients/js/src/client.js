@@ -76,7 +76,7 @@ export class Client {
       base,
       token: options.token,
       device: options.device,
-      storage: options.storage ?? defaultStorage(),
+      storage: options.storage ?? defaultStorage((error) => this.#core.report(error)),
       receive: options.receive,
       presence: options.presence ?? true,
       autoRead: options.autoRead ?? false,

@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { indexedDbStorage, memoryStorage } from '../src/index.js';
 import { fileStorage } from '../src/node.js';
+import { defaultStorage } from '../src/storage/default.js';
 
 const row = (id, n, more = {}) => ({ id, n, ts: n, send: { client_msg_id: id, to: 'alice', body: id, seen_seq: 0 }, ...more });
 const bodies = (saved) => saved.outbox.sort((a, b) => a.n - b.n).map(({ send }) => send.body);
@@ -126,6 +127,81 @@ test('indexeddb: a fixed device is nobody else\'s to take over', async () => {
 test('indexeddb: a write that fails is told', async () => {
   const saved = await indexedDbStorage({ name: `test-${++databases}`, locks: null }).open('bob');
   await assert.rejects(saved.put(row('a', 1, { file: () => {} })), 'a function cannot be stored');
+});
+
+/** IndexedDB whose connections a test can take away. */
+function watched() {
+  const connections = [];
+  const open = (...args) => {
+    const request = indexedDB.open(...args);
+    request.addEventListener('success', () => connections.push(request.result));
+    return request;
+  };
+  return { connections, options: { name: `test-${++databases}`, locks: null, indexedDB: { open } } };
+}
+
+test('indexeddb: a connection that the browser took away is opened again', async () => {
+  const { connections, options } = watched();
+  const saved = await indexedDbStorage(options).open('bob', 'd');
+  connections[0].close();
+  await Promise.all([saved.put(row('a', 1)), saved.put(row('b', 2)), saved.keep({ device: { cursor: '1' } })]);
+  assert.equal(connections.length, 2, 'once for all');
+  connections[1].onclose();
+  await saved.remove('a');
+  assert.equal(connections.length, 3);
+  await saved.close();
+  await assert.rejects(saved.put(row('c', 3)), { code: 'storage_failed' });
+  assert.equal(connections.length, 3, 'closed is closed');
+  const again = await indexedDbStorage(options).open('bob', 'd');
+  assert.deepEqual([bodies(again), again.kept], [['b'], { device: { cursor: '1' } }]);
+});
+
+test('indexeddb: nobody who wants to delete or upgrade the database waits for it', async () => {
+  const { options } = watched();
+  const saved = await indexedDbStorage(options).open('bob', 'd');
+  const ended = (request) => new Promise((resolve, reject) => Object.assign(request, { onsuccess: () => resolve(request.result), onerror: reject, onblocked: reject }));
+  await ended(indexedDB.deleteDatabase(options.name));
+  await saved.put(row('a', 1));
+  const next = await ended(indexedDB.open(options.name, 2));
+  await assert.rejects(saved.put(row('b', 2)), { code: 'storage_failed', message: /VersionError/ });
+  next.close();
+});
+
+test('indexeddb: a full disk is told by its name, and of several changes none is made', async () => {
+  const { connections, options } = watched();
+  const saved = await indexedDbStorage(options).open('bob', 'd');
+  await assert.rejects(saved.keep({ one: 1, two: () => {} }), { code: 'storage_failed', message: /DataCloneError/ });
+  const [connection] = connections;
+  const { transaction } = connection;
+  connection.transaction = (...args) => {
+    const made = transaction.apply(connection, args);
+    Object.defineProperty(made, 'error', { value: new DOMException('', 'QuotaExceededError') });
+    queueMicrotask(() => made.abort());
+    return made;
+  };
+  await assert.rejects(saved.put(row('a', 1)), { code: 'storage_failed', message: /no more room.*QuotaExceededError/ });
+  connection.transaction = transaction;
+  await saved.close();
+  const again = await indexedDbStorage(options).open('bob', 'd');
+  assert.deepEqual([again.outbox, again.kept], [[], {}]);
+});
+
+test('a browser that refuses its database, or never opens it, is done without', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const told = [];
+  const report = (error) => told.push(error);
+  const refusing = defaultStorage(report, { open: async () => Promise.reject(new Error('private mode')) });
+  await (await refusing.open('bob')).put(row('a', 1));
+  let opens;
+  let closed = 0;
+  const opening = defaultStorage(report, { open: () => new Promise((resolve) => (opens = resolve)) }).open('bob', 'd');
+  t.mock.timers.tick(5_000);
+  assert.equal((await opening).device, 'd');
+  opens({ close: async () => (closed += 1) });
+  await new Promise(setImmediate);
+  assert.equal(closed, 1, 'one that comes too late is not kept from others');
+  assert.deepEqual(told.map(({ code }) => code), ['storage_failed', 'storage_failed']);
+  assert.match(told[0].message, /private mode/);
 });
 
 test('file: what was being written when the process ended is as if it had never been', async (t) => {

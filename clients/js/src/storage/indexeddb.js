@@ -7,35 +7,16 @@
 
 import { randomId } from '../ids.js';
 import { browserLocks, take, takeSlot } from '../slots.js';
+import { Database, done, result } from './database.js';
 
 /** @typedef {import('./memory.js').Saved} Saved */
 /** @typedef {import('./memory.js').OutboxRow} OutboxRow */
 
-/** @template T @param {IDBRequest<T>} request @returns {Promise<T>} */
-function result(request) {
-  return new Promise((resolve, reject) => {
-    request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error);
-  });
-}
-
-/** @param {IDBTransaction} transaction @returns {Promise<void>} */
-function done(transaction) {
-  return new Promise((resolve, reject) => {
-    transaction.oncomplete = () => resolve();
-    transaction.onerror = transaction.onabort = () => reject(transaction.error ?? new Error('the write was taken back'));
-  });
-}
-
-/** @param {IDBFactory} factory @param {string} name @returns {Promise<IDBDatabase>} */
-function openDatabase(factory, name) {
-  const request = factory.open(name, 1);
-  request.onupgradeneeded = () => {
-    request.result.createObjectStore('devices', { keyPath: ['user', 'slot'] });
-    request.result.createObjectStore('outbox', { keyPath: ['user', 'slot', 'row.id'] });
-    request.result.createObjectStore('kept', { keyPath: ['user', 'slot', 'key'] });
-  };
-  return result(request);
+/** @param {IDBDatabase} database */
+function makeStores(database) {
+  database.createObjectStore('devices', { keyPath: ['user', 'slot'] });
+  database.createObjectStore('outbox', { keyPath: ['user', 'slot', 'row.id'] });
+  database.createObjectStore('kept', { keyPath: ['user', 'slot', 'key'] });
 }
 
 /** All keys that begin with these parts: an array sorts before every longer one, and [] after every string. @param {string[]} parts */
@@ -52,7 +33,7 @@ function within(...parts) {
 export function indexedDbStorage(options = {}) {
   return {
     async open(user, device) {
-      const database = await openDatabase(options.indexedDB ?? indexedDB, options.name ?? 'bluetick');
+      const database = new Database(options.indexedDB ?? indexedDB, options.name ?? 'bluetick', makeStores);
       try {
         return await openSlot(database, user, device, options.locks === undefined ? browserLocks() : (options.locks ?? undefined));
       } catch (error) {
@@ -63,8 +44,9 @@ export function indexedDbStorage(options = {}) {
   };
 }
 
-/** @param {IDBDatabase} database @param {string} user @param {string | undefined} device @param {LockManager | undefined} locks @returns {Promise<Saved>} */
-async function openSlot(database, user, device, locks) {
+/** @param {Database} storage @param {string} user @param {string | undefined} device @param {LockManager | undefined} locks @returns {Promise<Saved>} */
+async function openSlot(storage, user, device, locks) {
+  const database = await storage.open();
   // Without locks nobody knows which devices are in use: this page load is a new one.
   const unshared = { slot: device === undefined ? `page-${randomId()}` : `device-${device}`, release: () => {} };
   const { slot, release } = device === undefined && locks ? await takeSlot(user, locks) : unshared;
@@ -76,36 +58,30 @@ async function openSlot(database, user, device, locks) {
       result(reading.objectStore('outbox').getAll(within(user, slot))),
       result(reading.objectStore('kept').getAll(within(user, slot))),
     ]);
-    return saved(database, user, slot, own, rows, kept, release);
+    return saved(storage, user, slot, own, rows, kept, release);
   } catch (error) {
     release();
     throw error;
   }
 }
 
-/** @param {IDBDatabase} database @param {string} user @param {string} slot @param {string} device @param {any[]} rows @param {any[]} kept @param {() => void} release @returns {Saved} */
-function saved(database, user, slot, device, rows, kept, release) {
-  const write = (/** @type {string} */ store, /** @type {(store: IDBObjectStore) => void} */ act) => {
-    // Strict: what is told as stored has left the browser's own memory.
-    const transaction = database.transaction(store, 'readwrite', { durability: 'strict' });
-    act(transaction.objectStore(store));
-    return done(transaction);
-  };
+/** @param {Database} storage @param {string} user @param {string} slot @param {string} device @param {any[]} rows @param {any[]} kept @param {() => void} release @returns {Saved} */
+function saved(storage, user, slot, device, rows, kept, release) {
   return {
     device,
     outbox: rows.map(({ row }) => row),
     kept: Object.fromEntries(kept.map(({ key, value }) => [key, value])),
-    put: async (row) => write('outbox', (store) => store.put({ user, slot, row })),
-    remove: async (id) => write('outbox', (store) => store.delete([user, slot, id])),
-    keep: async (changes) =>
-      write('kept', (store) => {
+    put: (row) => storage.write('outbox', (store) => store.put({ user, slot, row })),
+    remove: (id) => storage.write('outbox', (store) => store.delete([user, slot, id])),
+    keep: (changes) =>
+      storage.write('kept', (store) => {
         for (const [key, value] of Object.entries(changes)) {
           if (value === null) store.delete([user, slot, key]);
           else store.put({ user, slot, key, value });
         }
       }),
     close: async () => {
-      database.close();
+      storage.close();
       release();
     },
   };
