@@ -1,43 +1,12 @@
 // Files: announced, uploaded, then sent.
 
 import assert from 'node:assert/strict';
-import { createHash, randomBytes } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import { memoryStorage } from '../src/index.js';
 import { Sha256, sha256Of } from '../src/sha256.js';
+import { error, fast, sha256, withAttachments } from './attachments.js';
 import { online, quiet, scene, until } from './setup.js';
-
-const sha256 = (bytes) => createHash('sha256').update(bytes).digest('hex');
-const error = (status, code) => ({ status, body: { error: { code, message: code } } });
-
-/** Attachments as the server has them. `rule` may answer in its place. */
-function withAttachments(server, rule = () => undefined) {
-  const state = { announced: [], uploaded: new Map(), requests: [] };
-  server.http = async (request) => {
-    const { method, url, body, headers } = request;
-    state.requests.push(`${method} ${url.split('?')[0]}`);
-    const other = await rule(request, state);
-    if (other) return other;
-    if (method === 'POST' && url === '/v1/attachments') {
-      assert.equal(headers.authorization, 'Bearer token');
-      const announcement = JSON.parse(body);
-      const s3_ref = `ref${state.announced.push(announcement)}`;
-      const place = (path) => ({ method: 'PUT', url: `${server.url}/${path}`, headers: { 'content-length': '1', 'x-signed': 'yes' } });
-      if (!announcement.parts) return { status: 201, body: { s3_ref, upload: place(`blobs/${s3_ref}`), expires_at: 1 } };
-      const parts = announcement.parts.sha256.map((_, n) => place(`blobs/${s3_ref}.${n}`));
-      return { status: 201, body: { s3_ref, parts, expires_at: 1 } };
-    }
-    if (method === 'PUT') {
-      assert.deepEqual([headers['x-signed'], headers.authorization], ['yes', undefined]);
-      state.uploaded.set(url.slice('/blobs/'.length), body);
-      return { status: 201, headers: { etag: `"${sha256(body).slice(0, 8)}"` } };
-    }
-    return method === 'POST' && url.endsWith('/complete') ? { status: 204 } : error(404, 'not_found');
-  };
-  return state;
-}
-
-const fast = { setTimeout: (then, ms) => setTimeout(then, ms >= 15_000 ? ms : Math.min(ms, 5)) };
 
 test('SHA-256 is what it should be', async () => {
   const vectors = {
