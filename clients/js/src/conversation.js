@@ -47,6 +47,9 @@ export class Conversation {
   #loading = null;
   /** @type {Promise<void> | null} */
   #loadingEarlier = null;
+  /** @type {Promise<void> | null} */
+  #refreshing = null;
+  #refreshOwed = false;
   #everLoaded = false;
   /** @type {unknown} */
   #typingTimer = null;
@@ -187,8 +190,10 @@ export class Conversation {
       if (error instanceof BluetickError && error.code === 'not_found') return /** @type {Frame} */ (empty);
       throw error;
     };
-    const asked = this.#core.ask({ type: 'history', conversation_id: this.id, limit: PAGE }).catch(orEmpty);
-    const [page] = await Promise.all([asked, this._refresh()]);
+    // The first time somebody waits for it, and hears if it fails. Later nobody does: then it is asked for until it comes.
+    const patient = this.#everLoaded;
+    const asked = this.#core.ask({ type: 'history', conversation_id: this.id, limit: PAGE }, patient).catch(orEmpty);
+    const [page] = await Promise.all([asked, this._refresh(patient)]);
     this.#timeline.begin(page.messages.map((/** @type {Frame} */ wire) => this.#messageOf(wire)), /** @type {any} */ (page));
     this.#everLoaded = true;
     this.#core.sync.loaded(this.id, page.to_seq);
@@ -217,17 +222,31 @@ export class Conversation {
     this.#timeline.prepend(page.messages.map((/** @type {Frame} */ wire) => this.#messageOf(wire)), /** @type {any} */ (page));
   }
 
-  /** Asks the server how far both sides are, and how much is unread. @internal @returns {Promise<void>} */
-  async _refresh() {
+  /** Asks the server how far both sides are, and how much is unread. @internal @param {boolean} patient @returns {Promise<void>} */
+  async _refresh(patient) {
     try {
       // An answer from before the newest message is of no use; a second one cannot be.
       for (let fits = false, tries = 0; !fits && tries < 3; tries += 1) {
-        const status = await this.#core.ask({ type: 'status', conversation_id: this.id });
+        const status = await this.#core.ask({ type: 'status', conversation_id: this.id }, patient);
         fits = this.#unread.told(status.unread_count, status.last_seq, this.ownRead);
       }
       this.#changed();
     } catch (error) {
       if (!(error instanceof BluetickError && error.code === 'not_found')) throw error;
+    }
+  }
+
+  /** The same on the client's own behalf: one question at a time, and one more if there was a reason meanwhile. */
+  #refreshSoon() {
+    this.#refreshOwed = true;
+    this.#refreshing ??= this.#refreshWhileOwed().finally(() => (this.#refreshing = null));
+    this.#core.quietly(this.#refreshing);
+  }
+
+  async #refreshWhileOwed() {
+    while (this.#refreshOwed) {
+      this.#refreshOwed = false;
+      await this._refresh(true);
     }
   }
 
@@ -245,15 +264,31 @@ export class Conversation {
     return this.#core.sending.compose(this, typeof draft === 'string' ? { body: draft } : draft);
   }
 
-  /** The user has seen the peer's messages up to `seq`, or all that are here. Said offline, it is kept. @param {number} [seq] */
+  /**
+   * The user has seen the peer's messages up to `seq`, or all that are here. Said offline, it is kept.
+   *
+   * @param {number} [seq] beyond the newest known message it means that one
+   * @throws {BluetickError} `bad_request` if it is not a positive integer
+   */
   read(seq) {
-    const upto = seq ?? this.#core.readable(this.#thread.heard, Number(this.#timeline.newestOfPeer?.seq ?? 0));
+    const upto = seq === undefined ? this.#readable : this.#known(seq);
     if (upto <= this.ownRead) return;
     this.#core.sync.read(this.id, upto);
     this.#unread.read(upto);
     this.#core.pumpSoon();
     this.#core.keepSoon();
     this.#changed();
+  }
+
+  /** All that are here. */
+  get #readable() {
+    return this.#core.readable(this.#thread.heard, Number(this.#timeline.newestOfPeer?.seq ?? 0));
+  }
+
+  /** What does not exist yet cannot have been seen. @param {number} seq */
+  #known(seq) {
+    if (!Number.isSafeInteger(seq) || seq < 1) throw new BluetickError('bad_request', 'seq must be a positive integer');
+    return Math.min(seq, Math.max(this.#last.seq, this.#thread.newest));
   }
 
   /** The user is typing. Call it with every key: it is said every few seconds. */
@@ -328,19 +363,20 @@ export class Conversation {
     this.#changed();
   }
 
-  /** A message of one's own left the outbox. @internal @param {Message} message */
-  _sent(message) {
+  /** A message of one's own left the outbox. @internal @param {Message} message @param {boolean} justNow the server has it since now, and not from an earlier try */
+  _sent(message, justNow) {
     this._unqueue(message);
     this.#noteLast(message);
-    this.#place(message);
+    this.#place(message, justNow);
     this.#changed();
   }
 
-  /** @param {Message} message */
-  #place(message) {
+  /** @param {Message} message @param {boolean} [justNow] */
+  #place(message, justNow = true) {
     const { ready } = this.#timeline;
-    // The very first message: there is nothing else to load.
-    if (!ready && !this.#loading && message.seq === 1) {
+    // The very first message, and nothing is known to come after it: there is nothing else to load.
+    const isAll = justNow && message.seq === 1 && this.#last.seq <= 1 && this.#thread.head <= 1;
+    if (!ready && !this.#loading && isAll) {
       this.#timeline.begin([message], { from_seq: 1, to_seq: 1, next: null });
       this.#everLoaded = true;
     } else if (ready || this.#loading || this.#everLoaded) this.#timeline.add(message);
@@ -387,14 +423,14 @@ export class Conversation {
     if (entry.last_seq >= this.#last.seq) {
       this.#last = { preview: entry.last_message_preview, ts: entry.last_message_ts, sender: entry.last_sender, seq: entry.last_seq };
     }
-    if (!this.#unread.told(entry.unread_count, entry.last_seq, this.ownRead)) this.#core.quietly(this._refresh());
+    if (!this.#unread.told(entry.unread_count, entry.last_seq, this.ownRead)) this.#refreshSoon();
     this.#changed();
   }
 
   /** Own boundaries grew, here or on another device. @internal */
   _readMoved() {
     const known = this.#unread.read(this.ownRead) || this.#holdsUnread;
-    if (!known && !this.#thread.readPending) this.#core.quietly(this._refresh());
+    if (!known && !this.#thread.readPending) this.#refreshSoon();
     this.#changed();
   }
 

@@ -3,7 +3,7 @@
 import { Connection } from './connection.js';
 import { Conversation } from './conversation.js';
 import { Emitter } from './emitter.js';
-import { soon, TIMER_MAX_MS } from './environment.js';
+import { soon } from './environment.js';
 import { BluetickError, asError } from './errors.js';
 import { Http } from './http.js';
 import { conversationId, peerOf } from './ids.js';
@@ -12,7 +12,7 @@ import { Keeper } from './keeper.js';
 import { Requests } from './requests.js';
 import { Sending } from './sending.js';
 import { Sync } from './sync.js';
-import { Tokens } from './tokens.js';
+import { Renewal, Tokens } from './tokens.js';
 import { Watch } from './watch.js';
 
 /** The wait before `receive` is tried again, doubled up to the cap. */
@@ -59,6 +59,7 @@ export class Core {
 
   #settings;
   #tokens;
+  #renewal;
   #requests;
   #keeper;
   #watch;
@@ -68,8 +69,6 @@ export class Core {
   /** @type {unknown} */
   #retryTimer = null;
   #retryAt = 0;
-  /** @type {unknown} */
-  #authTimer = null;
   /** @type {Set<Conversation | null>} */
   #changes = new Set();
 
@@ -78,12 +77,12 @@ export class Core {
     this.#settings = settings;
     this.user = settings.user;
     this.environment = settings.environment;
-    this.#tokens = new Tokens(settings.token, this.environment.now);
+    this.#tokens = new Tokens(settings.token, this.environment);
     this.http = new Http(settings.base, this.environment.fetch, this.#tokens);
     this.sync = new Sync(this.user, {
       sent: (entry, wire) => this.sending.onSent(entry, wire),
       failed: (entry, error) => this.sending.onFailed(entry, error),
-      ticks: (id, userId) => this.#onTicks(id, userId),
+      ticks: (id, userId, readMoved) => this.#onTicks(id, userId, readMoved),
       readConfirmed: (id) => {
         this.#conversationOf(id)?._readMoved();
         this.keepSoon();
@@ -92,7 +91,10 @@ export class Core {
     const address = `${settings.base.replace(/^http/, 'ws')}/v1/ws`;
     this.connection = new Connection(this.environment, address, this.#tokens.canRefresh, {
       token: () => this.#tokenForConnection(),
-      hello: (token) => this.sync.connected(token, this.device),
+      hello: (token) => {
+        this.#renewal.began(token);
+        return this.sync.connected(token, this.device);
+      },
       frame: (frame) => this.#onFrame(frame),
       down: () => this.#onDown(),
       changed: () => this.#stateChanged(),
@@ -102,6 +104,11 @@ export class Core {
       isUp: () => this.sync.isUp,
       write: (frame) => this.connection.write(frame),
       nextRef: () => this.sync.nextRef(),
+    });
+    this.#renewal = new Renewal(this.#tokens, this.environment, {
+      isUp: () => this.sync.isUp,
+      auth: (token) => this.ask({ type: 'auth', token }),
+      report: (error) => this.report(error),
     });
     this.inbox = new Inbox(this);
     this.#watch = new Watch(this, settings.presence);
@@ -175,10 +182,10 @@ export class Core {
     return peer === null ? null : this.conversation(peer);
   }
 
-  /** @param {Frame} frame */
-  ask(frame) {
+  /** @param {Frame} frame @param {boolean} [patient] on the client's own behalf: nobody would ask again, so it is asked until it is answered */
+  ask(frame, patient = false) {
     if (this.isClosed) return Promise.reject(new BluetickError('closed', 'the client was closed'));
-    return this.#requests.ask(frame);
+    return this.#requests.ask(frame, patient);
   }
 
   /** @param {Frame} frame */
@@ -203,23 +210,7 @@ export class Core {
     await this.opened.catch((error) => {
       throw new BluetickError('storage_failed', asError(error, 'storage_failed').message, { cause: error });
     });
-    return this.#refreshLater(await this.#tokens.fresh());
-  }
-
-  /** A fresh token goes in before the old one ends, so that the session need not. @param {string} token */
-  #refreshLater(token) {
-    if (this.#authTimer !== null) this.environment.clearTimeout(this.#authTimer);
-    const wait = this.#tokens.refreshInMs(token);
-    this.#authTimer = wait === null ? null : this.environment.setTimeout(() => this.quietly(this.#refresh()), Math.min(wait, TIMER_MAX_MS));
-    return token;
-  }
-
-  async #refresh() {
-    if (!this.sync.isUp) return;
-    const token = await this.#tokens.fresh();
-    if (!this.sync.isUp) return;
-    this.#refreshLater(token);
-    await this.ask({ type: 'auth', token });
+    return this.#tokens.fresh();
   }
 
   /** @param {Frame} frame */
@@ -266,6 +257,7 @@ export class Core {
 
   #onDown() {
     this.sync.disconnected();
+    this.#renewal.ended();
     this.#requests.down();
     this.#watch.disconnected();
     if (this.#retryTimer !== null) this.environment.clearTimeout(this.#retryTimer);
@@ -275,7 +267,7 @@ export class Core {
   }
 
   #cancelTimers() {
-    for (const timer of [this.#authTimer, this.#retryTimer]) if (timer !== null) this.environment.clearTimeout(timer);
+    if (this.#retryTimer !== null) this.environment.clearTimeout(this.#retryTimer);
     this.#watch.disconnected();
   }
 
@@ -358,11 +350,11 @@ export class Core {
     this.changed(null);
   }
 
-  /** @param {string} id @param {string} userId */
-  #onTicks(id, userId) {
+  /** @param {string} id @param {string} userId @param {boolean} readMoved */
+  #onTicks(id, userId, readMoved) {
     const conversation = this.#conversationOf(id);
     if (!conversation) return;
-    if (userId === this.user) conversation._readMoved();
+    if (readMoved) conversation._readMoved();
     else this.changed(conversation);
     this.emit('ticks', conversation, userId);
   }

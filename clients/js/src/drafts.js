@@ -15,7 +15,7 @@ const OUTBOX_AGE_MAX_MS = 30 * 24 * 3600 * 1000;
  * @typedef {object} Item
  * @property {Message} message
  * @property {number} n
- * @property {Blob | undefined} file what is left to upload
+ * @property {Blob | undefined} file kept until the message is sent: bytes that nothing refers to are let go of after a day
  * @property {Blob | undefined} thumbnail
  * @property {AbortController | null} abort of the upload under way
  */

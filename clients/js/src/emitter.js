@@ -1,5 +1,7 @@
 // Handlers by event name. A handler that throws disturbs neither the others nor the client.
 
+import { BluetickError } from './errors.js';
+
 /** @internal @template {Record<string, unknown[]>} Events */
 export class Emitter {
   /** @type {Map<keyof Events, Set<Function>>} */
@@ -41,10 +43,12 @@ export class Emitter {
     }
   }
 
-  /** @param {keyof Events} event @param {unknown} error */
-  #thrown(event, error) {
-    if (event !== 'error' && this.has('error')) this.emit('error', .../** @type {any} */ ([error]));
-    else console.error(`bluetick: a handler of '${String(event)}' threw`, error);
+  /** @param {keyof Events} event @param {unknown} cause */
+  #thrown(event, cause) {
+    const what = `a handler of '${String(event)}' threw`;
+    if (event === 'error' || !this.has('error')) return console.error(`bluetick: ${what}`, cause);
+    const why = cause instanceof Error ? cause.message : String(cause);
+    this.emit('error', .../** @type {any} */ ([new BluetickError('handler_failed', `${what}: ${why}`, { cause })]));
   }
 
   clear() {

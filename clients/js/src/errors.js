@@ -20,6 +20,7 @@ const FINAL = new Set(['replaced', 'too_many_sessions', 'unauthorized', 'erased'
  * | `token_failed` | the token callback failed |
  * | `storage_failed` | the device's storage did not take it |
  * | `outbox_full` | too many messages wait to be sent |
+ * | `handler_failed` | a handler of the application's threw; the `cause` is what it threw |
  * | `too_old` | it waited so long that the server may have forgotten whether it has it |
  */
 export class BluetickError extends Error {

@@ -6,6 +6,11 @@ import { peerOf } from './ids.js';
 const PAGE = 50;
 /** Pages that are loaded again after a reconnect, so that nothing in the list is older than the connection. */
 const RELOAD_MAX = 20;
+/** Conversations beyond those pages that are asked for after a reconnect, and how many at once. */
+const STALE_MAX = 500;
+const STALE_AT_ONCE = 4;
+
+/** @typedef {import('./conversation.js').Conversation} Conversation */
 
 export class Inbox {
   #core;
@@ -16,6 +21,8 @@ export class Inbox {
   #first = null;
   /** @type {Promise<void> | null} */
   #refreshing = null;
+  /** Had something unread before this connection; it may have been read elsewhere. @type {Set<Conversation>} */
+  #stale = new Set();
   loaded = false;
 
   /** @param {import('./core.js').Core} core */
@@ -25,6 +32,8 @@ export class Inbox {
 
   /** A connection is up: what is in the list may have changed meanwhile. */
   connected() {
+    const unread = [...this.#core.conversations.values()].filter((conversation) => conversation.unread > 0);
+    this.#stale = new Set(unread.sort((a, b) => b.lastTs - a.lastTs));
     // A page that was on its way when the last connection ended is asked for again by itself.
     this.#first ??= this.#reload().finally(() => (this.#first = null));
     this.#core.quietly(this.#first);
@@ -39,6 +48,17 @@ export class Inbox {
     this.loaded = true;
     this.#core.watchSoon();
     this.#core.changed(null);
+    this.#askForStale();
+  }
+
+  /** What the pages did not bring is asked for one by one, a few at a time. */
+  #askForStale() {
+    const rest = [...this.#stale].slice(0, STALE_MAX).values();
+    this.#stale.clear();
+    const worker = async () => {
+      for (const conversation of rest) await conversation._refresh(true);
+    };
+    for (let n = 0; n < STALE_AT_ONCE; n += 1) this.#core.quietly(worker());
   }
 
   /** One page more. @returns {Promise<{more: boolean}>} */
@@ -46,7 +66,7 @@ export class Inbox {
     if (this.#first) await this.#first;
     else if (!this.loaded) await (this.#first = this.#reload().finally(() => (this.#first = null)));
     else if (this.#next) {
-      this.#next = await this.#page(this.#next);
+      this.#next = await this.#page(this.#next, false);
       this.#pages += 1;
       this.#core.watchSoon();
     }
@@ -63,12 +83,14 @@ export class Inbox {
     this.#core.quietly(this.#refreshing);
   }
 
-  /** @param {string | null | undefined} before @returns {Promise<string | null>} */
-  async #page(before) {
-    const page = await this.#core.ask({ type: 'inbox', limit: PAGE, ...(before && { before }) });
+  /** @param {string | null | undefined} before @param {boolean} [patient] @returns {Promise<string | null>} */
+  async #page(before, patient = true) {
+    const page = await this.#core.ask({ type: 'inbox', limit: PAGE, ...(before && { before }) }, patient);
     for (const entry of page.conversations) {
       if (peerOf(entry.conversation_id, this.#core.user) === null) continue;
-      this.#core.conversation(entry.peer.user_id)._inbox(entry);
+      const conversation = this.#core.conversation(entry.peer.user_id);
+      this.#stale.delete(conversation);
+      conversation._inbox(entry);
     }
     this.#core.changed(null);
     return page.next;

@@ -103,6 +103,8 @@ export class Message {
     this.seq = wire.seq;
     this.messageId = wire.message_id;
     this.ts = wire.ts;
+    // It was given up, and had arrived all the same: who asks now hears so.
+    if (this.error) this.#sent = undefined;
     this.error = undefined;
     this.progress = undefined;
     this.#settle?.(null);

@@ -7,6 +7,8 @@ export const IN_FLIGHT_MAX = 32;
 /** The wait after a refusal that names none: doubled with each, up to the cap. */
 const RETRY_BASE_MS = 1_000;
 const RETRY_CAP_MS = 30_000;
+/** Discarded messages that are remembered: the server may have them all the same. */
+const DISCARDED_MAX = 256;
 
 /** @typedef {import('./errors.js').BluetickError} BluetickError */
 /**
@@ -41,6 +43,8 @@ export class Outbox {
   #entries = [];
   /** @type {Map<string, Entry<T>>} */
   #byId = new Map();
+  /** Taken back when they may have been on their way. @type {Map<string, Entry<T>>} */
+  #discarded = new Map();
 
   get size() {
     return this.#entries.length;
@@ -60,6 +64,7 @@ export class Outbox {
   push(send, progress, item) {
     const entry = { send, progress, refusals: 0, item };
     this.#entries.push(entry);
+    this.#discarded.delete(send.client_msg_id);
     this.#byId.set(send.client_msg_id, entry);
     return entry;
   }
@@ -77,6 +82,27 @@ export class Outbox {
     this.#byId.delete(id);
     this.#entries.splice(this.#entries.indexOf(entry), 1);
     return entry;
+  }
+
+  /** Takes one back. It goes out no more; but should it be there already, it is known again. @param {string} id */
+  discard(id) {
+    const entry = this.remove(id);
+    if (!entry) return;
+    this.#discarded.set(id, entry);
+    const [oldest] = this.#discarded.keys();
+    if (this.#discarded.size > DISCARDED_MAX) this.#discarded.delete(oldest);
+  }
+
+  /** The server has it: the entry, also of one that was discarded. @param {string} id */
+  confirmed(id) {
+    const entry = this.remove(id) ?? this.#discarded.get(id);
+    this.#discarded.delete(id);
+    return entry;
+  }
+
+  /** The server does not have the discarded one. @param {string} id */
+  forget(id) {
+    this.#discarded.delete(id);
   }
 
   /** The next to write. One that is held stops those behind it, so that the order of writing is kept. */

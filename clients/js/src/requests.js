@@ -7,8 +7,11 @@ import { BluetickError, fromWire } from './errors.js';
 const TIMEOUT_MS = 30_000;
 const TRIES_MAX = 5;
 const RETRY_MS = 2_000;
+/** The least wait after a refusal: doubled with each, up to the cap. */
+const FLOOR_MS = 50;
+const FLOOR_CAP_MS = 30_000;
 
-/** @typedef {{frame: Frame, resolve: (answer: Frame) => void, reject: (error: BluetickError) => void, tries: number, timer: unknown}} Asked */
+/** @typedef {{frame: Frame, patient: boolean, resolve: (answer: Frame) => void, reject: (error: BluetickError) => void, tries: number, timer: unknown}} Asked */
 
 export class Requests {
   /** @type {Map<number, Asked>} */
@@ -22,11 +25,11 @@ export class Requests {
     this.#line = line;
   }
 
-  /** The answer; waits through any time offline. @param {Frame} frame @returns {Promise<Frame>} */
-  ask(frame) {
+  /** The answer; waits through any time offline. @param {Frame} frame @param {boolean} patient whether it is asked for as long as it takes @returns {Promise<Frame>} */
+  ask(frame, patient) {
     return new Promise((resolve, reject) => {
       const ref = this.#line.nextRef();
-      const asked = { frame: { ...frame, ref }, resolve, reject, tries: 0, timer: null };
+      const asked = { frame: { ...frame, ref }, patient, resolve, reject, tries: 0, timer: null };
       this.#asked.set(ref, asked);
       if (this.#line.isUp()) this.#write(ref, asked);
     });
@@ -41,7 +44,11 @@ export class Requests {
   }
 
   down() {
-    for (const asked of this.#asked.values()) this.#cancelTimer(asked);
+    for (const [ref, asked] of [...this.#asked]) {
+      // The next session has a token of its own, and a newer one.
+      if (asked.frame.type === 'auth') this.#finish(ref, asked).reject(new BluetickError('offline', 'the session has ended'));
+      else this.#cancelTimer(asked);
+    }
   }
 
   /** @param {Frame} frame @returns {boolean} whether it answers one of these */
@@ -62,8 +69,10 @@ export class Requests {
   /** @param {number} ref @param {Asked} asked @param {BluetickError} error */
   #refused(ref, asked, error) {
     this.#cancelTimer(asked);
-    if (!error.retryable || asked.tries >= TRIES_MAX) return this.#finish(ref, asked).reject(error);
-    const wait = Math.max(error.retryAfterMs ?? RETRY_MS, 50);
+    const hopeless = !error.retryable || (asked.tries >= TRIES_MAX && !asked.patient);
+    if (hopeless) return this.#finish(ref, asked).reject(error);
+    const floor = Math.min(FLOOR_MS * 2 ** Math.min(asked.tries - 1, 16), FLOOR_CAP_MS);
+    const wait = Math.max(error.retryAfterMs ?? RETRY_MS, floor);
     asked.timer = this.#environment.setTimeout(() => this.#write(ref, asked), wait);
   }
 
@@ -72,7 +81,8 @@ export class Requests {
     this.#cancelTimer(asked);
     asked.tries += 1;
     asked.timer = this.#environment.setTimeout(() => {
-      this.#finish(ref, asked).reject(new BluetickError('timeout', 'the server did not answer in time'));
+      if (asked.patient) this.#write(ref, asked);
+      else this.#finish(ref, asked).reject(new BluetickError('timeout', 'the server did not answer in time'));
     }, TIMEOUT_MS);
     this.#line.write(asked.frame);
   }

@@ -125,7 +125,7 @@ export class Sending {
     entry.item.abort?.abort();
     const isNew = conversation.lastSeq === 0;
     message._wasSent(wire);
-    conversation._sent(message, wire.type === 'sent' && !wire.duplicate);
+    conversation._sent(message, !wire.duplicate);
     this.#keeper.remove(entry.send.client_msg_id);
     if (isNew) this.#core.onNewConversation();
     this.#core.changed(null);
@@ -149,8 +149,7 @@ export class Sending {
     this.#core.checkOpen();
     const entry = this.#core.sync.outbox.get(message.clientMsgId);
     if (entry?.item.message !== message || entry.progress !== 'failed') return this.#core.connection.nudge();
-    const { file, thumbnail } = entry.item;
-    const bytesAreGone = message.error?.code === 'not_uploaded' && file !== undefined;
+    const bytesAreGone = message.error?.code === 'not_uploaded' && entry.item.file !== undefined;
     message._retried();
     // It goes behind what was written since: its place in the order of sending is lost.
     this.#core.sync.outbox.remove(message.clientMsgId);

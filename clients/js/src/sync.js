@@ -31,7 +31,7 @@ const RETRY_MS = 2_000;
  * @typedef {object} News
  * @property {(entry: import('./outbox.js').Entry<T>, sent: Frame) => void} sent
  * @property {(entry: import('./outbox.js').Entry<T>, error: BluetickError) => void} failed
- * @property {(conversationId: string, userId: string) => void} ticks
+ * @property {(conversationId: string, userId: string, readMoved: boolean) => void} ticks the last: whether the user has read more, and nobody is about to say how much is left
  * @property {(conversationId: string) => void} readConfirmed
  */
 /** @typedef {{knowsAll: boolean, cursor: string | null, threads: Map<string, import('./thread.js').SavedThread>}} SavedSync */
@@ -237,12 +237,12 @@ export class Sync {
       case 'reset': this.#resetting = true; break;
       case 'ticks': this.#learn(frame.conversation_id, frame.user_id === this.#user ? 'own' : 'peer', frame); break;
       case 'inbox':
-        for (const entry of frame.conversations) this.#learn(entry.conversation_id, 'peer', entry.peer_status);
+        for (const entry of frame.conversations) {
+          this.thread(entry.conversation_id).named(entry.last_seq);
+          this.#learn(entry.conversation_id, 'peer', entry.peer_status);
+        }
         return false;
-      case 'status':
-        this.#learn(frame.conversation_id, 'own', frame.own);
-        this.#learn(frame.conversation_id, 'peer', frame.peer);
-        return this.#asked.delete(frame.ref);
+      case 'status': return this.#onStatus(frame);
       case 'history': return this.#onAnswer(frame.ref, frame, null);
       case 'done': return this.#onDone(frame.ref);
       case 'error': return this.#onError(frame);
@@ -283,10 +283,9 @@ export class Sync {
 
   /** One's own message that came back before its `sent` did: it is sent. @param {Frame} message */
   settleOwn(message) {
-    const entry = this.outbox.get(message.client_msg_id);
+    const entry = this.outbox.confirmed(message.client_msg_id);
     if (!entry) return;
     this.thread(message.conversation_id).ownSent(message.seq, message.message_id);
-    this.outbox.remove(message.client_msg_id);
     this.#news.sent(entry, message);
   }
 
@@ -320,10 +319,10 @@ export class Sync {
   /** @param {Frame} sent */
   #onSent(sent) {
     const id = sent.conversation_id;
-    this.thread(id).ownSent(sent.seq, sent.message_id);
+    this.thread(id).ownSent(sent.seq, sent.message_id, !sent.duplicate);
     this.dirty.add(id);
     this.#releaseHeld(id);
-    const entry = this.outbox.remove(sent.client_msg_id);
+    const entry = this.outbox.confirmed(sent.client_msg_id);
     if (entry) this.#news.sent(entry, sent);
   }
 
@@ -333,7 +332,9 @@ export class Sync {
     const knewAll = this.knowsAll;
     this.knowsAll = frame.heads.length < HEADS_MAX;
     for (const head of frame.heads) {
-      const seen = this.thread(head.conversation_id).seenSince(knewAll ? 0 : head.last_seq);
+      const thread = this.thread(head.conversation_id);
+      thread.named(head.last_seq);
+      const seen = thread.seenSince(knewAll ? 0 : head.last_seq);
       if (this.#resetting) seen.settle(head.last_seq);
       if (seen.settled < head.last_seq) this.#repairUpTo(head.conversation_id, head.last_seq);
       this.dirty.add(head.conversation_id);
@@ -361,14 +362,27 @@ export class Sync {
     }
   }
 
-  /** @param {string} id @param {'own' | 'peer'} whose @param {Frame} wire */
-  #learn(id, whose, wire) {
+  /** @param {Frame} status */
+  #onStatus(status) {
+    const id = status.conversation_id;
+    const asked = this.#asked.delete(status.ref);
+    this.thread(id).named(status.last_seq);
+    // Somebody else's question was how much is unread: the answer is in the same frame.
+    this.#learn(id, 'own', status.own, asked);
+    this.#learn(id, 'peer', status.peer);
+    return asked;
+  }
+
+  /** @param {string} id @param {'own' | 'peer'} whose @param {Frame} wire @param {boolean} [tell] whether what was read changes what is unread */
+  #learn(id, whose, wire, tell = true) {
     const theirs = { delivered: wire.last_delivered_seq, read: wire.last_read_seq };
-    if (!this.thread(id).merge(whose, theirs)) return;
+    const thread = this.thread(id);
+    const before = thread.own.read;
+    if (!thread.merge(whose, theirs)) return;
     this.dirty.add(id);
     const [one, other] = id.split('~');
     const peer = one === this.#user ? other : one;
-    this.#news.ticks(id, whose === 'own' ? this.#user : peer);
+    this.#news.ticks(id, whose === 'own' ? this.#user : peer, tell && thread.own.read > before);
   }
 
   // ---- answers ----
@@ -407,7 +421,10 @@ export class Sync {
     const error = fromWire(frame);
     if (typeof frame.ref !== 'string') return this.#onAnswer(frame.ref, null, error);
     const entry = this.outbox.get(frame.ref);
-    if (!entry) return true;
+    if (!entry) {
+      if (!error.retryable) this.outbox.forget(frame.ref);
+      return true;
+    }
     const again = this.outbox.refused(entry, error);
     if (again !== null) this.#retryLater(again);
     else this.#news.failed(entry, error);

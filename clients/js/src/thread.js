@@ -45,6 +45,8 @@ export class Thread {
   peer = { delivered: 0, read: 0 };
   /** @type {[number, string] | null} */
   lastOwn = null;
+  /** The newest seq that a list, a head or a status has named. */
+  #head = 0;
   #session = newSession();
 
   /** @param {Partial<SavedThread>} [saved] */
@@ -81,10 +83,25 @@ export class Thread {
     return this.#seen?.settled ?? 0;
   }
 
-  /** The server has stored a message of one's own; whether that is news. @param {number} seq @param {string} id */
-  ownSent(seq, id) {
+  /** The conversation goes up to here, at least. @param {number} seq */
+  named(seq) {
+    this.#head = Math.max(this.#head, seq);
+  }
+
+  /** The newest seq that was named without its message. */
+  get head() {
+    return Math.max(this.#head, this.own.delivered, this.peer.delivered);
+  }
+
+  /** The newest seq that is known at all. */
+  get newest() {
+    return Math.max(this.head, this.settled, this.heard, this.lastOwn?.[0] ?? 0);
+  }
+
+  /** The server has stored a message of one's own; whether that is news. @param {number} seq @param {string} id @param {boolean} [justNow] and not long ago */
+  ownSent(seq, id, justNow = false) {
     this.#seen ??= new Seen();
-    if (seq === 1) this.#seen.found(0);
+    if (seq === 1 && justNow) this.#seen.found(0);
     const fresh = this.#seen.insert(seq);
     this.noteOwn(seq, id);
     return fresh;

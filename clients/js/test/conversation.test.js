@@ -347,3 +347,151 @@ test('a page that the server cannot give now is asked for again, one that never 
   await assert.rejects(never, { code: 'timeout' });
   assert.equal(bob.conversation('carol').loading, false);
 });
+
+test('a first message that was sent long ago does not stand for the whole conversation', async (t) => {
+  const { server, client } = await scene(t);
+  withHistory(server, 60);
+  server.heads = [{ conversation_id: ID, last_seq: 60 }];
+  server.on.send = ({ ref, client_msg_id }, session) => session.send({ type: 'sent', ref, client_msg_id, conversation_id: ID, seq: 1, message_id: '1001', ts: 7, duplicate: true });
+  const bob = client();
+  const old = bob.send('alice', 'from a tab that is closed');
+  const session = await online(bob, server);
+  await old.sent;
+  const alice = bob.conversation('alice');
+  assert.deepEqual([alice.loaded, alice.messages], [false, []]);
+  await alice.load();
+  assert.deepEqual([seqs(alice), alice.hasEarlier], [range(11, 60), true]);
+  session.message(61);
+  await event(bob, 'message');
+  await alice.loadEarlier();
+  assert.deepEqual(seqs(alice), range(1, 61));
+});
+
+test('a first message that comes late does not either', async (t) => {
+  const { server, client } = await scene(t);
+  server.heads = [{ conversation_id: ID, last_seq: 60 }];
+  const bob = client();
+  const session = await online(bob, server);
+  session.message(1);
+  await event(bob, 'message');
+  const alice = bob.conversation('alice');
+  assert.deepEqual([alice.loaded, alice.messages], [false, []]);
+  session.message(1, { conversation_id: 'bob~carol', sender: 'carol' });
+  await event(bob, 'message');
+  assert.deepEqual([bob.conversation('carol').loaded, seqs(bob.conversation('carol'))], [true, [1]], 'one that begins now is all there is');
+});
+
+const fast = { setTimeout: (then, ms) => setTimeout(then, ms >= 15_000 ? ms : Math.min(ms, 5)) };
+
+test('what has to be loaded anew after a reset is asked for until it comes', async (t) => {
+  const { server, client } = await scene(t);
+  const history = withHistory(server, 3);
+  const answer = server.on.history;
+  const bob = client(fast);
+  const errors = [];
+  bob.on('error', (error) => errors.push(error.code));
+  await online(bob, server);
+  const alice = bob.conversation('alice');
+  await alice.load();
+  let refused = 0;
+  server.on.history = (frame, session) => (++refused <= 8 ? session.error(frame.ref, 'unavailable', { retry_after_ms: 1 }) : answer(frame, session));
+  server.on.status = ({ ref }, session) => session.error(ref, refused <= 8 ? 'unavailable' : 'not_found');
+  history.last = 4;
+  server.on.hello = (frame, session) => {
+    session.greet();
+    session.send({ type: 'reset', reason: 'too old' });
+    session.caughtUp('2000', [{ conversation_id: ID, last_seq: 4 }]);
+  };
+  server.session.cut();
+  await until(() => refused > 4);
+  server.session.message(5);
+  await until(() => alice.messages.length === 5);
+  assert.deepEqual([seqs(alice), alice.loading, errors], [range(1, 5), false, []]);
+});
+
+test('a page for the client itself that is never answered is asked for again', async (t) => {
+  const { server, client } = await scene(t);
+  const clock = new FakeClock();
+  const bob = client(clock.options);
+  let lost = true;
+  server.on.inbox = ({ ref }, session) => lost || session.send({ type: 'inbox', ref, conversations: [inboxEntry('alice')], next: null });
+  bob.connect();
+  await server.until('inbox');
+  lost = false;
+  // The connection is alive all the while.
+  for (let n = 0; n < 4; n += 1) {
+    clock.advance(10_000);
+    await quiet();
+  }
+  await until(() => bob.conversations.length === 1);
+  assert.equal(server.sessions.length, 1);
+});
+
+test('the list is asked for until it comes', async (t) => {
+  const { server, client } = await scene(t);
+  let refused = 0;
+  server.on.inbox = ({ ref }, session) =>
+    ++refused <= 8 ? session.error(ref, 'unavailable', { retry_after_ms: 1 }) : session.send({ type: 'inbox', ref, conversations: [inboxEntry('alice')], next: null });
+  const bob = client(fast);
+  await online(bob, server);
+  await until(() => bob.conversations.length === 1);
+});
+
+test('what was read elsewhere while away counts as read, also beyond the loaded pages', async (t) => {
+  const { server, client } = await scene(t);
+  server.on.inbox = ({ ref }, session) => session.send({ type: 'inbox', ref, conversations: [inboxEntry('alice', { unread_count: 1 })], next: 'page 2' });
+  const bob = client();
+  const session = await online(bob, server);
+  const peers = Array.from({ length: 20 }, (_, n) => `u${n}`);
+  for (const peer of peers) session.message(1, { conversation_id: ['bob', peer].sort().join('~'), sender: peer });
+  await until(() => bob.unread === 21);
+  let asking = 0;
+  let most = 0;
+  server.on.status = ({ ref, conversation_id }, to) => {
+    most = Math.max(most, ++asking);
+    const own = { last_delivered_seq: 1, last_read_seq: 1 };
+    setTimeout(() => (asking--, to.send({ type: 'status', ref, conversation_id, last_seq: 1, unread_count: 0, own, peer: own })), 5);
+  };
+  session.cut();
+  await until(() => bob.unread === 1, 'the one of the page is the page\'s');
+  assert.deepEqual([most, server.frames('status').length], [4, 20]);
+});
+
+test('nobody has read what is not there yet', async (t) => {
+  const { server, client } = await scene(t);
+  const bob = client();
+  const session = await online(bob, server);
+  const alice = bob.conversation('alice');
+  for (const wrong of [0, -1, 1.5, NaN, Infinity, '1', null]) assert.throws(() => alice.read(wrong), { code: 'bad_request' }, String(wrong));
+  alice.read(5);
+  assert.equal(alice.ownRead, 0);
+  session.message(1);
+  await event(bob, 'message');
+  alice.read(Number.MAX_SAFE_INTEGER);
+  assert.deepEqual([alice.ownRead, (await server.until('read')).seq], [1, 1]);
+  session.message(2);
+  await event(bob, 'message');
+  assert.equal(alice.unread, 1);
+});
+
+test('own acks that come back as ticks are no reason to ask', async (t) => {
+  const { server, client } = await scene(t);
+  server.heads = [{ conversation_id: ID, last_seq: 100 }];
+  server.on.inbox = ({ ref }, session) => session.send({ type: 'inbox', ref, conversations: [inboxEntry('alice', { last_seq: 100, unread_count: 10 })], next: null });
+  server.on.ack = ({ conversation_id, seq }, session) => session.send({ type: 'ticks', conversation_id, user_id: 'bob', last_delivered_seq: seq, last_read_seq: 0 });
+  withStatus(server, () => ({ last_seq: 103, unread_count: 5, own: { last_delivered_seq: 103, last_read_seq: 98 } }));
+  const bob = client();
+  const session = await online(bob, server);
+  const alice = bob.conversation('alice');
+  for (const seq of [101, 102, 103]) {
+    const ticks = event(bob, 'ticks');
+    session.message(seq);
+    await ticks;
+  }
+  await quiet();
+  assert.deepEqual([server.frames('status').length, alice.unread], [0, 13]);
+  session.send({ type: 'ticks', conversation_id: ID, user_id: 'bob', last_delivered_seq: 103, last_read_seq: 98 });
+  await until(() => alice.unread === 5, 'a read elsewhere is one');
+  await quiet();
+  assert.equal(server.frames('status').length, 1);
+});

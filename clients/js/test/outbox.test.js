@@ -86,6 +86,7 @@ test('what was under way goes out again with the same id, and is there once', as
   const { server, client } = await scene(t);
   const bob = client();
   await online(bob, server);
+  await bob.conversation('alice').load();
   server.on.send = (frame, session) => {
     server.stored.push(frame);
     session.cut();
@@ -170,6 +171,63 @@ test('a discarded message is gone, and does not go out', async (t) => {
   assert.deepEqual(server.stored.map(({ body }) => body), ['two']);
   await quiet();
   assert.deepEqual((await storage.open('bob')).outbox, []);
+});
+
+test('a discarded message that the server had taken comes back as sent', async (t) => {
+  const { server, client } = await scene(t);
+  const bob = client();
+  const session = await online(bob, server);
+  const alice = bob.conversation('alice');
+  await alice.load();
+  const usual = [];
+  server.on.send = (frame) => usual.push(frame);
+  const discarded = async (clientMsgId) => {
+    const message = alice.send({ body: clientMsgId, clientMsgId });
+    await server.when(() => ids(server).includes(clientMsgId), clientMsgId);
+    alice.discard(message);
+    assert.ok(!alice.messages.includes(message));
+    await assert.rejects(message.sent, { code: 'aborted' });
+    return message;
+  };
+  const one = await discarded('c1');
+  const told = event(bob, 'sent');
+  session.send({ type: 'sent', ref: 'c1', client_msg_id: 'c1', conversation_id: 'alice~bob', seq: 1, message_id: '2001', ts: 7, duplicate: false });
+  assert.equal(await told, one);
+  assert.deepEqual([alice.messages, one.tick, one.error, await one.sent], [[one], 'sent', undefined, one]);
+
+  const two = await discarded('c2');
+  session.message(2, { sender: 'bob', client_msg_id: 'c2' });
+  await until(() => two.tick === 'sent', 'also if it comes as a message');
+  assert.deepEqual(alice.messages, [one, two]);
+
+  const three = await discarded('c3');
+  session.error('c3', 'blocked');
+  session.message(3, { sender: 'bob', client_msg_id: 'c3' });
+  await until(() => alice.messages.length === 3);
+  assert.deepEqual([three.tick, alice.messages[2] === three], ['failed', false], 'what was refused is forgotten');
+});
+
+test('a discarded id may be used again while the first is still being stored', async (t) => {
+  const { client } = await scene(t);
+  const storage = memoryStorage();
+  const gates = [];
+  const slow = {
+    async open(...args) {
+      const saved = await storage.open(...args);
+      return { ...saved, put: async (row) => (await saved.put(row), new Promise((resolve) => gates.push(resolve))) };
+    },
+  };
+  const bob = client({ storage: slow });
+  const alice = bob.conversation('alice');
+  const first = alice.send({ body: 'a', clientMsgId: 'x' });
+  await until(() => gates.length === 1);
+  alice.discard(first);
+  const second = alice.send({ body: 'b', clientMsgId: 'x' });
+  await until(() => gates.length === 2);
+  for (const open of gates) open();
+  await quiet();
+  assert.deepEqual(alice.messages, [second]);
+  assert.deepEqual((await storage.open('bob')).outbox.map(({ send }) => send.body), ['b']);
 });
 
 test('what waited for more than 30 days is not sent blindly', async (t) => {

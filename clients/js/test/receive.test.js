@@ -127,7 +127,11 @@ test('a read that was not said yet outlives the process, with receive and withou
   for (const receive of [undefined, () => {}]) {
     const storage = memoryStorage();
     const first = client({ storage, receive });
-    await until(() => first.device !== '');
+    const last = event(first, 'message', ({ seq }) => seq === 7);
+    const session = await online(first, server);
+    for (let seq = 1; seq <= 7; seq += 1) session.message(seq);
+    await last;
+    first.disconnect();
     first.conversation('alice').read(7);
     await quiet();
     await first.close();

@@ -307,6 +307,17 @@ test('a message of the outbox that comes back is sent, and told once', () => {
   assert.deepEqual(told.messages, []);
 });
 
+test('a first message that was sent long ago says nothing of what came since', () => {
+  const { sync, told, frame, frames, up } = driven();
+  put(sync, 'c1');
+  sync.connected('token', 'device');
+  frame(WELCOME);
+  frames();
+  frame({ type: 'sent', ref: 'c1', client_msg_id: 'c1', conversation_id: ID, seq: 1, message_id: '1001', ts: 1, duplicate: true });
+  frame({ type: 'caught_up', cursor: '2000', heads: [head(60)] });
+  assert.deepEqual([frames().filter(({ type }) => type === 'history'), told.sent], [[], [['c1', 1]]]);
+});
+
 test('a message of one\'s own from another device is told', () => {
   const { frame, up, told } = driven();
   up();
