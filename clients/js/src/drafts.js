@@ -96,7 +96,9 @@ export function messageOf(row, conversation, user) {
   const { client_msg_id: clientMsgId, to, body, meta, attachment: wire } = row.send;
   const attachment = row.attachment ?? (wire && attachmentOf(wire));
   const fields = { conversationId: conversation.id, clientMsgId, sender: user, receiver: to, body, ts: row.ts, own: true, seq: null, messageId: null };
-  return new Message({ ...fields, meta, attachment, file: row.file }, conversation._tickOf);
+  const message = new Message({ ...fields, meta, attachment, file: row.file }, conversation._tickOf);
+  if (row.file && wire) message.progress = 1;
+  return message;
 }
 
 /** @param {OutboxRow} row @param {number} now */

@@ -43,7 +43,8 @@ export function fileStorage(path) {
 
 /** @param {OutboxRow} row @returns {OutboxRow} */
 function storable({ file, thumbnail, ...row }) {
-  return file ? { ...row, failed: { code: 'aborted', message: 'the file was not kept across a restart' } } : row;
+  // Once it is uploaded, its bytes are there only for the case that the server lets go of its own.
+  return file && !row.send.attachment ? { ...row, failed: { code: 'aborted', message: 'the file was not kept across a restart' } } : row;
 }
 
 /** @param {string} path @param {string} user @returns {Promise<Contents>} */
