@@ -7,6 +7,8 @@ import { BluetickError, asError, isFinal } from './errors.js';
 const WELCOME_TIMEOUT_MS = 15_000;
 /** When a page comes back to the front, or the network does, a dead connection is noticed this fast. */
 const PROBE_TIMEOUT_MS = 5_000;
+/** After as long a try has been stuck on what was the network before. */
+const STUCK_MS = 5_000;
 
 /** @typedef {import('./thread.js').Frame} Frame */
 /** @typedef {'offline' | 'connecting' | 'online' | 'waiting' | 'closed'} ConnectionState */
@@ -38,6 +40,8 @@ export class Connection {
   #link = null;
   /** Grows whenever it is decided anew whether to be online. */
   #turn = 0;
+  /** When the present try began. */
+  #triedAt = 0;
   /** @type {unknown} */
   #timer = null;
 
@@ -66,6 +70,13 @@ export class Connection {
   nudge() {
     if (this.state === 'waiting') this.connect();
     else if (this.state === 'online') this.#link?.probe();
+    else if (this.state === 'connecting' && this.#environment.now() - this.#triedAt >= STUCK_MS) this.#again();
+  }
+
+  #again() {
+    const turn = this.#turn;
+    this.#drop();
+    if (this.#turn === turn) void this.#open();
   }
 
   /** All that was missed is here: the next loss is a first one again. */
@@ -88,6 +99,7 @@ export class Connection {
       gone: (error) => this.#link === link && this.#lost(error, 0),
     });
     this.#link = link;
+    this.#triedAt = this.#environment.now();
     this.#become('connecting');
     try {
       const token = await this.#listener.token();

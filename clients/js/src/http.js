@@ -17,12 +17,13 @@ export class Http {
 
   /** @param {string} method @param {string} path below `/v1` @param {unknown} [body] @param {AbortSignal} [signal] @returns {Promise<any>} */
   async call(method, path, body, signal) {
+    const token = await this.#tokens.current();
     try {
-      return await this.#once(method, path, body, await this.#tokens.current(), signal);
+      return await this.#once(method, path, body, token, signal);
     } catch (error) {
       // A token may have ended before its time: one more try with a fresh one.
       if (!Tokens.isTokenError(error) || !this.#tokens.canRefresh) throw error;
-      return this.#once(method, path, body, await this.#tokens.fresh(), signal);
+      return this.#once(method, path, body, await this.#tokens.other(token), signal);
     }
   }
 

@@ -1,9 +1,17 @@
 // Where tokens come from, and when a fresh one is due.
 
+import { TIMER_MAX_MS } from './environment.js';
 import { BluetickError, asError } from './errors.js';
 
 /** A token that ends this soon is not used for anything new. */
 const MARGIN_MS = 10_000;
+/** Whoever has not given a token by then gives none. */
+const DEADLINE_MS = 30_000;
+/** A call that takes longer than this may never end: who asks then makes another. */
+const SHARED_MS = 5_000;
+/** Between two calls for the sake of one session. */
+const PAUSE_MS = 2_000;
+const PAUSE_CAP_MS = 30_000;
 
 /** When a JWT ends, in milliseconds since 1970; null if it does not say. @param {string} token @returns {number | null} */
 export function expiryOf(token) {
@@ -18,24 +26,44 @@ export function expiryOf(token) {
 
 export class Tokens {
   #given;
-  #now;
+  #environment;
   /** @type {string | null} */
   #last = null;
+  /** A call that is under way. @type {{since: number, token: Promise<string>} | null} */
+  #pending = null;
 
-  /** @param {string | (() => string | Promise<string>)} given @param {() => number} now */
-  constructor(given, now) {
+  /** @param {string | (() => string | Promise<string>)} given @param {import('./environment.js').Environment} environment */
+  constructor(given, environment) {
     this.#given = given;
-    this.#now = now;
+    this.#environment = environment;
   }
 
   get canRefresh() {
     return typeof this.#given === 'function';
   }
 
-  /** A new one, straight from the application. @returns {Promise<string>} */
-  async fresh() {
+  /** A new one, straight from the application; who asks at the same time gets the same. @returns {Promise<string>} */
+  fresh() {
+    const since = this.#environment.now();
+    if (this.#pending && since - this.#pending.since < SHARED_MS) return this.#pending.token;
+    const pending = { since, token: this.#ask() };
+    this.#pending = pending;
+    const done = () => {
+      if (this.#pending === pending) this.#pending = null;
+    };
+    pending.token.then(done, done);
+    return pending.token;
+  }
+
+  /** One that is not this, which was refused. @param {string} refused @returns {Promise<string>} */
+  async other(refused) {
+    return this.#last !== null && this.#last !== refused ? this.#last : this.fresh();
+  }
+
+  /** @returns {Promise<string>} */
+  async #ask() {
     try {
-      const token = typeof this.#given === 'function' ? await this.#given() : this.#given;
+      const token = typeof this.#given === 'function' ? await this.#inTime(this.#given) : this.#given;
       if (typeof token !== 'string' || token === '') throw new Error('the token callback gave no token');
       return (this.#last = token);
     } catch (error) {
@@ -43,23 +71,87 @@ export class Tokens {
     }
   }
 
+  /** @param {() => string | Promise<string>} call @returns {Promise<string>} */
+  #inTime(call) {
+    const { setTimeout, clearTimeout } = this.#environment;
+    return new Promise((resolve, reject) => {
+      const late = new BluetickError('token_failed', 'the token callback did not answer in time');
+      const timer = setTimeout(() => reject(late), DEADLINE_MS);
+      new Promise((given) => given(call())).then(/** @type {(token: any) => void} */ (resolve), reject).finally(() => clearTimeout(timer));
+    });
+  }
+
   /** One that is good for a request now. @returns {Promise<string>} */
   async current() {
     if (this.#last === null) return this.fresh();
     const expiry = expiryOf(this.#last);
-    return expiry !== null && expiry - this.#now() < MARGIN_MS ? this.fresh() : this.#last;
-  }
-
-  /** How long until a running session wants a new one; null if it never does. @param {string} token @returns {number | null} */
-  refreshInMs(token) {
-    const expiry = expiryOf(token);
-    if (expiry === null || !this.canRefresh) return null;
-    const left = expiry - this.#now();
-    return Math.max(0, left - Math.max(2_000, Math.min(60_000, left / 5)));
+    return expiry !== null && expiry - this.#environment.now() < MARGIN_MS ? this.fresh() : this.#last;
   }
 
   /** @param {unknown} error */
   static isTokenError(error) {
     return error instanceof BluetickError && (error.code === 'token_expired' || error.code === 'unauthorized');
+  }
+}
+
+/** Gives a session a fresh token before the one it has ends, so that it need not end itself. */
+export class Renewal {
+  #tokens;
+  #environment;
+  #session;
+  /** @type {unknown} */
+  #timer = null;
+  /** Grows with each session and each token of one: what was asked for an older one is of no use. */
+  #turn = 0;
+
+  /** @param {Tokens} tokens @param {import('./environment.js').Environment} environment @param {{isUp: () => boolean, auth: (token: string) => Promise<unknown>, report: (error: unknown) => void}} session */
+  constructor(tokens, environment, session) {
+    this.#tokens = tokens;
+    this.#environment = environment;
+    this.#session = session;
+  }
+
+  /** The session has this token from now on. @param {string} token */
+  began(token) {
+    this.ended();
+    const expiry = expiryOf(token);
+    if (expiry === null || !this.#tokens.canRefresh) return;
+    const left = expiry - this.#environment.now();
+    this.#after(left - Math.max(2_000, Math.min(60_000, left / 5)), expiry);
+  }
+
+  ended() {
+    this.#turn += 1;
+    if (this.#timer !== null) this.#environment.clearTimeout(this.#timer);
+    this.#timer = null;
+  }
+
+  /** @param {number} ms @param {number} expiry */
+  #after(ms, expiry) {
+    this.#timer = this.#environment.setTimeout(() => void this.#renew(expiry), Math.min(Math.max(ms, PAUSE_MS), TIMER_MAX_MS));
+  }
+
+  /** @param {number} expiry of the token that the session has */
+  async #renew(expiry) {
+    this.#timer = null;
+    const turn = this.#turn;
+    try {
+      const token = await this.#tokens.fresh();
+      if (this.#turn !== turn || !this.#session.isUp()) return;
+      const next = expiryOf(token);
+      if (next === null || next > expiry) {
+        await this.#session.auth(token);
+        // Only what the server has taken counts.
+        if (this.#turn === turn) this.began(token);
+        return;
+      }
+      // The application still has the old one, and may get another before it ends.
+    } catch (error) {
+      if (this.#turn !== turn) return;
+      this.#session.report(error);
+    }
+    const left = expiry - this.#environment.now();
+    // After its end the server says so, and the next connection begins with a fresh one.
+    if (left > 0) this.#after(Math.min(left / 2, PAUSE_CAP_MS), expiry);
   }
 }
