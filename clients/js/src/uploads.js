@@ -15,7 +15,7 @@ const PARTS_AT_ONCE = 3;
 /** How long one step is tried while there is a connection. */
 const PATIENCE_MS = 5 * 60_000;
 const RETRY_MS = 1_000;
-const RETRY_CAP_MS = 30_000;
+const RETRY_CAP_MS = 20_000;
 /** Addresses of one file that may be refused, or end before all of it is up. */
 const ADDRESSES_MAX = 6;
 /** An address that ends this soon is not used any more. */
