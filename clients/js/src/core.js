@@ -18,6 +18,8 @@ import { Watch } from './watch.js';
 /** The wait before `receive` is tried again, doubled up to the cap. */
 const RECEIVE_RETRY_MS = 1_000;
 const RECEIVE_RETRY_CAP_MS = 30_000;
+/** How long closing waits for a message that is with `receive`. */
+const RECEIVE_GRACE_MS = 3_000;
 
 /** @typedef {import('./thread.js').Frame} Frame */
 /** @typedef {import('./message.js').Message} Message */
@@ -66,6 +68,10 @@ export class Core {
   #pumping = false;
   /** A message is with `receive` just now. */
   #receiving = false;
+  /** Done when it is not any more. @type {Promise<void>} */
+  #received = Promise.resolve();
+  /** Ends the wait between two tries of it. */
+  #endPause = () => {};
   /** @type {unknown} */
   #retryTimer = null;
   #retryAt = 0;
@@ -112,7 +118,7 @@ export class Core {
     });
     this.inbox = new Inbox(this);
     this.#watch = new Watch(this, settings.presence);
-    this.#keeper = new Keeper(this.sync, settings.receive !== undefined, (error) => this.report(error));
+    this.#keeper = new Keeper(this.sync, settings.receive !== undefined, this.environment, (error) => this.report(error));
     this.sending = new Sending(this, this.#keeper);
     this.opened = this.#open();
     // Who needs it hears of a failure: a send fails, a connect says why.
@@ -153,6 +159,7 @@ export class Core {
     for (const conversation of this.conversations.values()) conversation._stopTyping();
     await this.opened.catch(() => {});
     this.sending.close(error);
+    await this.#lastReceived();
     await this.#keeper.close();
   }
 
@@ -288,30 +295,62 @@ export class Core {
   #handleArrivals() {
     while (!this.#receiving && this.sync.arrivals.length > 0 && !this.isClosed) {
       const arrival = this.sync.arrivals[0];
-      if (arrival.kind === 'message' && arrival.fresh && this.#settings.receive) void this.#receive(arrival);
+      if (arrival.kind === 'message' && arrival.fresh && this.#settings.receive) this.#received = this.#receive(arrival);
       else this.#handled();
     }
     if (!this.#receiving) this.keepSoon();
+    else if (this.isOpen) this.#keeper.later();
   }
 
   /** @param {Extract<import('./sync.js').Arrival, {kind: 'message'}>} arrival */
-  async #receive({ frame }) {
+  async #receive(arrival) {
     this.#receiving = true;
-    const message = this.#conversationOf(frame.conversation_id)?._peek(frame);
-    for (let wait = RECEIVE_RETRY_MS; message && !this.isClosed; wait = Math.min(wait * 2, RECEIVE_RETRY_CAP_MS)) {
+    const message = this.#conversationOf(arrival.frame.conversation_id)?._peek(arrival.frame);
+    const held = !message || (await this.#store(message));
+    this.#receiving = false;
+    if (!this.isClosed) {
+      this.#handled(message);
+      this.#after();
+    } else if (held) {
+      this.sync.arrivals.shift();
+      this.sync.handled(arrival);
+      if (this.#settings.autoRead && !arrival.own) this.sync.read(arrival.frame.conversation_id, arrival.frame.seq);
+    }
+  }
+
+  /** Until the application holds it, or the client is closed. @param {Message} message @returns {Promise<boolean>} whether it does */
+  async #store(message) {
+    for (let wait = RECEIVE_RETRY_MS; !this.isClosed; wait = Math.min(wait * 2, RECEIVE_RETRY_CAP_MS)) {
       try {
         await this.#settings.receive?.(message);
-        break;
+        return true;
       } catch (error) {
         // It is not held, so it must not be acked, nor anything after it.
         this.report(error);
-        await new Promise((resolve) => this.environment.setTimeout(() => resolve(null), wait));
+        if (!this.isClosed) await this.#pause(wait);
       }
     }
-    this.#receiving = false;
-    if (this.isClosed) return;
-    this.#handled(message);
-    this.#after();
+    return false;
+  }
+
+  /** @param {number} ms @returns {Promise<void>} */
+  #pause(ms) {
+    return new Promise((resolve) => {
+      const timer = this.environment.setTimeout(resolve, ms);
+      this.#endPause = () => {
+        this.environment.clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+
+  /** What is with `receive` while the client ends is held, if it does not take too long, and need not come again. */
+  async #lastReceived() {
+    this.#endPause();
+    if (!this.#receiving) return;
+    const grace = this.#pause(RECEIVE_GRACE_MS);
+    await Promise.race([this.#received, grace]);
+    this.#endPause();
   }
 
   /** @param {Message} [received] */

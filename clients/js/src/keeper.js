@@ -7,14 +7,25 @@ import { soon } from './environment.js';
 
 /** The key of the state that is not of one conversation. */
 const DEVICE = 'device';
+/** While messages come faster than they are stored, the place among them is written this often. */
+const BUSY_MS = 500;
+/** The wait before a failed write is tried again, doubled up to the cap. */
+const RETRY_MS = 2_000;
+const RETRY_CAP_MS = 60_000;
 
 export class Keeper {
   #sync;
   #whole;
+  #environment;
   #report;
   /** @type {Saved | null} */
   #saved = null;
   #scheduled = false;
+  /** @type {unknown} */
+  #timer = null;
+  /** Writes that failed since one did not. */
+  #failures = 0;
+  #closing = false;
   #cursor = '';
   /** Conversations of which something is stored. @type {Set<string>} */
   #stored = new Set();
@@ -27,11 +38,13 @@ export class Keeper {
    * @param {import('./sync.js').Sync<any>} sync
    * @param {boolean} whole Whether the application stores what it receives. Only then a cursor may outlive the process:
    *   what it covers must be held. Otherwise the unsaid reads are all there is to keep.
+   * @param {import('./environment.js').Environment} environment
    * @param {(error: unknown) => void} report
    */
-  constructor(sync, whole, report) {
+  constructor(sync, whole, environment, report) {
     this.#sync = sync;
     this.#whole = whole;
+    this.#environment = environment;
     this.#report = report;
   }
 
@@ -59,10 +72,34 @@ export class Keeper {
   }
 
   soon() {
+    // After a failure the next try has its time, whatever else there is to write.
+    if (this.#failures === 0) this.#schedule();
+  }
+
+  /** There is more to come: soon enough. */
+  later() {
+    if (this.#failures === 0) this.#after(BUSY_MS);
+  }
+
+  #schedule() {
     if (this.#scheduled || !this.#saved || (this.#sync.dirty.size === 0 && this.#cursor === this.#device())) return;
     this.#scheduled = true;
     // One write at a time; what changes meanwhile goes with the next.
     this.#writing = this.#writing.then(() => new Promise((resolve) => soon(() => resolve(null)))).then(() => this.#write());
+  }
+
+  /** @param {number} ms */
+  #after(ms) {
+    if (this.#timer !== null || this.#closing) return;
+    this.#timer = this.#environment.setTimeout(() => {
+      this.#timer = null;
+      this.#schedule();
+    }, ms);
+  }
+
+  #cancelTimer() {
+    if (this.#timer !== null) this.#environment.clearTimeout(this.#timer);
+    this.#timer = null;
   }
 
   #device() {
@@ -71,23 +108,37 @@ export class Keeper {
 
   async #write() {
     this.#scheduled = false;
-    // Meanwhile something has arrived that the device does not hold yet: the end of that will write.
-    if (this.#sync.arrivals.length > 0) return;
     const changes = this.#changes();
     if (Object.keys(changes).length === 0) return;
     try {
       await this.#saved?.keep(changes);
+      this.#failures = 0;
     } catch (error) {
-      this.#report(error);
+      this.#failed(changes, error);
     }
   }
 
+  /** Nothing of it is written, so all of it has still to be. @param {Record<string, any>} changes @param {unknown} error */
+  #failed({ [DEVICE]: own, ...threads }, error) {
+    for (const id of Object.keys(threads)) {
+      this.#sync.dirty.add(id);
+      this.#stored.add(id);
+    }
+    this.#cursor = '';
+    if (this.#failures === 0) this.#report(error);
+    this.#cancelTimer();
+    this.#after(Math.min(RETRY_MS * 2 ** Math.min(this.#failures, 16), RETRY_CAP_MS));
+    this.#failures += 1;
+  }
+
+  /** What has arrived and is not held yet is left out: should the process end now, it has to come again. */
   #changes() {
     /** @type {Record<string, any>} */
     const changes = {};
+    const pending = this.#sync.pending();
     for (const id of this.#sync.dirty) {
       const thread = this.#sync.thread(id);
-      if (this.#whole) changes[id] = thread.save();
+      if (this.#whole) changes[id] = thread.save(pending.get(id));
       else if (thread.readPending) changes[id] = { read: thread.read };
       else if (this.#stored.has(id)) changes[id] = null;
       if (changes[id]) this.#stored.add(id);
@@ -102,6 +153,8 @@ export class Keeper {
 
   close() {
     const saved = this.#saved;
+    this.#closing = true;
+    this.#cancelTimer();
     this.closed = this.#writing
       .then(() => this.#write())
       .then(() => saved?.close())

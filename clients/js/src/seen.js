@@ -22,8 +22,13 @@ export class Seen {
     this.#ranges = (saved?.ranges ?? []).map(([start, end]) => [start, end]);
   }
 
-  /** @returns {SavedSeen} */
-  save() {
+  /** @param {number[]} [pending] received, and not held yet: a next life shall not know of them @returns {SavedSeen} */
+  save(pending = []) {
+    if (pending.length > 0) {
+      const held = new Seen(this.save());
+      for (const seq of pending) held.#remove(seq);
+      return held.save();
+    }
     return { settled: this.#settled, ranges: this.#ranges.map(([start, end]) => [start, end]) };
   }
 
@@ -71,6 +76,17 @@ export class Seen {
     }
     if (this.#settled !== null) this.settle(this.#settled);
     return true;
+  }
+
+  /** It is expected again. @param {number} seq */
+  #remove(seq) {
+    if (this.#settled !== null) this.#settled = Math.min(this.#settled, seq - 1);
+    if (!this.contains(seq)) return;
+    const at = this.#firstEndingAt(seq);
+    const [start, end] = this.#ranges[at];
+    /** @type {[number, number][]} */
+    const rest = [[start, seq - 1], [seq + 1, end]];
+    this.#ranges.splice(at, 1, ...rest.filter(([from, to]) => from <= to));
   }
 
   /** Whether something expected before `seq` has not come. @param {number} seq */

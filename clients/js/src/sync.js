@@ -307,13 +307,25 @@ export class Sync {
     if (arrival.kind === 'cursor') this.cursor = laterId(this.cursor, arrival.to);
     if (arrival.kind !== 'message') return;
     const { frame, own, stream } = arrival;
+    this.dirty.add(frame.conversation_id);
     // What was fetched past the stream is not acked: it says nothing about what the stream has still to bring.
     if (!stream) return;
     this.#arriving.delete(`${frame.conversation_id} ${frame.seq}`);
     if (own) return;
     this.thread(frame.conversation_id).stored(frame.seq, frame.message_id);
     this.#owing.add(frame.conversation_id);
-    this.dirty.add(frame.conversation_id);
+  }
+
+  /** What has arrived and is not held yet, by conversation. @returns {Map<string, number[]>} */
+  pending() {
+    const pending = new Map();
+    for (const arrival of this.arrivals) {
+      if (arrival.kind !== 'message' || !arrival.fresh) continue;
+      const { conversation_id: id, seq } = arrival.frame;
+      if (!pending.has(id)) pending.set(id, []);
+      pending.get(id).push(seq);
+    }
+    return pending;
   }
 
   /** @param {Frame} sent */

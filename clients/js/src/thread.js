@@ -60,10 +60,10 @@ export class Thread {
     this.lastOwn = saved.lastOwn ?? null;
   }
 
-  /** @returns {SavedThread} */
-  save() {
+  /** @param {number[]} [pending] what has arrived and is not held yet @returns {SavedThread} */
+  save(pending = []) {
     const { heard, read, own, peer, lastOwn } = this;
-    return { seen: this.#seen?.save() ?? null, heard, read, own: { ...own }, peer: { ...peer }, lastOwn };
+    return { seen: this.#seen?.save(pending) ?? null, heard, read, own: { ...own }, peer: { ...peer }, lastOwn };
   }
 
   disconnected() {
