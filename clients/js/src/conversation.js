@@ -406,6 +406,11 @@ export class Conversation {
     this.#changed();
   }
 
+  /** Whether a message of one's own is among those that are loaded. @internal @param {string} clientMsgId */
+  _hasSent(clientMsgId) {
+    return this.#timeline.items.some((message) => message.own && message.clientMsgId === clientMsgId);
+  }
+
   /** Whether something waits to be sent. @internal */
   get _waits() {
     return this.#queued.length > 0;

@@ -133,6 +133,7 @@ export class Core {
     this.device = saved.device;
     this.sending.restore(saved.outbox.sort((a, b) => a.n - b.n));
     this.isOpen = true;
+    if (saved.inherit) this.quietly(saved.inherit((rows) => this.sending.inherit(rows)));
   }
 
   // ---- what the application does ----

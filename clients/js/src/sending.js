@@ -50,6 +50,21 @@ export class Sending {
     for (const entry of entries) if (entry.progress === 'uploading') void this.#upload(entry);
   }
 
+  /** What a tab that is gone has left becomes this device's while it runs. @param {import('./storage/memory.js').OutboxRow[]} rows */
+  inherit(rows) {
+    // They are in this device's storage: somebody else's, soon.
+    if (this.#core.isClosed) return;
+    const unsent = rows.filter(({ id, send }) => {
+      // It got through, and only the note of that was lost.
+      const sent = this.#core.conversation(send.to)._hasSent(id);
+      if (sent) this.#keeper.remove(id);
+      return !sent;
+    });
+    this.restore(unsent.sort((a, b) => a.n - b.n));
+    this.#core.changed(null);
+    this.#core.pumpSoon();
+  }
+
   /** @param {Conversation} conversation @param {import('./conversation.js').Draft} draft */
   compose(conversation, draft) {
     this.#core.checkOpen();

@@ -8,7 +8,7 @@ const RELOAD_WAIT_MS = 500;
 /** @typedef {{slot: string, shared: boolean, release: () => void}} Slot */
 
 /** @param {string} user @param {string} slot */
-const nameOf = (user, slot) => `bluetick:${user}:${slot}`;
+export const nameOf = (user, slot) => `bluetick:${user}:${slot}`;
 
 /** The browser's locks; missing on plain http. @returns {LockManager | undefined} */
 export function browserLocks() {
@@ -60,6 +60,25 @@ export function take(user, slot, locks, waitMs = 0) {
       })
       .catch((error) => (error?.name === 'AbortError' ? resolve(null) : reject(error)));
   });
+}
+
+/**
+ * Done as soon as nobody has this slot. It is not taken: whoever comes for it finds it free.
+ *
+ * @param {string} user
+ * @param {string} slot
+ * @param {LockManager} locks
+ * @param {AbortSignal} signal ends the wait
+ * @returns {Promise<boolean>} false if the wait was ended
+ */
+export async function freed(user, slot, locks, signal) {
+  if (signal.aborted) return false;
+  try {
+    return await locks.request(nameOf(user, slot), { signal }, () => true);
+  } catch (error) {
+    if (signal.aborted) return false;
+    throw error;
+  }
 }
 
 /** @param {string} user @returns {string | null} */

@@ -1,10 +1,11 @@
 // The outbox in IndexedDB. Every tab has a slot with a device id and an outbox of its own; what a closed tab left unsent
-// is taken over by the next that opens.
+// is taken over by an open one, or by the next that opens.
 //
 // devices: [user, slot]      -> {user, slot, device}
 // outbox:  [user, slot, id]  -> {user, slot, row}
 // kept:    [user, slot, key] -> {user, slot, key, value}
 
+import { Heirs } from '../heirs.js';
 import { randomId } from '../ids.js';
 import { browserLocks, take, takeSlot } from '../slots.js';
 import { Database, done, result } from './database.js';
@@ -27,7 +28,8 @@ function within(...parts) {
 /**
  * The outbox survives reloads and closed tabs.
  *
- * @param {{name?: string, indexedDB?: IDBFactory, locks?: LockManager | null}} [options] `name` of the database, `bluetick` if absent
+ * @param {{name?: string, indexedDB?: IDBFactory, locks?: LockManager | null, reloadMs?: number}} [options] `name` of the database,
+ *   `bluetick` if absent; `reloadMs` is how long open tabs leave a closed one's outbox to its reload
  * @returns {import('./memory.js').Storage}
  */
 export function indexedDbStorage(options = {}) {
@@ -35,7 +37,8 @@ export function indexedDbStorage(options = {}) {
     async open(user, device) {
       const database = new Database(options.indexedDB ?? indexedDB, options.name ?? 'bluetick', makeStores);
       try {
-        return await openSlot(database, user, device, options.locks === undefined ? browserLocks() : (options.locks ?? undefined));
+        const locks = options.locks === undefined ? browserLocks() : (options.locks ?? undefined);
+        return await openSlot(database, user, device, locks, options.reloadMs);
       } catch (error) {
         database.close();
         throw error;
@@ -44,8 +47,8 @@ export function indexedDbStorage(options = {}) {
   };
 }
 
-/** @param {Database} storage @param {string} user @param {string | undefined} device @param {LockManager | undefined} locks @returns {Promise<Saved>} */
-async function openSlot(storage, user, device, locks) {
+/** @param {Database} storage @param {string} user @param {string | undefined} device @param {LockManager | undefined} locks @param {number | undefined} reloadMs @returns {Promise<Saved>} */
+async function openSlot(storage, user, device, locks, reloadMs) {
   const database = await storage.open();
   // Without locks nobody knows which devices are in use: this page load is a new one.
   const unshared = { slot: device === undefined ? `page-${randomId()}` : `device-${device}`, release: () => {} };
@@ -58,20 +61,25 @@ async function openSlot(storage, user, device, locks) {
       result(reading.objectStore('outbox').getAll(within(user, slot))),
       result(reading.objectStore('kept').getAll(within(user, slot))),
     ]);
-    return saved(storage, user, slot, own, rows, kept, release);
+    const estate = { slots: async () => slotsIn(await storage.open(), user), move: async (/** @type {string} */ from) => move(await storage.open(), user, from, slot) };
+    const heirs = device === undefined && locks ? new Heirs(user, slot, locks, estate, reloadMs) : null;
+    return saved(storage, user, slot, own, rows, kept, release, heirs);
   } catch (error) {
     release();
     throw error;
   }
 }
 
-/** @param {Database} storage @param {string} user @param {string} slot @param {string} device @param {any[]} rows @param {any[]} kept @param {() => void} release @returns {Saved} */
-function saved(storage, user, slot, device, rows, kept, release) {
+/** @param {Database} storage @param {string} user @param {string} slot @param {string} device @param {any[]} rows @param {any[]} kept @param {() => void} release @param {Heirs | null} heirs @returns {Saved} */
+function saved(storage, user, slot, device, rows, kept, release, heirs) {
   return {
     device,
     outbox: rows.map(({ row }) => row),
     kept: Object.fromEntries(kept.map(({ key, value }) => [key, value])),
-    put: (row) => storage.write('outbox', (store) => store.put({ user, slot, row })),
+    put: (row) => {
+      heirs?.tell();
+      return storage.write('outbox', (store) => store.put({ user, slot, row }));
+    },
     remove: (id) => storage.write('outbox', (store) => store.delete([user, slot, id])),
     keep: (changes) =>
       storage.write('kept', (store) => {
@@ -80,7 +88,9 @@ function saved(storage, user, slot, device, rows, kept, release) {
           else store.put({ user, slot, key, value });
         }
       }),
+    inherit: async (heir) => heirs?.start(heir),
     close: async () => {
+      await heirs?.close();
       storage.close();
       release();
     },
@@ -110,9 +120,7 @@ async function deviceOf(database, user, slot, given, keep) {
  * @param {LockManager | undefined} locks
  */
 async function adopt(database, user, slot, locks) {
-  const keys = await result(database.transaction('outbox').objectStore('outbox').getAllKeys(within(user)));
-  const others = new Set(/** @type {string[][]} */ (keys).map(([, other]) => other));
-  for (const other of others) {
+  for (const other of await slotsIn(database, user)) {
     if (other === slot || other.startsWith('device-')) continue;
     const taken = locks ? await take(user, other, locks) : { release: () => {} };
     if (!taken) continue;
@@ -124,7 +132,13 @@ async function adopt(database, user, slot, locks) {
   }
 }
 
-/** @param {IDBDatabase} database @param {string} user @param {string} from @param {string} to */
+/** Those that have something unsent. @param {IDBDatabase} database @param {string} user */
+async function slotsIn(database, user) {
+  const keys = await result(database.transaction('outbox').objectStore('outbox').getAllKeys(within(user)));
+  return new Set(/** @type {string[][]} */ (keys).map(([, slot]) => slot));
+}
+
+/** @param {IDBDatabase} database @param {string} user @param {string} from @param {string} to @returns {Promise<OutboxRow[]>} */
 async function move(database, user, from, to) {
   const transaction = database.transaction('outbox', 'readwrite', { durability: 'strict' });
   const store = transaction.objectStore('outbox');
@@ -132,4 +146,5 @@ async function move(database, user, from, to) {
   for (const { row } of rows) store.put({ user, slot: to, row });
   store.delete(within(user, from));
   await done(transaction);
+  return rows.map(({ row }) => row);
 }

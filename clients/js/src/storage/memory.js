@@ -25,6 +25,8 @@ import { randomId } from '../ids.js';
  * @property {(row: OutboxRow) => Promise<void>} put writes a row of the outbox, or replaces it
  * @property {(id: string) => Promise<void>} remove
  * @property {(changes: Record<string, any>) => Promise<void>} keep writes all of them, or none; null takes a key away
+ * @property {(heir: (rows: OutboxRow[]) => void) => Promise<void>} [inherit] where several share a storage: from now on `heir` is
+ *   given what others have left unsent, as soon as it is this device's
  * @property {() => Promise<void>} close others may have the device from now on
  */
 /**
