@@ -59,3 +59,13 @@ test('many holes stay small, and survive being saved', () => {
   assert.equal(again.insert(19_999), false);
   assert.equal(again.insert(19_998), true);
 });
+
+test('what is not held yet is left out of what is saved', () => {
+  const seen = new Seen();
+  seen.found(2);
+  for (const seq of [3, 4, 5, 6, 9]) seen.insert(seq);
+  assert.deepEqual(seen.save([5]), { settled: 4, ranges: [[3, 4], [6, 6], [9, 9]] });
+  assert.deepEqual(seen.save([3, 9]), { settled: 2, ranges: [[4, 6]] });
+  assert.deepEqual(seen.save([1]), { settled: 0, ranges: [[3, 6], [9, 9]] });
+  assert.deepEqual(seen.save(), { settled: 6, ranges: [[3, 6], [9, 9]] }, 'and it is as it was');
+});
