@@ -1,5 +1,6 @@
 // One conversation as an application sees it.
 
+import { Addresses } from './addresses.js';
 import { BluetickError } from './errors.js';
 import { Message, fieldsOf, previewOf } from './message.js';
 import { Timeline } from './timeline.js';
@@ -9,14 +10,12 @@ import { Unread } from './unread.js';
 const TYPING_SHOWN_MS = 6_000;
 const TYPING_SAID_MS = 3_000;
 const PAGE = 50;
-/** An address is not used when it ends this soon. */
-const ADDRESS_MARGIN_MS = 30_000;
 
 /** @typedef {import('./thread.js').Frame} Frame */
 /** @typedef {import('./message.js').Tick} Tick */
 /** @typedef {{userId: string, name: string | null, avatarUrl: string | null}} Profile */
 /** @typedef {{online: boolean, lastSeen: number | null}} Presence */
-/** @typedef {{url: string, expiresAt: number, name: string, mime: string, bytes: number, sha256: string}} AttachmentUrl */
+/** @typedef {import('./addresses.js').AttachmentUrl} AttachmentUrl */
 /**
  * What to send. One of `body`, `attachment` and `file` must be there.
  *
@@ -56,8 +55,7 @@ export class Conversation {
   #typingSaidAt = -Infinity;
   /** @type {Presence | null} */
   #presence = null;
-  /** @type {Map<string, AttachmentUrl>} */
-  #addresses = new Map();
+  #addresses;
   #tickOf = (/** @type {Message} */ message) => this.#tick(message);
 
   /** @internal @param {import('./core.js').Core} core @param {string} id @param {string} peer */
@@ -66,6 +64,7 @@ export class Conversation {
     /** `alice~bob` */
     this.id = id;
     this.#peer = { userId: peer, name: null, avatarUrl: null };
+    this.#addresses = new Addresses(core, id);
   }
 
   // ---- what is known ----
@@ -312,25 +311,13 @@ export class Conversation {
   /** Where the file of a message can be loaded from, for a few minutes. @param {Message} message @returns {Promise<AttachmentUrl>} */
   async attachmentUrl(message) {
     if (!message.attachment?.s3Ref) throw new BluetickError('not_found', 'the message has no file');
-    return this.#addressOf(message.attachment.s3Ref);
+    return this.#addresses.of(message.attachment.s3Ref);
   }
 
   /** The same of its thumbnail. @param {Message} message @returns {Promise<AttachmentUrl>} */
   async thumbnailUrl(message) {
     if (!message.attachment?.thumbnail) throw new BluetickError('not_found', 'the message has no thumbnail');
-    return this.#addressOf(message.attachment.thumbnail);
-  }
-
-  /** @param {string} ref @returns {Promise<AttachmentUrl>} */
-  async #addressOf(ref) {
-    const known = this.#addresses.get(ref);
-    if (known && known.expiresAt - this.#core.environment.now() > ADDRESS_MARGIN_MS) return known;
-    const path = `/conversations/${encodeURIComponent(this.id)}/attachments/${ref}`;
-    const { expires_at: expiresAt, ...rest } = await this.#core.http.call('GET', path);
-    const address = { ...rest, expiresAt };
-    this.#addresses.set(ref, address);
-    if (this.#addresses.size > 500) this.#addresses.delete(/** @type {string} */ (this.#addresses.keys().next().value));
-    return address;
+    return this.#addresses.of(message.attachment.thumbnail);
   }
 
   // ---- what the client tells it ----

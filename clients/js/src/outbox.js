@@ -87,7 +87,8 @@ export class Outbox {
   /** Takes one back. It goes out no more; but should it be there already, it is known again. @param {string} id */
   discard(id) {
     const entry = this.remove(id);
-    if (!entry) return;
+    // Of one that still waits for its file nothing has gone out.
+    if (!entry || entry.progress === 'uploading') return;
     this.#discarded.set(id, entry);
     const [oldest] = this.#discarded.keys();
     if (this.#discarded.size > DISCARDED_MAX) this.#discarded.delete(oldest);

@@ -5,9 +5,9 @@
 // does not hold yet. Acks and reads are made when frames are asked for, so those of a batch are one per conversation.
 
 import { BluetickError, fromWire } from './errors.js';
+import { Gaps } from './gaps.js';
 import { laterId } from './ids.js';
 import { Outbox } from './outbox.js';
-import { Repairs } from './repairs.js';
 import { Thread } from './thread.js';
 
 /** Conversations whose ticks are asked for after a reconnect, the most recent first. */
@@ -66,8 +66,18 @@ export class Sync {
   #owing = new Set();
   /** Messages of the stream that have arrived and are not handled yet, by conversation and seq. @type {Set<string>} */
   #arriving = new Set();
-  #repairs = new Repairs();
-  /** What a numbered ref stands for. @type {Map<number, {kind: 'repair', id: string, after: number, upto: number} | {kind: 'ticks'} | {kind: 'read', id: string, seq: number}>} */
+  #gaps = new Gaps({
+    thread: (id) => this.thread(id),
+    take: (message, stream) => this.#take(message, stream),
+    found: (message) => void (message.sender === this.#user && this.settleOwn(message)),
+    ask: (missing) => {
+      const ref = this.nextRef();
+      this.#asked.set(ref, { kind: 'repair', missing });
+      this.#frames.push({ type: 'history', ref, conversation_id: missing.id, after_seq: missing.after, limit: 200 });
+    },
+    retryLater: (error) => this.#retryLater(error.retryAfterMs ?? RETRY_MS),
+  });
+  /** What a numbered ref stands for. @type {Map<number, {kind: 'repair', missing: import('./gaps.js').Missing} | {kind: 'ticks'} | {kind: 'read', id: string, seq: number}>} */
   #asked = new Map();
   #lastRef = 0;
   /** @type {number | null} */
@@ -125,7 +135,7 @@ export class Sync {
     this.link = 'down';
     this.#frames = [];
     this.#owing.clear();
-    this.#repairs = new Repairs();
+    this.#gaps.disconnected();
     this.#cursorOwed = null;
     this.#resetting = false;
     this.#retryMs = null;
@@ -145,8 +155,7 @@ export class Sync {
   retry() {
     this.outbox.releaseHeld();
     this.#oweReads();
-    this.#repairs.paused = false;
-    this.#askForRepairs();
+    this.#gaps.retry();
   }
 
   /** @param {number} ms */
@@ -216,7 +225,7 @@ export class Sync {
 
   /** The cursor follows behind all that has arrived: it must never cover what the device does not hold. */
   #settleCursor() {
-    if (!this.#repairs.areDone || this.#cursorOwed === null) return;
+    if (!this.#gaps.areClosed || this.#cursorOwed === null) return;
     this.arrivals.push({ kind: 'cursor', to: this.#cursorOwed });
     this.#cursorOwed = null;
   }
@@ -275,10 +284,10 @@ export class Sync {
     if (this.#resetting) seen.settle(before);
     if (seen.lacksBefore(message.seq)) {
       thread.hold(message);
-      return this.#repairUpTo(id, before);
+      return this.#gaps.repairUpTo(id, before);
     }
     this.#take(message, true);
-    this.#releaseHeld(id);
+    this.#gaps.release(id);
   }
 
   /** One's own message that came back before its `sent` did: it is sent. @param {Frame} message */
@@ -333,7 +342,7 @@ export class Sync {
     const id = sent.conversation_id;
     this.thread(id).ownSent(sent.seq, sent.message_id, !sent.duplicate);
     this.dirty.add(id);
-    this.#releaseHeld(id);
+    this.#gaps.release(id);
     const entry = this.outbox.confirmed(sent.client_msg_id);
     if (entry) this.#news.sent(entry, sent);
   }
@@ -348,7 +357,7 @@ export class Sync {
       thread.named(head.last_seq);
       const seen = thread.seenSince(knewAll ? 0 : head.last_seq);
       if (this.#resetting) seen.settle(head.last_seq);
-      if (seen.settled < head.last_seq) this.#repairUpTo(head.conversation_id, head.last_seq);
+      if (seen.settled < head.last_seq) this.#gaps.repairUpTo(head.conversation_id, head.last_seq);
       this.dirty.add(head.conversation_id);
     }
     this.#resetting = false;
@@ -404,7 +413,11 @@ export class Sync {
     const asked = this.#asked.get(/** @type {number} */ (ref));
     if (!asked) return false;
     this.#asked.delete(/** @type {number} */ (ref));
-    if (asked.kind === 'repair') this.#repaired(asked, page, error);
+    if (asked.kind === 'repair') {
+      this.dirty.add(asked.missing.id);
+      this.#gaps.answered(asked.missing, page, error);
+      this.#settleCursor();
+    }
     if (asked.kind === 'read' && error) this.#onReadRefused(asked.id, error);
     return true;
   }
@@ -453,77 +466,5 @@ export class Sync {
   #fail(entry, error) {
     entry.progress = 'failed';
     this.#news.failed(entry, error);
-  }
-
-  // ---- gaps ----
-  // A seq that should have come and did not is asked for as history, and what came after it waits: neither told nor
-  // acked, and the cursor stands still. Should the connection end before the answer, all of it comes again.
-
-  /** @param {string} id @param {number} seq */
-  #repairUpTo(id, seq) {
-    if (!this.thread(id).beginRepair(seq)) return;
-    this.#repairs.open(id);
-    this.#askForRepairs();
-  }
-
-  #askForRepairs() {
-    for (let id = this.#repairs.next(); id !== null; id = this.#repairs.next()) {
-      const ref = this.nextRef();
-      const missing = this.thread(id).missing();
-      this.#asked.set(ref, { kind: 'repair', id, ...missing });
-      this.#frames.push({ type: 'history', ref, conversation_id: id, after_seq: missing.after, limit: 200 });
-    }
-  }
-
-  /** @param {{id: string, after: number, upto: number}} asked @param {Frame | null} page @param {BluetickError | null} error */
-  #repaired(asked, page, error) {
-    this.#repairs.answered();
-    if (page) this.#takeRepairPage(asked, page);
-    else if (error?.retryable) {
-      this.#repairs.paused = true;
-      this.#repairs.again(asked.id);
-      this.#retryLater(error.retryAfterMs ?? RETRY_MS);
-    } else this.#giveUpRepair(asked.id);
-    this.#askForRepairs();
-    this.#settleCursor();
-  }
-
-  /** The page begins where the device's knowledge ended: what it leaves out is void. @param {{id: string, after: number, upto: number}} asked @param {Frame} page */
-  #takeRepairPage({ id, after, upto: askedUpto }, page) {
-    const thread = this.thread(id);
-    const { upto } = thread.missing();
-    this.dirty.add(id);
-    for (const message of page.messages) {
-      if (message.sender === this.#user) this.settleOwn(message);
-      thread.seenSince(0).settle(message.seq - 1);
-      this.#take(message, false);
-    }
-    thread.seenSince(0).settle(Math.min(page.to_seq, upto));
-    this.#releaseHeld(id);
-    const moreToRead = page.next !== null && thread.settled > after;
-    if (thread.isRepaired) this.#closeRepair(id);
-    else if (moreToRead || upto > askedUpto) this.#repairs.again(id);
-    // The history ends before the gap does: there is nothing to wait for.
-    else this.#giveUpRepair(id);
-  }
-
-  /** Takes what waited behind a gap that has closed. @param {string} id */
-  #releaseHeld(id) {
-    for (let message = this.thread(id).nextHeld(); message; message = this.thread(id).nextHeld()) this.#take(message, true);
-  }
-
-  /** Goes on without what is missing; should it come after all, it is still new. @param {string} id */
-  #giveUpRepair(id) {
-    const thread = this.thread(id);
-    const { upto } = thread.missing();
-    while (thread.settleToNextHeld()) this.#releaseHeld(id);
-    thread.seenSince(0).settle(upto);
-    this.#closeRepair(id);
-  }
-
-  /** @param {string} id */
-  #closeRepair(id) {
-    this.thread(id).endRepair();
-    this.#repairs.close(id);
   }
 }
