@@ -4,7 +4,7 @@
 const MARGIN_MS = 30_000;
 const KEPT_MAX = 500;
 
-/** @typedef {{url: string, expiresAt: number, name: string, mime: string, bytes: number, sha256: string}} AttachmentUrl */
+/** @typedef {import('./conversation.js').AttachmentUrl} AttachmentUrl */
 
 export class Addresses {
   #core;

@@ -15,7 +15,7 @@ const PAGE = 50;
 /** @typedef {import('./message.js').Tick} Tick */
 /** @typedef {{userId: string, name: string | null, avatarUrl: string | null}} Profile */
 /** @typedef {{online: boolean, lastSeen: number | null}} Presence */
-/** @typedef {import('./addresses.js').AttachmentUrl} AttachmentUrl */
+/** @typedef {{url: string, expiresAt: number, name: string, mime: string, bytes: number, sha256: string}} AttachmentUrl */
 /**
  * What to send. One of `body`, `attachment` and `file` must be there.
  *

@@ -48,7 +48,12 @@ export class Conversation {
      * @throws {BluetickError} `empty_body`, `body_too_large`, `bad_request`, `to_self`, `outbox_full` or `closed`
      */
     send(draft: string | Draft): Message;
-    /** The user has seen the peer's messages up to `seq`, or all that are here. Said offline, it is kept. @param {number} [seq] */
+    /**
+     * The user has seen the peer's messages up to `seq`, or all that are here. Said offline, it is kept.
+     *
+     * @param {number} [seq] beyond the newest known message it means that one
+     * @throws {BluetickError} `bad_request` if it is not a positive integer
+     */
     read(seq?: number): void;
     /** The user is typing. Call it with every key: it is said every few seconds. */
     setTyping(): void;

@@ -15,6 +15,7 @@
  * | `token_failed` | the token callback failed |
  * | `storage_failed` | the device's storage did not take it |
  * | `outbox_full` | too many messages wait to be sent |
+ * | `handler_failed` | a handler of the application's threw; the `cause` is what it threw |
  * | `too_old` | it waited so long that the server may have forgotten whether it has it |
  */
 export class BluetickError extends Error {

@@ -20,6 +20,12 @@ export class Outbox<T> {
     restore(entries: Entry<T>[]): void;
     /** @param {string} id */
     remove(id: string): Entry<T> | undefined;
+    /** Takes one back. It goes out no more; but should it be there already, it is known again. @param {string} id */
+    discard(id: string): void;
+    /** The server has it: the entry, also of one that was discarded. @param {string} id */
+    confirmed(id: string): Entry<T> | undefined;
+    /** The server does not have the discarded one. @param {string} id */
+    forget(id: string): void;
     /** The next to write. One that is held stops those behind it, so that the order of writing is kept. */
     next(): Entry<T> | undefined;
     /** How long to wait before it goes out again, or null if it never will by itself. @param {Entry<T>} entry @param {BluetickError} error */

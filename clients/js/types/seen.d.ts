@@ -1,8 +1,8 @@
 export class Seen {
     /** @param {SavedSeen} [saved] */
     constructor(saved?: SavedSeen);
-    /** @returns {SavedSeen} */
-    save(): SavedSeen;
+    /** @param {number[]} [pending] received, and not held yet: a next life shall not know of them @returns {SavedSeen} */
+    save(pending?: number[]): SavedSeen;
     get settled(): number;
     /** Nothing up to `before` is expected, if nothing was known of that so far. @param {number} before */
     found(before: number): void;

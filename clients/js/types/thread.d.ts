@@ -9,14 +9,20 @@ export class Thread {
     peer: Boundaries;
     /** @type {[number, string] | null} */
     lastOwn: [number, string] | null;
-    /** @returns {SavedThread} */
-    save(): SavedThread;
+    /** @param {number[]} [pending] what has arrived and is not held yet @returns {SavedThread} */
+    save(pending?: number[]): SavedThread;
     disconnected(): void;
     /** What was received here; a conversation not heard of before expects nothing up to `before`. @param {number} before */
     seenSince(before: number): Seen;
     get settled(): number;
-    /** The server has stored a message of one's own; whether that is news. @param {number} seq @param {string} id */
-    ownSent(seq: number, id: string): boolean;
+    /** The conversation goes up to here, at least. @param {number} seq */
+    named(seq: number): void;
+    /** The newest seq that was named without its message. */
+    get head(): number;
+    /** The newest seq that is known at all. */
+    get newest(): number;
+    /** The server has stored a message of one's own; whether that is news. @param {number} seq @param {string} id @param {boolean} [justNow] and not long ago */
+    ownSent(seq: number, id: string, justNow?: boolean): boolean;
     /** @param {number} seq @param {string} id */
     noteOwn(seq: number, id: string): void;
     /** The device holds a message of the peer's that the stream brought. @param {number} seq @param {string} id */

@@ -59,6 +59,11 @@ export type Saved = {
      */
     keep: (changes: Record<string, any>) => Promise<void>;
     /**
+     * where several share a storage: from now on `heir` is
+     * given what others have left unsent, as soon as it is this device's
+     */
+    inherit?: ((heir: (rows: OutboxRow[]) => void) => Promise<void>) | undefined;
+    /**
      * others may have the device from now on
      */
     close: () => Promise<void>;
