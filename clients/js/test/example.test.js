@@ -127,5 +127,27 @@ test('the page chats, in a browser', async (t) => {
   await ben.page.waitForSelector('li.own:has-text("from the second tab")');
   await ben.say('and the first');
   await tab.page.waitForSelector('li.own:has-text("and the first")');
+  // What a tab that was never online leaves behind goes out from those that are, once.
+  const third = await context.newPage();
+  await third.goto(`${site}/client/example/page/chat.css`);
+  await third.evaluate(async () => {
+    const { Client } = await import('/client/src/index.js');
+    new Client({ user: 'ben', token: 'never asked for' }).send('ann', 'left behind');
+    const isStored = () =>
+      new Promise((resolve) => {
+        const opening = indexedDB.open('bluetick', 1);
+        opening.onsuccess = () => {
+          const counting = opening.result.transaction('outbox').objectStore('outbox').count();
+          counting.onsuccess = () => (opening.result.close(), resolve(counting.result > 0));
+        };
+      });
+    while (!(await isStored())) await new Promise((resolve) => setTimeout(resolve, 10));
+  });
+  await third.close();
+  await ann.page.waitForSelector('li:has-text("left behind")');
+  for (const { page } of [ben, tab]) {
+    await page.waitForSelector('li.own[data-state="read"]:has-text("left behind")');
+    assert.equal((await texts(page)).filter((text) => text === 'left behind').length, 1);
+  }
   assert.deepEqual([...ann.errors, ...ben.errors, ...tab.errors], []);
 });
