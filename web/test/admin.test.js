@@ -93,7 +93,7 @@ test('the numbers are those of /metrics', async (t) => {
     reads: async () => `${written(await counted('bluetick_reads_total'))} in all`,
     connections: async () => `${written(await counted('bluetick_sessions_opened_total'))} opened in all`,
     pending: async () => `${written(await counted('bluetick_pending_rows_written_total'))} written, ${written(await counted('bluetick_pending_rows_deleted_total'))} deleted`,
-    commit: async () => `${written(await counted('bluetick_fsync_seconds_count'))} fsyncs in all`,
+    send_time: async () => `${written(await counted('bluetick_fsync_seconds_count'))} fsyncs in all`,
   };
   for (const [id, expected] of Object.entries(notes)) {
     await until(`${id} is as in /metrics`, async () => await tile(page, id, 'note') === await expected());
