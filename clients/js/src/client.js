@@ -83,7 +83,7 @@ export class Client {
       environment: environment(options),
       client: () => this,
     });
-    this.#stopListening = onNetworkChange(() => this.#core.connection.nudge());
+    this.#stopListening = onNetworkChange(() => this.#core.connection.nudge(), () => this.#core.connection.doubt());
   }
 
   /** Who this is. */
@@ -249,15 +249,17 @@ function profileOf({ user_id: userId, name, avatar_url: avatarUrl }) {
   return { userId, name: name ?? null, avatarUrl: avatarUrl ?? null };
 }
 
-/** A page hears when the network comes back, or when it is looked at again. @param {() => void} then @returns {() => void} */
-function onNetworkChange(then) {
+/** A page hears when the network comes back, or when it is looked at again, and when the network goes. @param {() => void} then @param {() => void} doubt @returns {() => void} */
+function onNetworkChange(then, doubt) {
   if (typeof globalThis.addEventListener !== 'function' || typeof document === 'undefined') return () => {};
   const seen = () => document.visibilityState === 'visible' && then();
   globalThis.addEventListener('online', then);
+  globalThis.addEventListener('offline', doubt);
   globalThis.addEventListener('pageshow', seen);
   document.addEventListener('visibilitychange', seen);
   return () => {
     globalThis.removeEventListener('online', then);
+    globalThis.removeEventListener('offline', doubt);
     globalThis.removeEventListener('pageshow', seen);
     document.removeEventListener('visibilitychange', seen);
   };

@@ -66,6 +66,11 @@ export class Connection {
     this.#end('closed', null);
   }
 
+  /** The network has gone, as far as the browser can tell: the connection has to show that it lives. */
+  doubt() {
+    if (this.state === 'online') this.#link?.probe();
+  }
+
   /** The network may have changed: no use in waiting, or in trusting the connection. */
   nudge() {
     if (this.state === 'waiting') this.connect();

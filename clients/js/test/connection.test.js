@@ -164,6 +164,28 @@ test('a connection that went silent is given up; one that answers is not', async
   assert.match(bob.reason.message, /silent/);
 });
 
+test('when the browser says that the network is gone, the connection has to show that it lives', async (t) => {
+  const { server, client } = await scene(t);
+  const page = new EventTarget();
+  for (const name of ['addEventListener', 'removeEventListener']) globalThis[name] = page[name].bind(page);
+  globalThis.document = Object.assign(new EventTarget(), { visibilityState: 'visible' });
+  // After the client's own end, which takes its listeners away.
+  t.after(() => ['addEventListener', 'removeEventListener', 'document'].forEach((name) => delete globalThis[name]));
+  const clock = new FakeClock();
+  const bob = client(clock.options);
+  await online(bob, server);
+  page.dispatchEvent(new Event('offline'));
+  await server.until('ping');
+  await quiet();
+  clock.advance(5_000);
+  assert.equal(bob.state, 'online', 'it answered: the browser was wrong');
+  server.on.ping = () => {};
+  page.dispatchEvent(new Event('offline'));
+  await server.until('ping', 2);
+  clock.advance(5_000);
+  assert.equal(bob.state, 'waiting');
+});
+
 test('a late timer is no silence', async (t) => {
   const { server, client } = await scene(t);
   const clock = new FakeClock();

@@ -11,6 +11,8 @@ export class Connection {
     connect(): void;
     disconnect(): void;
     close(): void;
+    /** The network has gone, as far as the browser can tell: the connection has to show that it lives. */
+    doubt(): void;
     /** The network may have changed: no use in waiting, or in trusting the connection. */
     nudge(): void;
     /** All that was missed is here: the next loss is a first one again. */

@@ -164,8 +164,10 @@ impl Node {
             return Ok(());
         }
         let message = &committed.message;
-        let stored = Glimpse::new(Step::Stored, sender);
-        self.show(stored.message(&message.conversation_id, message.seq)).await;
+        if !committed.duplicate {
+            let stored = Glimpse::new(Step::Stored, sender);
+            self.show(stored.message(&message.conversation_id, message.seq)).await;
+        }
         if !message.withheld && !message.void {
             self.deliver_to_receiver(receiver, committed, row_written).await?;
         }

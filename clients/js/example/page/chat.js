@@ -1,5 +1,5 @@
 // A complete chat with one person: history, ticks, typing, presence, an outbox that survives a reload, and retries.
-// Open it as /…/page/?me=alice&peer=bob on a server in demo mode.
+// Serve this folder from the host of a server in demo mode (a proxy in front of both, as test/example.test.js does), and open ?me=alice&peer=bob.
 
 import { Client } from '../../src/index.js';
 
