@@ -205,7 +205,7 @@ test('a server that goes away is told, and it is seen when it is back', async (t
 test('a store that refuses is told in words', async (t) => {
   const full = await Server.start({ BLUETICK_STORE__FREE_SPACE_FLOOR_BYTES: String(2 ** 62) }, { ready: false });
   t.after(() => full.end());
-  const page = await openAdmin(t, '', { allow: [/status of 503/] }, full);
+  const page = await openAdmin(t, '', { allow: [/status of 503/, ...GONE] }, full);
   await page.waitForSelector('.top .state.bad >> text=Refusing');
   assert.match(await page.textContent('.banner'), /^Refusing: only \d+ bytes are free, and the floor is/);
   assert.equal(await page.textContent('.health li:has-text("Store") .state.bad'), 'refuses sends');
