@@ -35,7 +35,7 @@ export class Telling {
     this.show({
       name: 'What you see',
       rule: '',
-      what: 'Two phones, and the server between them: its steps light up above, its rows are below.',
+      what: 'Two phones, and the server between them: each step it takes lights up, and its rows change.',
       why: 'Press a step to read what it is for.',
     }, 'idle');
   }

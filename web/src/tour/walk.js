@@ -19,7 +19,7 @@ export class Walk {
     Object.assign(this, { root, page, story: null, at: -1, busy: false, playing: false, trip: 0 });
     this.choices = STORIES.map((story, n) => make('button', { type: 'button', class: n ? 'press' : 'press strong', 'data-story': story.id, onclick: () => this.start(story) }, n ? story.name : `Show me: ${story.name}`));
     this.menu = make('div', { class: 'menu' }, this.choices,
-      make('p', { class: 'hint' }, 'A minute each, with the real phones. Or just write on them, and switch one off.'));
+      make('p', { class: 'hint' }, 'Under a minute each, with the real phones. Or just write on them, and switch one off.'));
     this.title = make('strong');
     this.caption = make('span');
     this.where = make('span', { class: 'where' });
