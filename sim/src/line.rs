@@ -3,11 +3,12 @@
 use std::{
     collections::VecDeque,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
 use bluetick_chat::session::{FrameSink, FrameSource, Gone, Incoming, Outgoing};
+use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use rand::RngExt;
 use tokio::{
@@ -96,6 +97,8 @@ pub struct Line {
 pub struct Source {
     sim: Arc<Sim>,
     from_device: Arc<Pipe<Incoming>>,
+    /// The frame that is waited for.
+    next: Option<BoxFuture<'static, Option<Incoming>>>,
     to_device: Arc<Pipe<Outgoing>>,
 }
 
@@ -106,7 +109,8 @@ pub struct Sink {
 
 pub fn connect(sim: &Arc<Sim>) -> (Source, Sink, Line) {
     let (to_server, to_device) = (Pipe::new(), Pipe::new());
-    let source = Source { sim: sim.clone(), from_device: to_server.clone(), to_device: to_device.clone() };
+    let source =
+        Source { sim: sim.clone(), from_device: to_server.clone(), next: None, to_device: to_device.clone() };
     let sink = Sink { sim: sim.clone(), to_device: to_device.clone() };
     (source, sink, Line { sim: sim.clone(), to_server, to_device })
 }
@@ -144,8 +148,14 @@ impl Drop for Source {
 }
 
 impl FrameSource for Source {
-    async fn next(&mut self) -> Incoming {
-        self.from_device.next().await.unwrap_or(Incoming::Closed)
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming> {
+        let next = self.next.get_or_insert_with(|| {
+            let pipe = self.from_device.clone();
+            Box::pin(async move { pipe.next().await })
+        });
+        let frame = ready!(next.poll_unpin(cx));
+        self.next = None;
+        Poll::Ready(frame.unwrap_or(Incoming::Closed))
     }
 }
 

@@ -350,9 +350,11 @@ impl Gateways for GatewaysOf {
 
 fn short(event: &Event) -> String {
     match event {
-        Event::Message { message, row_written, .. } => {
+        Event::Messages { messages, row_written, .. } => {
             let row = if *row_written { " with a row" } else { "" };
-            format!("message {} {}{row}", message.conversation_id, message.seq)
+            let id = messages.first().map(|message| message.conversation_id.as_str()).unwrap_or_default();
+            let seqs: Vec<_> = messages.iter().map(|message| message.seq).collect();
+            format!("messages {id} {seqs:?}{row}")
         }
         Event::Wake { conversation_id } => format!("wake {conversation_id}"),
         Event::Ticks(t) => format!(

@@ -182,11 +182,12 @@ pub trait App: Send + Sync {
 /// What an app server hands to a session.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Event {
-    Message {
-        message: Arc<Message>,
-        /// A pending row was, or may have been, written for it: the session is to look for the row and settle it.
+    /// Messages of one conversation, in their order.
+    Messages {
+        messages: Arc<[Arc<Message>]>,
+        /// A pending row was, or may have been, written for them: the session is to look for the row and settle it.
         row_written: bool,
-        /// The session that sent it, which needs no copy.
+        /// The session that sent them, which needs no copy.
         origin: Option<SessionId>,
     },
     /// A pending row was written for this conversation: look again (R2).

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bluetick_protocol::{ConversationId, Seq, SessionId, Ticks, UserId};
+use bluetick_protocol::{ConversationId, DeviceId, Seq, SessionId, Ticks, UserId};
 use bluetick_store::{Committed, Message, OwedPush, SessionEntry, StatusRow};
 
 use futures_util::future::join;
@@ -39,54 +39,77 @@ impl Node {
         outcome
     }
 
-    /// The steps after the commit: look the receiver up and hand over; if no session took it, make sure of the
-    /// pending row, look once more, and wake whom that finds.
+    /// The steps after the commit, for messages of one conversation: look the receiver up and hand over; if no session took
+    /// them, make sure of the pending row, look once more, and wake whom that finds.
     pub(crate) async fn deliver_to_receiver(
         &self,
         receiver: &UserId,
-        committed: &Committed,
+        committed: &[&Committed],
         row_written: bool,
     ) -> Answer<()> {
-        let Committed { message, duplicate, .. } = committed;
-        let (id, seq) = (&message.conversation_id, message.seq);
+        let messages: Arc<[Arc<Message>]> = committed.iter().map(|c| c.message.clone()).collect();
+        let show = async |step, device: Option<&DeviceId>, sessions: Option<usize>| {
+            for message in messages.iter() {
+                let (device, count) = (device, sessions);
+                let glimpse = Glimpse { device, count, ..Glimpse::new(step, receiver) };
+                self.show(glimpse.message(&message.conversation_id, message.seq)).await;
+            }
+        };
         if row_written {
-            if !duplicate {
+            for Committed { message, .. } in committed.iter().filter(|c| !c.duplicate) {
                 metrics::counter!("bluetick_pending_rows_written_total").increment(1);
-                self.show(Glimpse::new(Step::PendingRow, receiver).message(id, seq)).await;
+                let row = Glimpse::new(Step::PendingRow, receiver);
+                self.show(row.message(&message.conversation_id, message.seq)).await;
             }
             if !rule!(self.rules, R2) {
                 return Ok(());
             }
         }
         // The first run of what is repeated may have left a row, and nobody who knows of it.
-        let look_for_row = row_written || *duplicate;
+        let look_for_row = row_written || committed.iter().any(|c| c.duplicate);
         let mut taken = false;
         let sessions = self.sessions_of(receiver).await;
-        let looked_again = Glimpse::new(Step::LookedAgain, receiver).message(id, seq);
-        self.show(looked_again.count(sessions.len())).await;
+        show(Step::LookedAgain, None, Some(sessions.len())).await;
         for session in sessions {
-            let event = Event::Message { message: message.clone(), row_written: look_for_row, origin: None };
+            let event =
+                Event::Messages { messages: messages.clone(), row_written: look_for_row, origin: None };
             if self.hand_over(&session, event).await == HandOver::Taken {
                 taken = true;
-                metrics::counter!("bluetick_hand_overs_total").increment(1);
+                metrics::counter!("bluetick_hand_overs_total").increment(messages.len() as u64);
                 bluetick_store::failpoint::hit("deliver.handed_over");
-                let handed_over = Glimpse::new(Step::HandedOver, receiver).message(id, seq);
-                self.show(handed_over.device(&session.device)).await;
+                show(Step::HandedOver, Some(&session.device), None).await;
             }
         }
         if row_written {
-            // What is owed with the row is decided here, even if a session has taken the message meanwhile.
+            // What is owed with the row is decided here, even if a session has taken the messages meanwhile.
             if let Some(push) = &self.push {
-                push.decide_soon(OwedPush::of_message(message, push.due_at()));
+                for message in messages.iter() {
+                    push.decide_soon(OwedPush::of_message(message, push.due_at()));
+                }
             }
             return Ok(());
         }
-        if taken || (*duplicate && self.has_acked(receiver, message).await?) {
+        if taken {
             return Ok(());
         }
+        let mut nobody_has = Vec::with_capacity(committed.len());
+        for Committed { message, duplicate, .. } in committed {
+            if !(*duplicate && self.has_acked(receiver, message).await?) {
+                nobody_has.push(message);
+            }
+        }
+        // The row keeps the minimum (R3), and a notification tells of the latest.
+        let by_seq = |message: &&&Arc<Message>| message.seq;
+        let (Some(first), Some(last)) =
+            (nobody_has.iter().min_by_key(by_seq), nobody_has.iter().max_by_key(by_seq))
+        else {
+            return Ok(());
+        };
         bluetick_store::failpoint::hit("deliver.nobody_took_it");
+        let id = &first.conversation_id;
         let (noted, owed) =
-            join(self.note_and_wake(receiver, id, seq), self.owe_push(receiver, id, seq, false)).await;
+            join(self.note_and_wake(receiver, id, first.seq), self.owe_push(receiver, id, last.seq, false))
+                .await;
         noted.and(owed)
     }
 
@@ -136,10 +159,10 @@ impl Node {
         &self,
         sender: &UserId,
         origin: Option<SessionId>,
-        message: &Arc<Message>,
+        messages: Arc<[Arc<Message>]>,
     ) {
         for session in self.sessions_of(sender).await {
-            let event = Event::Message { message: message.clone(), row_written: false, origin };
+            let event = Event::Messages { messages: messages.clone(), row_written: false, origin };
             self.hand_over(&session, event).await;
         }
     }

@@ -1,26 +1,36 @@
 //! Sending: check, look up, commit, deliver. When this answers `sent`, the message is durable and its pending row is
 //! written or a live session has taken it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use bluetick_protocol::{ConversationId, ErrorCode, Send as SendFrame, Sent, SessionId, UserId, WireError};
+use bluetick_protocol::{
+    ConversationId, ErrorCode, Send as SendFrame, Sent, SessionId, Side, UserId, WireError,
+};
 use bluetick_store::{Committed, Message, NewMessage};
 use futures_util::future::{join, join_all};
 use tokio::time::Instant;
 
 use crate::{Answer, Node, SendRequest, Step, rules::rule, trace::Glimpse, wire};
 
-/// A send that may be committed, and for whom.
-struct Checked {
-    new: NewMessage,
-    receiver: UserId,
-}
-
 /// A send that is stored, and its place among those it came with.
 struct Stored {
     place: usize,
-    row_written: bool,
     committed: Committed,
+}
+
+/// What is known of a receiver when a batch of sends comes for them.
+struct Receiver {
+    user: UserId,
+    /// They block the sender: their messages are stored and not shown to them.
+    withheld: bool,
+    /// No session was found: the pending row rides along with each message.
+    offline: bool,
+}
+
+/// The sends of a batch that go to one receiver.
+struct Lane {
+    receiver: Answer<Receiver>,
+    stored: Vec<Stored>,
 }
 
 impl Node {
@@ -28,13 +38,15 @@ impl Node {
     pub(crate) async fn send_all(&self, request: SendRequest) -> Vec<Answer<Sent>> {
         let SendRequest { user, session, sends } = request;
         let began = Instant::now();
-        let references: Vec<_> = sends.iter().map(|send| send.reference.clone()).collect();
         let mut answers: Vec<Option<Answer<Sent>>> = Vec::with_capacity(sends.len());
-        let (mut news, mut places) = (Vec::new(), Vec::new());
-        for send in sends {
-            match self.check(&user, send).await {
-                Ok(Checked { new, receiver }) => {
-                    places.push((answers.len(), receiver, new.undelivered));
+        let mut references = Vec::with_capacity(sends.len());
+        let (mut news, mut places) = (Vec::with_capacity(sends.len()), Vec::with_capacity(sends.len()));
+        let mut lanes: BTreeMap<ConversationId, Lane> = BTreeMap::new();
+        for mut send in sends {
+            references.push(send.reference.take());
+            match self.check(&user, send, &mut lanes).await {
+                Ok(new) => {
+                    places.push(answers.len());
                     news.push(new);
                     answers.push(None);
                 }
@@ -45,25 +57,25 @@ impl Node {
             true => Vec::new(),
             false => self.store.messages.commit_sends(news).await,
         };
-        // One after another within a conversation, and the conversations side by side: a receiver whose gateway hangs
-        // holds up nobody else.
-        let mut lanes: BTreeMap<UserId, Vec<Stored>> = BTreeMap::new();
-        for ((place, receiver, row_written), committed) in places.into_iter().zip(committed) {
+        for (place, committed) in places.into_iter().zip(committed) {
             match committed {
                 Ok(committed) => {
                     bluetick_store::failpoint::hit("send.committed");
-                    lanes.entry(receiver).or_default().push(Stored { place, row_written, committed });
+                    metrics::counter!("bluetick_sends_total").increment(1);
+                    if let Some(lane) = lanes.get_mut(&committed.message.conversation_id) {
+                        lane.stored.push(Stored { place, committed });
+                    }
                 }
                 Err(e) => answers[place] = Some(Err(wire(e))),
             }
         }
-        let deliver = lanes.iter().map(|(receiver, lane)| self.deliver_lane(&user, session, receiver, lane));
-        let delivered = join_all(deliver).await;
-        for (stored, delivered) in
-            lanes.values().zip(delivered).flat_map(|(lane, done)| lane.iter().zip(done))
-        {
-            let reference = references[stored.place].clone();
-            answers[stored.place] = Some(delivered.map(|()| sent(&stored.committed, reference)));
+        // The conversations side by side: a receiver whose gateway hangs holds up nobody else.
+        let deliver = lanes.into_values().map(|lane| self.deliver_lane(&user, session, lane));
+        for (stored, delivered) in join_all(deliver).await {
+            for Stored { place, committed } in stored {
+                let reference = references[place].take();
+                answers[place] = Some(delivered.clone().map(|()| sent(&committed, reference)));
+            }
         }
         metrics::histogram!("bluetick_send_seconds").record(began.elapsed().as_secs_f64());
         let lost = || Err(WireError::new(ErrorCode::Internal, "this send got lost in the server"));
@@ -74,23 +86,30 @@ impl Node {
         &self,
         sender: &UserId,
         origin: Option<SessionId>,
-        receiver: &UserId,
-        lane: &[Stored],
-    ) -> Vec<Answer<()>> {
-        let mut delivered = Vec::with_capacity(lane.len());
-        for Stored { row_written, committed, .. } in lane {
-            metrics::counter!("bluetick_sends_total").increment(1);
-            let answer = self.deliver_new(sender, origin, receiver, *row_written, committed).await;
-            if answer.is_ok() {
+        lane: Lane,
+    ) -> (Vec<Stored>, Answer<()>) {
+        let Lane { receiver, stored } = lane;
+        let delivered = match receiver {
+            Ok(receiver) if !stored.is_empty() => self.deliver_new(sender, origin, &receiver, &stored).await,
+            // Nothing was stored for them.
+            _ => Ok(()),
+        };
+        if delivered.is_ok() {
+            for Stored { committed, .. } in &stored {
                 let Message { conversation_id: id, seq, .. } = &*committed.message;
                 self.show(Glimpse::new(Step::Sent, sender).message(id, *seq)).await;
             }
-            delivered.push(answer);
         }
-        delivered
+        (stored, delivered)
     }
 
-    async fn check(&self, user: &UserId, send: SendFrame) -> Answer<Checked> {
+    /// What a send must fulfil before it is committed.
+    async fn check(
+        &self,
+        user: &UserId,
+        send: SendFrame,
+        lanes: &mut BTreeMap<ConversationId, Lane>,
+    ) -> Answer<NewMessage> {
         let id = match (&send.to, send.conversation_id) {
             (Some(to), _) => ConversationId::between(user, to)
                 .ok_or_else(|| WireError::new(ErrorCode::ToSelf, "you cannot write to yourself"))?,
@@ -110,26 +129,22 @@ impl Node {
             return Err(WireError::new(ErrorCode::BodyTooLarge, message));
         }
         self.take_from_budget(user).await?;
-        let receiver = id.member(from.other());
-        let users = &self.store.users;
-        let (blocks, blocked) = join(users.blocks(user, &receiver), users.blocks(&receiver, user)).await;
-        if blocks.map_err(wire)? {
-            return Err(WireError::new(ErrorCode::Blocked, "you block this user; unblock before you write"));
+        if !lanes.contains_key(&id) {
+            let receiver = self.look_up(user, &id, from).await;
+            lanes.insert(id.clone(), Lane { receiver, stored: Vec::new() });
         }
-        let withheld = blocked.map_err(wire)?;
-        // The first lookup. It decides only whether the pending row rides along with the message; whom the message
-        // is handed to is decided by a lookup after the commit (R2).
-        let offline = !withheld && {
-            let sessions = self.sessions_of(&receiver).await.len();
-            let looked_up = Glimpse::new(Step::LookedUp, &receiver).conversation(&id).count(sessions);
-            self.show(looked_up).await;
-            sessions == 0
+        let receiver = lanes.get(&id).map(|lane| lane.receiver.as_ref());
+        let Receiver { withheld, offline, .. } = match receiver {
+            Some(Ok(receiver)) => receiver,
+            Some(Err(e)) => return Err(e.clone()),
+            None => return Err(WireError::not_found()),
         };
+        let (withheld, offline) = (*withheld, *offline);
         let attachment = match &send.attachment {
             Some(said) => Some(self.attach(user, &id, said).await?),
             None => None,
         };
-        let new = NewMessage {
+        Ok(NewMessage {
             conversation_id: id,
             from,
             client_msg_id: send.client_msg_id,
@@ -141,8 +156,26 @@ impl Node {
             // Without R3 the row is got and put after the commit, as the notes do.
             undelivered: offline && rule!(self.rules, R3),
             push_due: self.push.as_ref().filter(|_| offline).map(|push| push.due_at()),
+        })
+    }
+
+    /// Whether the two may write to each other, and whether the receiver is there. This is the first lookup. It decides only
+    /// whether the pending row rides along with the message; whom the message is handed to is decided by a lookup after
+    /// the commit (R2).
+    async fn look_up(&self, sender: &UserId, id: &ConversationId, from: Side) -> Answer<Receiver> {
+        let user = id.member(from.other());
+        let users = &self.store.users;
+        let (blocks, blocked) = join(users.blocks(sender, &user), users.blocks(&user, sender)).await;
+        if blocks.map_err(wire)? {
+            return Err(WireError::new(ErrorCode::Blocked, "you block this user; unblock before you write"));
+        }
+        let withheld = blocked.map_err(wire)?;
+        let offline = !withheld && {
+            let sessions = self.sessions_of(&user).await.len();
+            self.show(Glimpse::new(Step::LookedUp, &user).conversation(id).count(sessions)).await;
+            sessions == 0
         };
-        Ok(Checked { new, receiver })
+        Ok(Receiver { user, withheld, offline })
     }
 
     pub(crate) async fn take_from_budget(&self, user: &UserId) -> Answer<()> {
@@ -152,41 +185,49 @@ impl Node {
         })
     }
 
+    /// Everything after the commit, for the sends of a batch to one receiver.
     async fn deliver_new(
         &self,
         sender: &UserId,
         origin: Option<SessionId>,
-        receiver: &UserId,
-        row_written: bool,
-        committed: &Committed,
+        receiver: &Receiver,
+        stored: &[Stored],
     ) -> Answer<()> {
-        if committed.duplicate && !rule!(self.rules, R9) {
-            return Ok(());
-        }
-        let message = &committed.message;
-        if !committed.duplicate {
+        let stored: Vec<&Committed> = stored
+            .iter()
+            .map(|stored| &stored.committed)
+            .filter(|committed| !committed.duplicate || rule!(self.rules, R9))
+            .collect();
+        for Committed { message, .. } in stored.iter().filter(|committed| !committed.duplicate) {
             let stored = Glimpse::new(Step::Stored, sender);
             self.show(stored.message(&message.conversation_id, message.seq)).await;
         }
-        if !message.withheld && !message.void {
-            self.deliver_to_receiver(receiver, committed, row_written).await?;
+        let theirs: Vec<&Committed> =
+            stored.iter().copied().filter(|c| !c.message.withheld && !c.message.void).collect();
+        if !theirs.is_empty() {
+            let row_written = receiver.offline && rule!(self.rules, R3);
+            self.deliver_to_receiver(&receiver.user, &theirs, row_written).await?;
         }
-        if !message.void {
-            self.echo_to_sender(sender, origin, message).await;
+        let own: Arc<[_]> = stored.iter().filter(|c| !c.message.void).map(|c| c.message.clone()).collect();
+        if !own.is_empty() {
+            self.echo_to_sender(sender, origin, own).await;
         }
-        match &committed.implied_read {
-            Some(read) => {
+        // Boundaries only grow: the last one stands for all.
+        let implied = stored.iter().rev().find_map(|committed| committed.implied_read.as_ref());
+        let repeated = stored.iter().find(|committed| committed.duplicate);
+        match (implied, repeated) {
+            (Some(read), _) => {
                 self.tell_ticks(&read.row).await;
                 self.clear_read(read, origin, false);
             }
             // The first run may have moved the boundary and died before it told anybody.
-            None if committed.duplicate => {
+            (None, Some(Committed { message, .. })) => {
                 let row = self.store.status.status(sender, &message.conversation_id).await.map_err(wire)?;
                 if row.last_read_seq > 0 {
                     self.tell_ticks(&row).await;
                 }
             }
-            None => {}
+            (None, None) => {}
         }
         Ok(())
     }

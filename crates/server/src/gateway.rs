@@ -5,7 +5,6 @@
 
 use std::{
     collections::VecDeque,
-    future::{Future, poll_fn},
     sync::Arc,
     task::{Context, Poll, ready},
 };
@@ -134,12 +133,6 @@ struct Source<'a, S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> FrameSource for Source<'_, S> {
-    fn next(&mut self) -> impl Future<Output = Incoming> + Send {
-        poll_fn(|cx| self.poll_next(cx))
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> Source<'_, S> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming> {
         if self.ended {
             return Poll::Pending;
@@ -184,9 +177,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> FrameSink for Sink<'_, S> {
             let message = match self.unsent.take() {
                 Some(rest) => self.fragment(rest, OpCode::Data(Data::Continue)),
                 None => match queue.pop_front() {
-                    Some(Outgoing::Text(text)) => {
-                        self.fragment(Bytes::from_owner(Shared(text)), OpCode::Data(Data::Text))
-                    }
+                    Some(Outgoing::Text(text)) => self.fragment(text.into(), OpCode::Data(Data::Text)),
                     Some(Outgoing::Ping) => Message::Ping(Bytes::new()),
                     Some(Outgoing::Close(code, reason)) => Message::Close(Some(CloseFrame {
                         code: code.into(),
@@ -213,15 +204,6 @@ impl<S> Sink<'_, S> {
     }
 }
 
-/// A text that many sessions may be writing at the same time, as bytes without a copy.
-struct Shared(Arc<str>);
-
-impl AsRef<[u8]> for Shared {
-    fn as_ref(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
-}
-
 fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
     &text[..end]
@@ -230,6 +212,8 @@ fn cut(text: &str, most: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::poll_fn;
+
     use futures_util::{SinkExt as _, StreamExt as _};
     use tokio::io::DuplexStream;
 
@@ -246,7 +230,7 @@ mod tests {
     }
 
     fn text(length: usize) -> Outgoing {
-        Outgoing::Text("x\u{e9}".repeat(length / 3).into())
+        Outgoing::Text("x\u{e9}".repeat(length / 3))
     }
 
     #[tokio::test]

@@ -37,6 +37,10 @@ impl Message {
         self.conversation_id.member(self.from.other())
     }
 
+    pub fn is_from(&self, user: &UserId) -> bool {
+        self.conversation_id.member_str(self.from) == user.as_str()
+    }
+
     /// Whether a member may see it: never a void, and not the receiver what was withheld.
     pub fn visible_to(&self, side: Side) -> bool {
         !self.void && (!self.withheld || self.from == side)

@@ -228,17 +228,20 @@ impl Delivery {
     }
 
     /// A live message. It is taken in any case: sent, or remembered.
-    pub(super) fn hand_over(&mut self, message: Arc<Message>, row_written: bool, origin: Option<SessionId>) {
-        let id = message.conversation_id.clone();
+    pub(super) fn hand_over(&mut self, message: &Arc<Message>, row_written: bool, origin: Option<SessionId>) {
+        let id = &message.conversation_id;
         let seq = message.seq;
-        let own = message.sender() == self.user;
+        let own = message.is_from(&self.user);
         let is_origin = origin == Some(self.session);
         let nothing_behind = self.nothing_behind();
         let has_room = (self.has_room() || own) && !self.socket_full && self.out.len() < OUT_DIRECT_MAX;
-        let lane = self.lanes.entry(id.clone()).or_default();
         if row_written {
             self.rows_unknown.insert(id.clone());
         }
+        if !self.lanes.contains_key(id) {
+            self.lanes.insert(id.clone(), Lane::default());
+        }
+        let Some(lane) = self.lanes.get_mut(id) else { return };
         if !own {
             lane.peer_head = lane.peer_head.max(seq);
         }
@@ -253,7 +256,7 @@ impl Delivery {
                 // One of the peer's was acked by some device before this lane began. An own one may have been on its
                 // way for long; it needs no ack, and the device puts it where it belongs.
                 if own && !is_origin && has_room {
-                    self.emit(&id, message, own);
+                    self.emit(message.clone(), own);
                 }
             }
             Some(next) if seq < next => {}
@@ -263,9 +266,9 @@ impl Delivery {
                 (lane.next, lane.covered) = (Some(seq + 1), seq + 1);
                 lane.head = lane.head.max(seq);
                 if !is_origin {
-                    self.emit(&id, message, own);
+                    self.emit(message.clone(), own);
                 }
-                self.check_drained(&id);
+                self.check_drained(id);
             }
             _ => {
                 if is_origin {
@@ -275,7 +278,7 @@ impl Delivery {
                 if lane.next.is_none() {
                     lane.at_most = Some(lane.at_most.map_or(seq, |known| known.min(seq)));
                 }
-                self.fall_behind(&id);
+                self.fall_behind(id);
             }
         }
     }
@@ -321,6 +324,16 @@ impl Delivery {
             }
             self.drain_may_be_empty();
         }
+    }
+
+    /// Whether there may be something to read.
+    pub(super) fn wants_reads(&self) -> bool {
+        self.planned && self.has_room() && (!self.unread.is_empty() || !self.fronts.is_empty())
+    }
+
+    /// Whether there are rows to look up or to settle.
+    pub(super) fn wants_rows(&self) -> bool {
+        !self.rows_unknown.is_empty() || !self.may_settle.is_empty()
     }
 
     /// The reads to make now: every lane that is behind must show its front before the merge goes on.
@@ -435,9 +448,9 @@ impl Delivery {
                 self.fronts.insert((front, id.clone()));
             }
             let known = lane.own.remove(&seq);
-            let own = message.sender() == self.user;
+            let own = message.is_from(&self.user);
             if !known && !self.is_held(&message) {
-                self.emit(&id, message, own);
+                self.emit(message, own);
             }
             if self.lanes.get(&id).is_some_and(|lane| lane.front.is_none()) {
                 self.fall_behind(&id);
@@ -446,8 +459,8 @@ impl Delivery {
         }
     }
 
-    fn emit(&mut self, id: &ConversationId, message: Arc<Message>, own: bool) {
-        if !own && let Some(lane) = self.lanes.get_mut(id) {
+    fn emit(&mut self, message: Arc<Message>, own: bool) {
+        if !own && let Some(lane) = self.lanes.get_mut(&message.conversation_id) {
             lane.unacked.push_back((message.seq, self.now));
             self.unacked += 1;
         }

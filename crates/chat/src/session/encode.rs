@@ -1,7 +1,5 @@
 //! Writing a message frame straight from the stored message.
 
-use std::sync::Arc;
-
 use bluetick_protocol::{Json, MessageId, Seq};
 use bluetick_store::Message;
 use serde::Serialize;
@@ -23,7 +21,7 @@ struct Frame<'a> {
     meta: Option<&'a Json>,
 }
 
-pub(super) fn message_text(m: &Message) -> Arc<str> {
+pub(super) fn message_text(m: &Message) -> String {
     let frame = Frame {
         r#type: "message",
         conversation_id: m.conversation_id.as_str(),
@@ -38,5 +36,5 @@ pub(super) fn message_text(m: &Message) -> Arc<str> {
         meta: m.meta.as_ref(),
     };
     // Strings, numbers and JSON that was parsed before: writing them cannot fail.
-    serde_json::to_string(&frame).unwrap_or_default().into()
+    serde_json::to_string(&frame).unwrap_or_default()
 }

@@ -1,10 +1,15 @@
 //! What others see of a session: a place to put events for it. Taking one never waits.
 
-use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
+use std::{
+    collections::BTreeMap,
+    ops::RangeInclusive,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 use bluetick_protocol::{ConversationId, Presence, Seq, Ticks, Typing, UserId, WireError};
 use parking_lot::Mutex;
-use tokio::{sync::Notify, time::Instant};
+use tokio::time::Instant;
 
 use super::delivery::{Delivery, Moment};
 use crate::{Event, HandOver};
@@ -15,7 +20,6 @@ const TYPING_MAX: usize = 32;
 pub(crate) struct Handle {
     began: Instant,
     state: Mutex<State>,
-    wake: Notify,
 }
 
 /// Everything that waits for the session's loop. Receipts and presence are state, so a newer one replaces an older.
@@ -27,6 +31,16 @@ pub(super) struct State {
     pub typing: Vec<Typing>,
     pub presence: BTreeMap<UserId, Presence>,
     pub close: Option<WireError>,
+    /// Something was left that the loop has not looked at.
+    woken: bool,
+    waker: Option<Waker>,
+}
+
+impl State {
+    /// The loop takes all of it now.
+    pub(super) fn seen(&mut self) {
+        self.woken = false;
+    }
 }
 
 impl Handle {
@@ -38,8 +52,10 @@ impl Handle {
             typing: Vec::new(),
             presence: BTreeMap::new(),
             close: None,
+            woken: false,
+            waker: None,
         };
-        Handle { began: Instant::now(), state: Mutex::new(state), wake: Notify::new() }
+        Handle { began: Instant::now(), state: Mutex::new(state) }
     }
 
     /// The moment that an instant is in the life of the session.
@@ -59,9 +75,11 @@ impl Handle {
             return HandOver::Refused;
         }
         match event {
-            Event::Message { message, row_written, origin } => {
+            Event::Messages { messages, row_written, origin } => {
                 state.delivery.now = self.moment(Instant::now());
-                state.delivery.hand_over(message, row_written, origin);
+                for message in messages.iter() {
+                    state.delivery.hand_over(message, row_written, origin);
+                }
             }
             Event::Wake { conversation_id } => state.delivery.wake(conversation_id),
             Event::Ticks(ticks) => {
@@ -82,8 +100,12 @@ impl Handle {
                 state.close.get_or_insert(why);
             }
         }
+        state.woken = true;
+        let waker = state.waker.take();
         drop(state);
-        self.wake.notify_one();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
         HandOver::Taken
     }
 
@@ -98,7 +120,15 @@ impl Handle {
         work(&mut self.state.lock())
     }
 
-    pub(super) async fn woken(&self) {
-        self.wake.notified().await;
+    /// Ready when something was left since the last look.
+    pub(super) fn poll_woken(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state.lock();
+        if std::mem::take(&mut state.woken) {
+            return Poll::Ready(());
+        }
+        if state.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+            state.waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
     }
 }

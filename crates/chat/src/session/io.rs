@@ -2,8 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    future::Future,
-    sync::Arc,
+    future::{Future, poll_fn},
     task::{Context, Poll},
 };
 
@@ -26,15 +25,20 @@ pub enum Incoming {
 /// What goes to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outgoing {
-    Text(Arc<str>),
+    Text(String),
     Ping,
     /// The last frame: a close code and reason.
     Close(u16, String),
 }
 
 pub trait FrameSource: Send {
+    /// The next frame, if there is one.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming>;
+
     /// The next frame. Dropping the future loses nothing.
-    fn next(&mut self) -> impl Future<Output = Incoming> + Send;
+    fn next(&mut self) -> impl Future<Output = Incoming> + Send {
+        poll_fn(|cx| self.poll_next(cx))
+    }
 }
 
 /// The client is gone: nothing more can be written.

@@ -4,7 +4,13 @@
 mod closing;
 mod upkeep;
 
-use std::{collections::VecDeque, future::poll_fn, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use bluetick_protocol::{
     Bye, ClientFrame, ConversationId, ErrorCode, Hello, MessageId, Reset, Seq, ServerFrame, SessionId, Watch,
@@ -42,6 +48,8 @@ const PAY_WAIT_MAX: Duration = Duration::from_secs(5);
 const STEPS_AT_ONCE_MAX: u32 = 512;
 
 type RangeRead = (ConversationId, Answer<Range>);
+/// Why a session ends; nothing where the client is gone, and nobody is left to say `bye` to.
+type End = Option<WireError>;
 
 struct Session<'a, R, W> {
     host: &'a SessionHost,
@@ -52,6 +60,8 @@ struct Session<'a, R, W> {
     handle: Arc<Handle>,
     cursor: Option<MessageId>,
     expires_at: Option<u64>,
+    /// When to look next whether the token has expired.
+    expiry_at: Option<Instant>,
     /// Whom this session watches: to be said again when it had to register anew.
     watched: Option<Watch>,
     queue: VecDeque<Outgoing>,
@@ -59,6 +69,8 @@ struct Session<'a, R, W> {
     paced_until: Option<Instant>,
     /// It was told that it has caught up.
     caught_up: bool,
+    /// What came from the socket and was not looked at.
+    incoming: Vec<Incoming>,
     requests: VecDeque<ClientFrame>,
     receipts: Receipts,
     /// When to try those again that failed.
@@ -69,6 +81,9 @@ struct Session<'a, R, W> {
     receipting: Option<BoxFuture<'static, Receipted>>,
     reading: Option<BoxFuture<'static, Vec<RangeRead>>>,
     upkeep: Option<BoxFuture<'static, Upkeep>>,
+    /// What is to be delivered asks for reads, or for something to be done about rows.
+    wants_reads: bool,
+    wants_rows: bool,
     opened: bool,
     registered: bool,
     refresh_due: bool,
@@ -128,12 +143,33 @@ fn unreadable() -> WireError {
 
 fn say_bye(queue: &mut VecDeque<Outgoing>, why: &WireError, reconnect_after_ms: u64) {
     let bye = Bye { code: why.code, reason: why.message.clone(), reconnect_after_ms };
-    queue.push_back(Outgoing::Text(ServerFrame::Bye(bye).to_text().into()));
+    queue.push_back(Outgoing::Text(ServerFrame::Bye(bye).to_text()));
     queue.push_back(Outgoing::Close(why.code.close_code(), why.code.to_string()));
 }
 
 async fn flush(sink: &mut impl FrameSink, queue: &mut VecDeque<Outgoing>) {
     let _ = timeout(FAREWELL, poll_fn(|cx| sink.poll_write(cx, queue))).await;
+}
+
+/// Takes the frames that are there, at most so many. Ready if there was one.
+fn poll_frames(
+    source: &mut impl FrameSource,
+    cx: &mut Context<'_>,
+    most: usize,
+    frames: &mut Vec<Incoming>,
+) -> Poll<()> {
+    while frames.len() < most {
+        match source.poll_next(cx) {
+            // After the end there is nothing to ask for.
+            Poll::Ready(Incoming::Closed) => {
+                frames.push(Incoming::Closed);
+                break;
+            }
+            Poll::Ready(incoming) => frames.push(incoming),
+            Poll::Pending => break,
+        }
+    }
+    if frames.is_empty() { Poll::Pending } else { Poll::Ready(()) }
 }
 
 impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
@@ -170,10 +206,12 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             handle,
             cursor: hello.cursor,
             expires_at: who.expires_at,
+            expiry_at: who.expires_at.map(|_| now),
             watched: None,
-            queue: VecDeque::from([Outgoing::Text(welcome.to_text().into())]),
+            queue: VecDeque::from([Outgoing::Text(welcome.to_text())]),
             paced_until: None,
             caught_up: false,
+            incoming: Vec::new(),
             requests: VecDeque::new(),
             receipts: Receipts::default(),
             receipts_at: None,
@@ -182,6 +220,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             receipting: None,
             reading: None,
             upkeep: None,
+            wants_reads: false,
+            wants_rows: false,
             opened: false,
             registered: false,
             refresh_due: false,
@@ -208,21 +248,26 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         self.finish(end).await;
     }
 
-    /// Runs until the session must end. `None`: the client is gone, and nobody is left to say `bye` to.
-    async fn turn_until_end(&mut self) -> Option<WireError> {
+    /// Runs until the session must end.
+    async fn turn_until_end(&mut self) -> End {
+        let timer = sleep_until(self.next_beat);
+        tokio::pin!(timer);
         loop {
-            if let Some(why) = self.gather() {
+            let now = Instant::now();
+            if let Some(why) = self.gather(now) {
                 return Some(why);
             }
-            let now = Instant::now();
             if let Some(why) = self.check_time(now) {
                 return Some(why);
             }
             self.start_work(now);
+            // Deadlines move on with nearly every turn. A timer that fires too early costs a turn; one that follows each
+            // of them costs more.
             let wake_at = self.next_deadline(now);
-            // Who does not read the answers is not listened to either.
-            let accepts = self.requests.len() + self.receipts.len() < limits::REQUESTS_AHEAD_MAX
-                && self.queue.len() < 2 * OUT_MAX;
+            if wake_at < timer.deadline() || timer.is_elapsed() {
+                timer.as_mut().reset(wake_at);
+            }
+            let accepts = self.accepts();
             tokio::select! {
                 biased;
                 answered = ready(&mut self.working) => {
@@ -232,6 +277,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                     self.push_frames(answered.frames);
                     if let Some(identity) = answered.identity {
                         self.expires_at = identity.expires_at;
+                        self.expiry_at = identity.expires_at.map(|_| now);
                     }
                     if answered.end.is_some() {
                         return answered.end;
@@ -270,29 +316,40 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                         return None;
                     }
                 }
-                incoming = self.source.next(), if accepts => {
+                () = poll_fn(|cx| poll_frames(&mut self.source, cx, accepts, &mut self.incoming)), if accepts > 0 => {
                     self.last_heard = Instant::now();
-                    match incoming {
-                        Incoming::Text(text) => {
-                            if let Some(why) = self.take_frame(&text) {
-                                return Some(why);
-                            }
-                        }
-                        Incoming::Alive => {}
-                        Incoming::Binary => return Some(not_text()),
-                        Incoming::TooLarge => return Some(too_large()),
-                        Incoming::Closed => return None,
+                    if let Err(end) = self.take_incoming() {
+                        return end;
                     }
                 }
-                () = self.handle.woken() => {}
-                () = sleep_until(wake_at) => {}
+                () = poll_fn(|cx| self.handle.poll_woken(cx)) => {}
+                () = &mut timer => {}
             }
         }
     }
 
+    /// How many frames are listened to. Who does not read the answers is not listened to either.
+    fn accepts(&self) -> usize {
+        let waiting = self.requests.len() + self.receipts.len();
+        if self.queue.len() < 2 * OUT_MAX { limits::REQUESTS_AHEAD_MAX.saturating_sub(waiting) } else { 0 }
+    }
+
+    fn take_incoming(&mut self) -> Result<(), End> {
+        for incoming in std::mem::take(&mut self.incoming) {
+            match incoming {
+                Incoming::Text(text) => self.take_frame(&text)?,
+                Incoming::Alive => {}
+                Incoming::Binary => return Err(Some(not_text())),
+                Incoming::TooLarge => return Err(Some(too_large())),
+                Incoming::Closed => return Err(None),
+            }
+        }
+        Ok(())
+    }
+
     /// Takes what others left for this session, and what may go out, to the socket's queue.
-    fn gather(&mut self) -> Option<WireError> {
-        self.paced_until = self.paced_until.filter(|&at| at > Instant::now());
+    fn gather(&mut self, now: Instant) -> Option<WireError> {
+        self.paced_until = self.paced_until.filter(|&at| at > now);
         let pace = self.host.trace.onlookers.pace_of(&self.entry.user_id);
         let free = OUT_MAX.saturating_sub(self.queue.len());
         // In slow motion one after another.
@@ -301,9 +358,10 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             (None, false) => free.min(1),
             (None, true) => free,
         };
-        let now = self.handle.moment(Instant::now());
+        let moment = self.handle.moment(now);
         let (frames, out, close, unacked) = self.handle.with(|state| {
-            state.delivery.now = now;
+            state.seen();
+            state.delivery.now = moment;
             state.delivery.socket_full = room == 0;
             state.delivery.pump(room);
             let out = std::mem::take(&mut state.delivery.out);
@@ -314,10 +372,12 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 frames.extend(std::mem::take(&mut state.presence).into_values().map(ServerFrame::Presence));
             }
             let stuck = state.delivery.is_stuck().then(unreadable);
+            self.wants_reads = state.delivery.wants_reads();
+            self.wants_rows = state.delivery.wants_rows();
             (frames, out, state.close.take().or(stuck), state.delivery.unacked())
         });
         if !out.is_empty() {
-            self.last_activity = Instant::now();
+            self.last_activity = now;
         }
         for out in out {
             self.put_out(out);
@@ -326,7 +386,6 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         match unacked {
             0 => (self.unacked_since, self.overdue_at) = (None, None),
             _ => {
-                let now = Instant::now();
                 self.unacked_since.get_or_insert(now);
                 if let Some(after) = self.host.config.unacked_after {
                     self.overdue_at.get_or_insert(now + after);
@@ -348,7 +407,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             }
             Out::CaughtUp(caught_up) => {
                 self.caught_up = true;
-                (ServerFrame::CaughtUp(caught_up).to_text().into(), tell(glimpse(Step::CaughtUp)))
+                (ServerFrame::CaughtUp(caught_up).to_text(), tell(glimpse(Step::CaughtUp)))
             }
         };
         self.queue.push_back(Outgoing::Text(text));
@@ -365,17 +424,17 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     }
 
     fn push_frames(&mut self, frames: Vec<ServerFrame>) {
-        self.queue.extend(frames.into_iter().map(|frame| Outgoing::Text(frame.to_text().into())));
+        self.queue.extend(frames.into_iter().map(|frame| Outgoing::Text(frame.to_text())));
     }
 
-    fn take_frame(&mut self, text: &str) -> Option<WireError> {
+    fn take_frame(&mut self, text: &str) -> Result<(), End> {
         match decode(text) {
             Ok(frame @ (ClientFrame::Ack(_) | ClientFrame::Read(_))) => self.receipts.add(frame),
             Ok(frame) => self.requests.push_back(frame),
-            Err(e) if e.is_fatal() => return Some(e.error),
+            Err(e) if e.is_fatal() => return Err(Some(e.error)),
             Err(e) => self.push_frames(vec![error_frame(e.reference, e.error)]),
         }
-        None
+        Ok(())
     }
 
     /// Starts what can be started: each slot works on one thing at a time.
@@ -389,7 +448,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.start_receipts();
         }
         let may_retry = self.retry_at.is_none_or(|at| at <= now);
-        if self.reading.is_none() && may_retry {
+        if self.reading.is_none() && may_retry && self.wants_reads {
             self.start_reads();
         }
         if self.upkeep.is_none() && may_retry {
@@ -514,12 +573,20 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             (ErrorCode::SlowReader, "messages were delivered and not acked in time")
         } else if since(self.stuck_since) >= config.write_timeout {
             (ErrorCode::SlowReader, "the socket takes nothing")
-        } else if self.expires_at.is_some_and(|at| at <= self.host.clock.now_ms()) {
+        } else if self.expiry_at.is_some_and(|at| at <= now) && self.has_expired(now) {
             (ErrorCode::TokenExpired, "the token has expired; send auth with a fresh one in time")
         } else {
             return None;
         };
         Some(WireError::new(code, why))
+    }
+
+    /// Whether the token has expired; if not, the clock is looked at again when it may have, and with each heartbeat.
+    fn has_expired(&mut self, now: Instant) -> bool {
+        let Some(expires_at) = self.expires_at else { return false };
+        let left = expires_at.saturating_sub(self.host.clock.now_ms());
+        self.expiry_at = Some(now + Duration::from_millis(left).min(self.host.config.heartbeat));
+        left == 0
     }
 
     /// What was handed over and not acked for so long counts as not handed over: it gets its row and a notification,
@@ -534,13 +601,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
 
     fn next_deadline(&self, now: Instant) -> Instant {
         let config = &self.host.config;
-        let expiry = self.expires_at.map(|at| {
-            let ms = at.saturating_sub(self.host.clock.now_ms());
-            now + Duration::from_millis(ms.max(1))
-        });
         let deadlines = [
             Some(self.next_beat),
-            expiry,
+            self.expiry_at,
             self.unacked_since.map(|at| at + config.ack_timeout),
             self.overdue_at,
             self.stuck_since.map(|at| at + config.write_timeout),

@@ -66,7 +66,7 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         // A row that is being removed must be read past (R4), whoever is gone meanwhile.
         self.finish_upkeep().await;
         if self.opened {
-            (self.refresh_due, self.look_due) = (false, false);
+            (self.refresh_due, self.look_due, self.wants_rows) = (false, false, true);
             self.start_upkeep();
             self.finish_upkeep().await;
         }

@@ -74,6 +74,9 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
             }));
             return;
         }
+        if !self.wants_rows {
+            return;
+        }
         let (rows, settles) = self.handle.with(|state| {
             let rows: Vec<_> = std::iter::from_fn(|| state.delivery.row_to_look_up()).take(64).collect();
             let settles: Vec<_> = match rows.is_empty() {

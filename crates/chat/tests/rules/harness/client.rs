@@ -91,11 +91,8 @@ pub struct Sink {
 }
 
 impl FrameSource for Source {
-    async fn next(&mut self) -> Incoming {
-        match self.0.recv().await {
-            Some(incoming) => incoming,
-            None => Incoming::Closed,
-        }
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming> {
+        self.0.poll_recv(cx).map(|incoming| incoming.unwrap_or(Incoming::Closed))
     }
 }
 

@@ -105,8 +105,8 @@ struct Source(mpsc::UnboundedReceiver<String>);
 struct Sink(mpsc::UnboundedSender<Value>);
 
 impl FrameSource for Source {
-    async fn next(&mut self) -> Incoming {
-        self.0.recv().await.map_or(Incoming::Closed, Incoming::Text)
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming> {
+        self.0.poll_recv(cx).map(|text| text.map_or(Incoming::Closed, Incoming::Text))
     }
 }
 
