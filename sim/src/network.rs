@@ -323,7 +323,7 @@ impl Gateways for GatewaysOf {
         self.asker.awake().await;
         sim.hop().await;
         self.asker.may_crash(sim).await;
-        let Some(server) = self.servers.iter().find(|server| server.process.name() == to.gateway) else {
+        let Some(server) = self.servers.iter().find(|server| *server.process.name() == *to.gateway) else {
             return HandOver::Refused;
         };
         if self.asker.is_cut_off() || server.process.is_cut_off() {

@@ -25,7 +25,7 @@ use crate::{Event, Gateways, HandOver, session::Handle};
 const SHARDS: usize = 32;
 
 pub struct Gateway {
-    name: String,
+    name: Arc<str>,
     shards: Vec<Mutex<BTreeMap<SessionId, Arc<Handle>>>>,
     count: AtomicUsize,
     closing: AtomicBool,
@@ -49,7 +49,7 @@ const HELD_DEVICES_MAX: usize = 10_000;
 impl Gateway {
     pub fn new(name: &str) -> Gateway {
         Gateway {
-            name: name.to_owned(),
+            name: name.into(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             count: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
@@ -58,7 +58,7 @@ impl Gateway {
         }
     }
 
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 

@@ -97,9 +97,36 @@ impl<'a> Glimpse<'a> {
     }
 }
 
+/// A step in the ring: nothing is written out before somebody asks.
+#[derive(Debug)]
+struct Kept {
+    at: u64,
+    step: Step,
+    conversation_id: ConversationId,
+    seq: Seq,
+    who: Who,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Who {
+    User(UserId),
+    Device(DeviceId),
+}
+
+impl Kept {
+    fn event(&self) -> TraceEvent {
+        let who = match &self.who {
+            Who::User(user) => user.to_string(),
+            Who::Device(device) => device.to_string(),
+        };
+        let Kept { at, step, conversation_id, seq, .. } = self;
+        TraceEvent { at: *at, step: *step, conversation_id: conversation_id.clone(), seq: *seq, who }
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Trace {
-    ring: Mutex<VecDeque<TraceEvent>>,
+    ring: Mutex<VecDeque<Kept>>,
     pub onlookers: Onlookers,
 }
 
@@ -109,13 +136,16 @@ impl Trace {
         if glimpse.step.is_kept()
             && let Some((id, Some(seq))) = glimpse.message
         {
-            let who = glimpse.device.map_or_else(|| glimpse.user.to_string(), DeviceId::to_string);
+            let who = match glimpse.device {
+                Some(device) => Who::Device(device.clone()),
+                None => Who::User(glimpse.user.clone()),
+            };
             let (at, step, conversation_id) = (clock.now_ms(), glimpse.step, id.clone());
             let mut ring = self.ring.lock();
             if ring.len() >= RING_STEPS {
                 ring.pop_front();
             }
-            ring.push_back(TraceEvent { at, step, conversation_id, seq, who });
+            ring.push_back(Kept { at, step, conversation_id, seq, who });
         }
         self.onlookers.tell(clock, glimpse)
     }
@@ -131,19 +161,19 @@ impl Trace {
     /// The steps that concern a message: its own, and the first receipts that cover it.
     pub fn of(&self, id: &ConversationId, seq: Seq) -> Vec<TraceEvent> {
         let ring = self.ring.lock();
-        let mut steps: Vec<TraceEvent> = Vec::new();
+        let mut steps: Vec<&Kept> = Vec::new();
         for event in ring.iter().filter(|event| event.conversation_id == *id) {
             let is_receipt = matches!(event.step, Step::Acked | Step::Read);
-            let covered = |known: &TraceEvent| known.step == event.step && known.who == event.who;
+            let covered = |known: &&Kept| known.step == event.step && known.who == event.who;
             let concerns = match is_receipt {
                 true => event.seq >= seq && !steps.iter().any(covered),
                 false => event.seq == seq,
             };
             if concerns {
-                steps.push(event.clone());
+                steps.push(event);
             }
         }
-        steps
+        steps.into_iter().map(Kept::event).collect()
     }
 }
 

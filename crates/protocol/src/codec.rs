@@ -73,6 +73,28 @@ struct Peek<'a> {
 
 /// Reads one text frame.
 pub fn decode(text: &str) -> Result<ClientFrame, DecodeError> {
+    match decode_usual(text) {
+        Some(frame) => Ok(frame),
+        None => decode_any(text),
+    }
+}
+
+/// Reads what comes most, as clients write it: a good frame that begins with its `type`. Whatever is wrong with one, or
+/// unusual, is left to `decode_any`, which looks at `type` and `ref` first to say so.
+fn decode_usual(text: &str) -> Option<ClientFrame> {
+    let (kind, rest) = text.strip_prefix("{\"type\":\"")?.split_once('"')?;
+    let frame = match kind {
+        "send" => ClientFrame::Send(check_send(serde_json::from_str(text).ok()?).ok()?),
+        "ack" => ClientFrame::Ack(serde_json::from_str(text).ok()?),
+        "read" => ClientFrame::Read(serde_json::from_str(text).ok()?),
+        _ => return None,
+    };
+    let good_ref = |r: &Ref| !matches!(r, Ref::Text(text) if text.len() > limits::REF_MAX_BYTES);
+    // A second `type` is an error, whatever it says.
+    (frame.reference().is_none_or(good_ref) && !rest.contains("\"type\"")).then_some(frame)
+}
+
+fn decode_any(text: &str) -> Result<ClientFrame, DecodeError> {
     // A list would pass for a struct whose fields have lost their names.
     if text.trim_start().starts_with('[') {
         return Err(match serde_json::from_str::<IgnoredAny>(text) {

@@ -2,7 +2,7 @@
 //! heartbeat; `last_seen:{user}`; and who watches whose presence. A hint, never the truth: losing all of it loses
 //! no message.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_protocol::{DeviceId, SessionId, UserId};
@@ -16,7 +16,7 @@ pub struct SessionEntry {
     pub device: DeviceId,
     pub session_id: SessionId,
     /// Where the socket is: any app server reaches the session through it.
-    pub gateway: String,
+    pub gateway: Arc<str>,
     pub connected_at: u64,
 }
 

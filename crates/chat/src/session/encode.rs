@@ -4,6 +4,9 @@ use bluetick_protocol::{Json, MessageId, Seq};
 use bluetick_store::Message;
 use serde::Serialize;
 
+/// What a frame usually takes beside its body.
+const FRAME_BYTES: usize = 320;
+
 #[derive(Serialize)]
 struct Frame<'a> {
     r#type: &'static str,
@@ -35,6 +38,10 @@ pub(super) fn message_text(m: &Message) -> String {
         attachment: m.attachment.as_ref(),
         meta: m.meta.as_ref(),
     };
-    // Strings, numbers and JSON that was parsed before: writing them cannot fail.
-    serde_json::to_string(&frame).unwrap_or_default()
+    let mut text = Vec::with_capacity(m.body.len() + FRAME_BYTES);
+    // Strings, numbers and JSON that was parsed before: writing them cannot fail, and gives text.
+    match serde_json::to_writer(&mut text, &frame) {
+        Ok(()) => String::from_utf8(text).unwrap_or_default(),
+        Err(_) => String::new(),
+    }
 }

@@ -180,7 +180,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             user_id: who.user,
             device: hello.device,
             session_id,
-            gateway: host.gateway.name().to_owned(),
+            gateway: host.gateway.name().clone(),
             connected_at: now_ms,
         };
         let welcome = ServerFrame::Welcome(Welcome {

@@ -76,11 +76,11 @@ struct Process {
 #[async_trait]
 impl Gateways for GatewaysByName {
     async fn hand_over(&self, to: &SessionEntry, event: Event) -> HandOver {
-        let silent = self.silent.lock().contains(&to.gateway);
+        let silent = self.silent.lock().contains(&*to.gateway);
         if silent {
             std::future::pending::<()>().await;
         }
-        let gateway = self.up.lock().get(&to.gateway).map(|process| process.gateway.clone());
+        let gateway = self.up.lock().get(&*to.gateway).map(|process| process.gateway.clone());
         match gateway {
             Some(gateway) => gateway.hand_over(to, event).await,
             None => HandOver::Refused,
@@ -266,7 +266,7 @@ impl World {
             user_id: user(of),
             device: DeviceId::new("old").unwrap(),
             session_id: SessionId(99),
-            gateway: "gone".to_owned(),
+            gateway: "gone".into(),
             connected_at: self.clock.now_ms(),
         };
         self.store.sessions.register(&entry, self.session.ttl, 10).await.unwrap();

@@ -105,7 +105,7 @@ impl Used {
 impl Gateways for RemoteGateways {
     async fn hand_over(&self, to: &SessionEntry, event: Event) -> HandOver {
         if let Some(own) = &self.own
-            && own.name() == to.gateway
+            && *own.name() == to.gateway
         {
             return own.hand_over(to, event).await;
         }
@@ -121,7 +121,7 @@ impl Gateways for RemoteGateways {
                 Ok(Err(_)) | Err(_) => HandOver::NotUnderstood,
             },
             Err(error) => {
-                tracing::debug!(%error, gateway = to.gateway, "not handed over");
+                tracing::debug!(%error, gateway = %to.gateway, "not handed over");
                 HandOver::Refused
             }
         }

@@ -24,7 +24,7 @@ async fn connect(
         user_id: user(name),
         device: DeviceId::new(device).unwrap(),
         session_id: SessionId(id),
-        gateway: format!("gateway-{}", id % 2),
+        gateway: format!("gateway-{}", id % 2).into(),
         connected_at: t.clock.now_ms(),
     };
     let ended = t.store.sessions.register(&entry, TTL, max).await.unwrap();

@@ -75,7 +75,7 @@ fn millis(time: Duration) -> u64 {
 fn entry(user: &UserId, session: &str, text: &str) -> Option<(u64, SessionEntry)> {
     let mut words = text.splitn(4, ' ');
     let (expires_at, connected_at) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let (device, gateway) = (DeviceId::new(words.next()?).ok()?, words.next()?.to_owned());
+    let (device, gateway) = (DeviceId::new(words.next()?).ok()?, words.next()?.into());
     let session_id = SessionId(u128::from_str_radix(session, 16).ok()?);
     Some((expires_at, SessionEntry { user_id: user.clone(), device, session_id, gateway, connected_at }))
 }
@@ -173,7 +173,7 @@ impl SessionStore for RedisSessions {
             .arg(new.session_id.to_string())
             .arg(new.connected_at)
             .arg(new.device.as_str())
-            .arg(&new.gateway);
+            .arg(&*new.gateway);
         type Pairs = Vec<(String, String)>;
         let (ended, watches): (Pairs, Pairs) = self.redis.eval(&REGISTER, call).await?;
         self.remove_from_index(user, &watches).await;

@@ -209,7 +209,7 @@ async fn many_sessions_are_refreshed_together(redis: Redis) {
     }
     let watchers = sessions.watchers(&star).await.unwrap();
     assert_eq!(watchers.iter().map(|w| w.session_id.0).collect::<Vec<_>>(), [10, 20]);
-    assert_eq!(watchers[0].gateway, "gateway one");
+    assert_eq!(&*watchers[0].gateway, "gateway one");
 }
 
 #[tokio::test]

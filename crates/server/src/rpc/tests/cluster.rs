@@ -179,7 +179,7 @@ fn entry(gateway: &str) -> SessionEntry {
         user_id: user("bob"),
         device: DeviceId::new("phone").unwrap(),
         session_id: SessionId(7),
-        gateway: gateway.to_owned(),
+        gateway: gateway.into(),
         connected_at: 1,
     }
 }
@@ -327,7 +327,7 @@ async fn a_session_that_is_not_there_is_refused_fast() {
         format!("{address}#0123456789abcdef"),
         "127.0.0.1:1#0123456789abcdef".to_owned(),
         "local".to_owned(),
-        gateway.gateway.name().to_owned(),
+        gateway.gateway.name().to_string(),
     ] {
         assert_eq!(gateways.hand_over(&entry(&stale), wake()).await, HandOver::Refused, "{stale}");
     }
@@ -340,7 +340,7 @@ async fn a_session_that_is_not_there_is_refused_fast() {
     let _bob = Device::connect(&host, "bob", 3).await;
     let live = world.store.sessions.lookup(&user("bob")).await.unwrap().remove(0);
     assert_eq!(gateways.hand_over(&live, wake()).await, HandOver::Taken);
-    let renamed = SessionEntry { gateway: format!("{address}#0123456789abcdef"), ..live };
+    let renamed = SessionEntry { gateway: format!("{address}#0123456789abcdef").into(), ..live };
     assert_eq!(gateways.hand_over(&renamed, wake()).await, HandOver::Refused);
 }
 
