@@ -44,7 +44,7 @@ use crate::{
 };
 
 /// Allocated for every connection for as long as it lives.
-const READ_BUFFER_BYTES: usize = 4 * 1024;
+const READ_BUFFER_BYTES: usize = 2 * 1024;
 /// Frames are gathered up to here before the socket is written to.
 const WRITE_BUFFER_BYTES: usize = 4 * 1024;
 /// A longer text leaves in fragments of this length.

@@ -55,7 +55,8 @@ struct Session<'a, R, W> {
     host: &'a SessionHost,
     source: R,
     sink: W,
-    rng: StdRng,
+    /// For what is left to chance at the end: a generator would take more room than all that is known of a quiet session.
+    seed: u64,
     entry: SessionEntry,
     handle: Arc<Handle>,
     cursor: Option<MessageId>,
@@ -111,18 +112,21 @@ struct Session<'a, R, W> {
 impl SessionHost {
     /// The whole life of a connection. `seed` gives the session's id and its jitter.
     pub async fn run(&self, mut source: impl FrameSource, mut sink: impl FrameSink, seed: u64) {
-        let mut rng = StdRng::seed_from_u64(seed);
         match self.hello(&mut source).await {
             None => {}
             Some(Err(error)) => {
                 metrics::counter!("bluetick_errors_total", "code" => error.code.as_str()).increment(1);
                 let mut queue = VecDeque::new();
+                let mut rng = StdRng::seed_from_u64(seed);
                 say_bye(&mut queue, &error, self.reconnect_after(&error, &mut rng));
                 flush(&mut sink, &mut queue).await;
             }
             Some(Ok((hello, identity))) => {
-                // Boxed, so that a connection that has not said hello stays small.
-                Box::pin(Session::open(self, source, sink, rng, hello, identity).live()).await;
+                // Boxed, so that a connection that has not said hello stays small, and what happens at the end takes no room
+                // before.
+                let mut session = Box::new(Session::open(self, source, sink, seed, hello, identity));
+                let end = Box::pin(session.turn_until_end()).await;
+                Box::pin(session.finish(end)).await;
             }
         }
     }
@@ -173,7 +177,8 @@ fn poll_frames(
 }
 
 impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
-    fn open(host: &'a SessionHost, source: R, sink: W, mut rng: StdRng, hello: Hello, who: Identity) -> Self {
+    fn open(host: &'a SessionHost, source: R, sink: W, seed: u64, hello: Hello, who: Identity) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
         let session_id = SessionId(rng.random());
         let now_ms = host.clock.now_ms();
         let entry = SessionEntry {
@@ -239,13 +244,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             overdue: Vec::new(),
             stuck_since: None,
             unflushed: false,
-            rng,
+            seed: rng.random(),
         }
-    }
-
-    async fn live(mut self) {
-        let end = self.turn_until_end().await;
-        self.finish(end).await;
     }
 
     /// Runs until the session must end.

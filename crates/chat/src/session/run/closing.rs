@@ -4,8 +4,9 @@ use super::*;
 
 impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
     /// The end: refuse hand-overs first, pay the debts, then say `bye` (R5).
-    pub(super) async fn finish(mut self, end: Option<WireError>) {
+    pub(super) async fn finish(mut self: Box<Self>, end: End) {
         let host = self.host;
+        let mut rng = StdRng::seed_from_u64(self.seed);
         // What the client said before it left, or before it is told to leave, still counts.
         // In slow motion it takes its time.
         let patience = host.trace.onlookers.pace_of(&self.entry.user_id) * STEPS_AT_ONCE_MAX;
@@ -31,14 +32,14 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         }
         if let Some(why) = end {
             metrics::counter!("bluetick_sessions_ended_total", "code" => why.code.as_str()).increment(1);
-            let after = host.reconnect_after(&why, &mut self.rng);
+            let after = host.reconnect_after(&why, &mut rng);
             say_bye(&mut self.queue, &why, after);
             flush(&mut self.sink, &mut self.queue).await;
         } else {
             metrics::counter!("bluetick_sessions_ended_total", "code" => "gone").increment(1);
         }
         // The socket goes first: paying may take a while.
-        let Session { entry, rng, source, sink, .. } = self;
+        let Session { entry, source, sink, .. } = *self;
         drop((source, sink));
         pay(host, rng, debts).await;
         host.gateway.remove(entry.session_id);
