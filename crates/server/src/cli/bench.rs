@@ -1,6 +1,7 @@
 //! `bluetick bench`: load on a running server, and what it made of it. It verifies what it measures: a figure counts
 //! only if every message came once, in order, and got its tick.
 
+mod axis;
 mod chat;
 mod connect;
 mod frames;
@@ -10,6 +11,7 @@ mod meter;
 mod offline;
 mod patience;
 mod plan;
+mod plot;
 mod process;
 mod receiver;
 mod report;
@@ -19,6 +21,10 @@ mod stage;
 mod text;
 
 use std::{
+    ffi::OsStr,
+    fs::File,
+    io::Write,
+    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -77,7 +83,7 @@ pub struct BenchOptions {
     #[arg(long)]
     drain: bool,
     /// Only open so many connections, and see what memory each takes
-    #[arg(long, value_name = "N", conflicts_with_all = ["pairs", "messages", "in_flight", "rate", "body_bytes", "duration", "ack_last", "offline", "drain", "inbox"], value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", conflicts_with_all = ["pairs", "messages", "in_flight", "rate", "body_bytes", "duration", "ack_last", "offline", "drain", "inbox", "plot"], value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     idle: Option<u32>,
     /// Ask for pages of the inbox of a user with so many conversations, which are made first
     #[arg(long, value_name = "N", conflicts_with_all = ["pairs", "messages", "in_flight", "rate", "body_bytes", "ack_last", "offline", "drain"], value_parser = clap::value_parser!(u32).range(i64::from(inbox::PAGE)..=1_000_000))]
@@ -85,6 +91,9 @@ pub struct BenchOptions {
     /// Seconds from the end of the load to the last look at the server's memory [default: 0, with --idle 10]
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u32).range(0..=3600))]
     rest: Option<u32>,
+    /// Draw the latencies and what each second saw, as .svg or .html
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
     /// The server's process, to see its time and memory; found without it if the server is on this machine
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
@@ -99,8 +108,13 @@ pub struct BenchOptions {
 }
 
 impl BenchOptions {
-    /// What clap cannot find: users who come back send nothing.
+    /// What clap cannot find.
     fn check(&self) -> Outcome {
+        let extension = self.plot.as_deref().map(|file| file.extension().and_then(OsStr::to_str));
+        if !matches!(extension, None | Some(Some("svg" | "html"))) {
+            return Err(Failure::Usage("--plot draws .svg and .html: name a file that ends so".into()));
+        }
+        // Users who come back send nothing.
         let of_senders = [
             ("--messages", self.messages.is_some()),
             ("--in-flight", self.in_flight.is_some()),
@@ -161,7 +175,11 @@ impl BenchOptions {
             messages_per_second: self.rate,
             duration_seconds: self.seconds(),
             body_bytes: self.body_bytes,
-            acks: if self.ack_last || self.offline || self.drain { "last" } else { "each" },
+            acks: match (self.offline, self.drain, self.ack_last) {
+                (true, false, _) => None,
+                (false, false, false) => Some("each"),
+                _ => Some("last"),
+            },
         }
     }
 
@@ -187,8 +205,19 @@ pub async fn run(options: BenchOptions) -> Outcome {
     };
     let connections = options.idle.unwrap_or(2 * options.pairs);
     connect::make_room_for(connections as usize)?;
+    // A file that cannot be written is better known before than after.
+    let plot = match &options.plot {
+        Some(file) => Some(File::create(file).map_err(|e| format!("cannot write {}: {e}", file.display()))?),
+        None => None,
+    };
     let report = measure(&Server::new(place), &options, process).await?;
     output::print(&if options.json { report.to_json() } else { report.to_text() })?;
+    if let (Some(name), Some(mut file)) = (&options.plot, plot) {
+        let html = name.extension().is_some_and(|extension| extension == "html");
+        let picture = report.picture();
+        let drawn = if html { picture.to_html(&report.to_text()) } else { picture.to_svg() };
+        file.write_all(drawn.as_bytes()).map_err(|e| format!("cannot write {}: {e}", name.display()))?;
+    }
     match report.violations() {
         [] => Ok(()),
         [first, ..] => Err(Failure::Failed(format!("the server broke a promise: {first}"))),

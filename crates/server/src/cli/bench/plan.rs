@@ -84,16 +84,17 @@ impl Plan {
 
 pub type SharedPlan = Arc<Plan>;
 
+/// A plan that was begun a second ago.
 #[cfg(test)]
-pub fn for_tests(pace: Pace, acks: Acks) -> SharedPlan {
+pub fn for_tests(pace: Pace) -> SharedPlan {
     Arc::new(Plan {
         run: 0xab,
-        epoch: Instant::now(),
+        epoch: Instant::now() - Duration::from_secs(1),
         messages: 1000,
         pace,
         body_bytes: 40,
         duration: Duration::from_secs(10),
-        acks,
+        acks: Acks::Each,
         meters: Meters::default(),
     })
 }
@@ -105,10 +106,10 @@ mod tests {
     #[test]
     fn a_run_with_moments_ends_with_its_time_or_its_messages() {
         let schedule = Schedule { rate: 100, pairs: 2 };
-        let plan = for_tests(Pace::At(schedule), Acks::Each);
+        let plan = for_tests(Pace::At(schedule));
         assert_eq!(plan.messages_of(0), 500, "fifty a second for ten seconds");
         let schedule = Schedule { rate: 1000, pairs: 2 };
-        assert_eq!(for_tests(Pace::At(schedule), Acks::Each).messages_of(1), 1000);
-        assert_eq!(for_tests(Pace::InFlight(8), Acks::Each).messages_of(1), 1000);
+        assert_eq!(for_tests(Pace::At(schedule)).messages_of(1), 1000);
+        assert_eq!(for_tests(Pace::InFlight(8)).messages_of(1), 1000);
     }
 }

@@ -281,3 +281,68 @@ impl Books {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::bench::{plan, plan::Pace};
+
+    fn books(source: Source) -> Books {
+        let plan = plan::for_tests(Pace::InFlight(1));
+        Books::new("bench-1".into(), "bench-0".into(), source, plan, Progress::hidden())
+    }
+
+    fn message(n: u32, seq: Seq) -> String {
+        format!(
+            r#"{{"type":"message","conversation_id":"bench-0~bench-1","seq":{seq},"message_id":"1","client_msg_id":"ab-{n}","sender":"bench-0","receiver":"bench-1","body":"{n} 1000 xxx","ts":1}}"#
+        )
+    }
+
+    fn after(source: Source, texts: &[String]) -> Books {
+        let mut books = books(source);
+        texts.iter().for_each(|text| books.take(text).unwrap());
+        books
+    }
+
+    #[test]
+    fn what_comes_once_and_in_order_is_fine_and_each_is_to_be_acked() {
+        let books = after(Source::Live, &[message(0, 7), message(1, 8), message(2, 9)]);
+        assert_eq!((books.received, books.out_of_order, books.violations.len()), (3, 0, 0));
+        assert_eq!(books.unacked, [7, 8, 9]);
+        assert!(books.plan.meters.received.summary().p50_ms >= 999.0, "counted from what the body says");
+    }
+
+    #[test]
+    fn what_the_server_breaks_is_found() {
+        let twice = after(Source::Live, &[message(0, 1), message(0, 2)]);
+        assert!(twice.violations[0].contains("twice"), "{:?}", twice.violations);
+        assert_eq!(twice.received, 1);
+        let again = after(Source::Live, &[message(0, 1), message(1, 2), message(1, 2)]);
+        assert_eq!(again.violations.len(), 2, "a seq again, a message again: {:?}", again.violations);
+        let gap = after(Source::Live, &[message(0, 1), message(1, 3)]);
+        assert!(gap.violations[0].contains("3 after 1"), "{:?}", gap.violations);
+        let swapped = after(Source::Live, &[message(1, 1), message(0, 2)]);
+        assert_eq!(swapped.out_of_order, 1);
+        let stranger = after(Source::Live, &[message(0, 1).replace("bench-0\"", "mallory\"")]);
+        assert_eq!((stranger.received, stranger.violations.len()), (0, 1));
+        let earlier = after(Source::Live, &[message(0, 1).replace("ab-0", "aa-0")]);
+        assert!(earlier.violations[0].contains("not sent in this run"), "{:?}", earlier.violations);
+    }
+
+    #[test]
+    fn what_was_left_may_be_of_any_run_and_must_be_whole() {
+        let since = Source::Left { since: 0 };
+        let end = |last: Seq| {
+            format!(
+                r#"{{"type":"caught_up","cursor":"9","heads":[{{"conversation_id":"bench-0~bench-1","last_seq":{last}}}]}}"#
+            )
+        };
+        let left = [message(8, 4).replace("ab-", "1-"), message(0, 5).replace("ab-", "2-")];
+        let whole = after(since, &[left.to_vec(), vec![end(5)]].concat());
+        assert!(whole.caught_up && whole.violations.is_empty(), "{:?}", whole.violations);
+        assert_eq!(whole.received, 2);
+        let cut = after(since, &[left.to_vec(), vec![end(6)]].concat());
+        assert!(cut.violations[0].contains("6 as the last"), "{:?}", cut.violations);
+        assert!(after(Source::Kept { since: 0 }, &left).violations.len() == 2, "those are of other runs");
+    }
+}

@@ -20,7 +20,8 @@ pub struct Load {
     pub messages_per_second: Option<u32>,
     pub duration_seconds: u32,
     pub body_bytes: u32,
-    pub acks: &'static str,
+    /// "each" message, or the "last" of those that came together; null if nobody is there to ack.
+    pub acks: Option<&'static str>,
 }
 
 /// The server's memory.

@@ -307,3 +307,105 @@ impl Books {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::bench::{plan, schedule::Schedule};
+
+    fn books(pace: Pace) -> Books {
+        Books::new("bench-0".into(), "bench-1".into(), 0, plan::for_tests(pace), Progress::hidden())
+    }
+
+    fn sent(n: u32, seq: Seq) -> String {
+        format!(
+            r#"{{"type":"sent","ref":{n},"client_msg_id":"ab-{n}","conversation_id":"bench-0~bench-1","seq":{seq},"message_id":"1","ts":1,"duplicate":false}}"#
+        )
+    }
+
+    fn ticks(seq: Seq) -> String {
+        format!(
+            r#"{{"type":"ticks","conversation_id":"bench-0~bench-1","user_id":"bench-1","last_delivered_seq":{seq},"last_read_seq":0}}"#
+        )
+    }
+
+    #[test]
+    fn only_so_many_are_in_flight() {
+        let mut books = books(Pace::InFlight(2));
+        assert!(books.next_send().is_some() && books.next_send().is_some());
+        assert!(books.next_send().is_none(), "two are unanswered");
+        books.take(&sent(0, 1)).unwrap();
+        assert!(books.next_send().is_some_and(|text| text.contains("\"ref\":2")));
+        assert_eq!((books.stored, books.held_back, books.unsent()), (1, 0, 0));
+    }
+
+    #[test]
+    fn a_message_counts_from_its_moment_and_not_from_when_there_was_time_for_it() {
+        let mut books = books(Pace::At(Schedule { rate: 100, pairs: 2 }));
+        // A second has passed, and nothing was sent in it.
+        for n in 0..50 {
+            let text = books.next_send().unwrap();
+            assert!(text.contains(&format!("\"body\":\"{n} {} x", n * 20_000)), "{text}");
+        }
+        books.take(&sent(0, 1)).unwrap();
+        assert!(books.plan.meters.sent.summary().max_ms >= 1000.0, "the first is late by all of that second");
+        assert!(books.plan.meters.left.summary().max_ms >= 1000.0);
+    }
+
+    #[test]
+    fn a_server_that_is_too_far_behind_is_said_to_be() {
+        let mut books = books(Pace::At(Schedule { rate: 10_000, pairs: 1 }));
+        books.messages = 10_000;
+        while books.next_send().is_some() {}
+        assert_eq!(books.unanswered.len(), plan::BEHIND);
+        assert_eq!(books.held_back, 0, "they left late, and not for want of room");
+        (0..10).for_each(|n| books.take(&sent(n, Seq::from(n) + 1)).unwrap());
+        while books.next_send().is_some() {}
+        assert_eq!(books.held_back, 10);
+        assert_eq!(books.unsent(), 10_000 - 1010, "if it ended here");
+    }
+
+    #[test]
+    fn ticks_may_come_before_the_answer_and_cover_all_before_them() {
+        let mut books = books(Pace::InFlight(8));
+        (0..3).for_each(|_| assert!(books.next_send().is_some()));
+        books.take(&sent(0, 5)).unwrap();
+        books.take(&ticks(6)).unwrap();
+        assert_eq!(books.ticked(), 1);
+        books.take(&sent(1, 6)).unwrap();
+        books.take(&sent(2, 7)).unwrap();
+        assert_eq!((books.ticked(), books.unticked.len()), (2, 1));
+        books.take(&ticks(7)).unwrap();
+        books.check_ticks();
+        assert_eq!((books.ticked(), books.violations.as_slice()), (3, &[][..]));
+        books.take(&ticks(8)).unwrap();
+        books.check_ticks();
+        assert_eq!(books.violations.len(), 1, "nobody sent that: {:?}", books.violations);
+    }
+
+    #[test]
+    fn answers_that_break_the_order_are_found() {
+        let mut gap = books(Pace::InFlight(8));
+        (0..3).for_each(|_| assert!(gap.next_send().is_some()));
+        gap.take(&sent(0, 1)).unwrap();
+        gap.take(&sent(1, 3)).unwrap();
+        assert_eq!(gap.violations.len(), 1, "{:?}", gap.violations);
+        assert!(gap.take(&sent(1, 4)).is_err(), "answered twice");
+
+        let mut swapped = books(Pace::InFlight(8));
+        (0..3).for_each(|_| assert!(swapped.next_send().is_some()));
+        swapped.take(&sent(1, 1)).unwrap();
+        assert_eq!(swapped.violations.len(), 1, "{:?}", swapped.violations);
+    }
+
+    #[test]
+    fn what_is_put_off_is_sent_again() {
+        let mut books = books(Pace::InFlight(1));
+        assert!(books.next_send().is_some());
+        let refusal = r#"{"type":"error","ref":0,"code":"rate_limited","message":"slow","retry_after_ms":0}"#;
+        books.take(refusal).unwrap();
+        assert!(books.next_send().is_some_and(|text| text.contains("\"ref\":0")));
+        assert_eq!(books.refused, 1);
+        assert!(books.take(r#"{"type":"error","ref":0,"code":"internal","message":"no"}"#).is_err());
+    }
+}

@@ -11,11 +11,27 @@ const SHOWN: usize = 20;
 const KEPT: &str = "every message came once, in order, and got its second tick";
 
 impl Report {
+    /// What the load was, in a line.
+    pub fn load_line(&self) -> String {
+        match self {
+            Report::Chat(report) => load_line(&report.load),
+            Report::Offline(report) => load_line(&report.load),
+            Report::Idle(IdleReport { connections, seconds_to_open, .. }) => {
+                format!("{connections} idle connections, opened in {seconds_to_open:.1} s")
+            }
+            Report::Inbox(InboxReport { conversations, conversations_made, rows_per_page, .. }) => {
+                format!(
+                    "pages of {rows_per_page} among {conversations} conversations ({conversations_made} made first)"
+                )
+            }
+        }
+    }
+
     pub fn to_text(&self) -> String {
         let mut lines = Lines::default();
+        lines.add("load", &self.load_line());
         match self {
             Report::Chat(report) => {
-                lines.load(&report.load);
                 lines.stage("end to end", &report.chat);
                 lines.latencies(&[
                     ("send to sent", &report.send_to_sent),
@@ -35,6 +51,21 @@ impl Report {
     }
 }
 
+fn load_line(load: &Load) -> String {
+    let Load { pairs, body_bytes, acks, duration_seconds, .. } = load;
+    let pace = match (load.messages_per_second, load.in_flight) {
+        (Some(rate), _) => format!("{rate} messages/s in all"),
+        (None, Some(in_flight)) => format!("{in_flight} in flight"),
+        (None, None) => return format!("{pairs} receivers who take what was left for them"),
+    };
+    let messages = match load.messages_per_sender {
+        Some(messages) => format!("{messages} messages each"),
+        None => format!("{duration_seconds} s"),
+    };
+    let acks = acks.map(|acks| format!(", acks of {acks}")).unwrap_or_default();
+    format!("{pairs} pairs, {messages}, {pace}, bodies of {body_bytes} bytes{acks}")
+}
+
 #[derive(Default)]
 struct Lines(String);
 
@@ -44,7 +75,6 @@ impl Lines {
     }
 
     fn offline(&mut self, report: &OfflineReport) {
-        self.load(&report.load);
         if let Some(store) = &report.store {
             self.stage("stored", store);
         }
@@ -71,8 +101,6 @@ impl Lines {
     }
 
     fn idle(&mut self, report: &IdleReport) {
-        let IdleReport { connections, seconds_to_open, .. } = report;
-        self.add("load", &format!("{connections} idle connections, opened in {seconds_to_open:.1} s"));
         if let Some(bytes) = report.rss_bytes_per_connection {
             self.add("each takes", &format!("{bytes} bytes of the server's memory"));
         }
@@ -84,13 +112,7 @@ impl Lines {
     }
 
     fn inbox(&mut self, report: &InboxReport) {
-        let InboxReport { conversations, conversations_made, rows_per_page, inbox, .. } = report;
-        self.add(
-            "load",
-            &format!(
-                "pages of {rows_per_page} among {conversations} conversations ({conversations_made} made first)"
-            ),
-        );
+        let inbox = &report.inbox;
         let (rate, pages, seconds) = (inbox.pages_per_second, inbox.pages, inbox.seconds);
         self.add("one at a time", &format!("{rate:.0} pages/s ({pages} in {seconds:.2} s)"));
         if let Some(micros) = inbox.server_cpu_micros_per_page {
@@ -99,23 +121,6 @@ impl Lines {
         self.latencies(&[("page", &report.page)]);
         self.memory(report.memory.as_ref());
         self.verdict(&report.violations, "every page was whole, and in the inbox's order");
-    }
-
-    fn load(&mut self, load: &Load) {
-        let Load { pairs, body_bytes, acks, duration_seconds, .. } = load;
-        let messages = match load.messages_per_sender {
-            Some(messages) => format!("{messages} messages each"),
-            None => format!("{duration_seconds} s"),
-        };
-        let pace = match (load.messages_per_second, load.in_flight) {
-            (Some(rate), _) => format!("{rate} messages/s in all"),
-            (None, Some(in_flight)) => format!("{in_flight} in flight"),
-            (None, None) => "draining what was left".into(),
-        };
-        self.add(
-            "load",
-            &format!("{pairs} pairs, {messages}, {pace}, bodies of {body_bytes} bytes, acks of {acks}"),
-        );
     }
 
     fn stage(&mut self, name: &str, stage: &Stage) {
