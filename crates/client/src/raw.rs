@@ -1,13 +1,13 @@
 //! One connection, one frame at a time, with nothing done behind the caller's back except answering pings.
 
-use std::time::Duration;
+use std::{future::poll_fn, task::Poll, time::Duration};
 
 use bluetick_protocol::{ClientFrame, DeviceId, Hello, MessageId, ServerFrame, Welcome};
 use futures_util::{SinkExt, StreamExt};
 use tokio::time::{Instant, timeout_at};
 use tokio_tungstenite::{
     MaybeTlsStream,
-    tungstenite::{self, Message},
+    tungstenite::{self, Message, protocol::CloseFrame},
 };
 
 use crate::{DecodeError, codec::decode, transport};
@@ -52,6 +52,15 @@ impl From<tungstenite::Error> for RawError {
             }
             other => RawError::Socket(Box::new(other)),
         }
+    }
+}
+
+fn closed(frame: Option<CloseFrame>) -> RawError {
+    match frame {
+        Some(frame) => {
+            RawError::Closed { code: Some(frame.code.into()), reason: frame.reason.as_str().to_owned() }
+        }
+        None => RawError::Closed { code: None, reason: String::new() },
     }
 }
 
@@ -111,6 +120,11 @@ impl RawConnection {
         Ok(self.socket.feed(Message::text(frame.to_text())).await?)
     }
 
+    /// The same with a text, whatever is in it.
+    pub async fn feed_text(&mut self, text: impl Into<String>) -> Result<(), RawError> {
+        Ok(self.socket.feed(Message::text(text.into())).await?)
+    }
+
     /// Writes what [`feed_frame`](Self::feed_frame) has put into the buffer.
     pub async fn flush(&mut self) -> Result<(), RawError> {
         Ok(self.socket.flush().await?)
@@ -127,21 +141,37 @@ impl RawConnection {
         loop {
             let next = timeout_at(deadline, self.socket.next()).await.map_err(|_| RawError::Timeout)?;
             match next {
-                None => {
-                    return Err(RawError::Closed { code: None, reason: String::new() });
-                }
+                None => return Err(closed(None)),
                 Some(Err(e)) => return Err(e.into()),
                 Some(Ok(Message::Text(text))) => return Ok(text.as_str().to_owned()),
-                Some(Ok(Message::Close(frame))) => {
-                    let (code, reason) = match frame {
-                        Some(frame) => (Some(frame.code.into()), frame.reason.as_str().to_owned()),
-                        None => (None, String::new()),
-                    };
-                    return Err(RawError::Closed { code, reason });
-                }
+                Some(Ok(Message::Close(frame))) => return Err(closed(frame)),
                 Some(Ok(_)) => {}
             }
         }
+    }
+
+    /// Waits for a frame, and gives it and those that came with it to `take`, at most `most` of them: for load
+    /// generators, which have no time for a timer and a copy a frame. Cancelling this loses nothing.
+    pub async fn next_texts(&mut self, most: usize, mut take: impl FnMut(&str)) -> Result<(), RawError> {
+        let mut taken = 0;
+        poll_fn(|cx| {
+            while taken < most {
+                match self.socket.poll_next_unpin(cx) {
+                    Poll::Ready(Some(Ok(Message::Text(text)))) => {
+                        take(text.as_str());
+                        taken += 1;
+                    }
+                    Poll::Ready(Some(Ok(Message::Close(frame)))) => return Poll::Ready(Err(closed(frame))),
+                    Poll::Ready(Some(Ok(_))) => {}
+                    Poll::Ready(Some(Err(e))) => return Poll::Ready(Err(e.into())),
+                    Poll::Ready(None) => return Poll::Ready(Err(closed(None))),
+                    Poll::Pending if taken == 0 => return Poll::Pending,
+                    Poll::Pending => break,
+                }
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await
     }
 
     /// Reads on until a frame fits, dropping the others.

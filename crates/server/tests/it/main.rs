@@ -6,6 +6,7 @@
 
 mod attachments;
 mod bad_input;
+mod bench;
 mod blocks;
 mod cold;
 #[cfg(debug_assertions)]

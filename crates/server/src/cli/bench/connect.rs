@@ -1,21 +1,22 @@
 //! Users of the benchmark, and how they come in.
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::sync::{Arc, OnceLock};
 
 use bluetick_client::{RawConnection, RawError};
-use bluetick_protocol::{ClientFrame, ConversationId, DeviceId, Receipt, Seq, ServerFrame, UserId};
+use bluetick_protocol::{DeviceId, ServerFrame, UserId};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use super::super::{Failure, Outcome, target::Place, token};
+use super::{
+    super::{Failure, Outcome, target::Place, token},
+    frames::{self, Frame},
+    patience::PATIENCE,
+};
 
 /// Connections that are being opened at a time: enough to keep a server busy, few enough for its backlog.
 const CONNECTING_AT_ONCE: usize = 64;
-/// A server that says nothing for so long, while something is owed, has lost it.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Frames taken in a row before they are answered.
+const BATCH: usize = 256;
 /// Files this process needs besides its sockets.
 const OTHER_FILES: u64 = 64;
 
@@ -44,6 +45,16 @@ pub fn make_room_for(connections: usize) -> Outcome {
 
 pub fn user(n: u32) -> UserId {
     plain_id(&format!("bench-{n}"))
+}
+
+/// Who writes in a pair.
+pub fn sender_of(pair: u32) -> UserId {
+    user(2 * pair)
+}
+
+/// Who receives in a pair.
+pub fn receiver_of(pair: u32) -> UserId {
+    user(2 * pair + 1)
 }
 
 fn device() -> &'static DeviceId {
@@ -80,15 +91,29 @@ impl Server {
     /// The same, and takes what was left from an earlier run, so that what comes after is of this one.
     pub async fn join(&self, user: &UserId) -> Result<RawConnection, String> {
         let mut connection = self.hello(user).await?;
+        let failed = |e: RawError| format!("{user}: {e}");
         loop {
-            match connection.next_frame(PATIENCE).await.map_err(|e| format!("{user}: {e}"))? {
-                ServerFrame::CaughtUp(_) => return Ok(connection),
-                ServerFrame::Message(m) => {
-                    let ack = ack(m.conversation_id, m.seq);
-                    connection.send_frame(&ack).await.map_err(|e| format!("{user}: {e}"))?;
-                }
-                ServerFrame::Bye(bye) => return Err(format!("{user} was sent away: {}", bye.reason)),
-                _ => {}
+            let (mut acks, mut end) = (Vec::new(), None);
+            let taking = connection.next_texts(BATCH, |text| match frames::read(text) {
+                Ok(Frame::Message(m)) => acks.push(frames::ack(&m.conversation_id, m.seq)),
+                Ok(Frame::Other(other)) => match *other {
+                    ServerFrame::CaughtUp(_) => end = Some(Ok(())),
+                    ServerFrame::Bye(bye) => end = Some(Err(format!("{user} was sent away: {}", bye.reason))),
+                    _ => {}
+                },
+                Ok(_) => {}
+                Err(why) => end = Some(Err(format!("{user}: {why}"))),
+            });
+            tokio::time::timeout(PATIENCE, taking)
+                .await
+                .map_err(|_| failed(RawError::Timeout))?
+                .map_err(failed)?;
+            for ack in acks {
+                connection.feed_text(ack).await.map_err(failed)?;
+            }
+            connection.flush().await.map_err(failed)?;
+            if let Some(end) = end {
+                return end.map(|()| connection);
             }
         }
     }
@@ -102,10 +127,6 @@ impl Server {
         let joining = users.map(|user| async move { self.join(&user).await });
         stream::iter(joining).buffered(CONNECTING_AT_ONCE).inspect_ok(|_| joined()).try_collect().await
     }
-}
-
-pub fn ack(conversation_id: ConversationId, seq: Seq) -> ClientFrame {
-    ClientFrame::Ack(Receipt { reference: None, conversation_id, seq })
 }
 
 /// Closes many connections, as clients do that leave.

@@ -28,10 +28,12 @@ const QUIET: Duration = Duration::from_secs(3600);
 pub async fn run(
     server: &Arc<Server>,
     connections: u32,
+    rest: Duration,
     process: Option<Process>,
 ) -> Result<IdleReport, String> {
     let memory = MemoryWatch::start(process);
     let before = process.and_then(|p| p.rss());
+    let cpu = process.and_then(|p| p.cpu());
     let begun = Instant::now();
     let progress = Progress::start("connected", connections.into());
     let (leave, leaving) = watch::channel(false);
@@ -45,6 +47,7 @@ pub async fn run(
         }
     }
     let seconds_to_open = begun.elapsed().as_secs_f64();
+    let cpu = process.and_then(|p| p.cpu()).zip(cpu).map(|(now, before)| now.saturating_sub(before));
     drop(progress);
     tokio::time::sleep(SETTLE).await;
     let open = process.and_then(|p| p.rss());
@@ -62,7 +65,8 @@ pub async fn run(
         rss_bytes_per_connection: open
             .zip(before)
             .map(|(open, before)| open.saturating_sub(before) / u64::from(connections)),
-        memory: memory.stop().await,
+        server_cpu_micros_per_login: cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / f64::from(connections)),
+        memory: memory.stop(rest).await,
         violations,
     })
 }

@@ -12,8 +12,6 @@ use super::report::Memory;
 
 /// The unit of times in `/proc/PID/stat`: a hundredth of a second on every Linux.
 const TICK: Duration = Duration::from_millis(10);
-/// A server that falls quiet brings its memory to disk after some seconds, and its allocator gives it back then.
-const REST: Duration = Duration::from_secs(10);
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +24,10 @@ impl Process {
     pub fn look(pid: u32) -> Option<Process> {
         let process = Process { pid };
         process.rss().and(process.cpu()).map(|_| process)
+    }
+
+    pub fn myself() -> Option<Process> {
+        Process::look(std::process::id())
     }
 
     fn read(&self, name: &str) -> Option<String> {
@@ -74,10 +76,11 @@ impl MemoryWatch {
         MemoryWatch { process, before: process.and_then(|p| p.rss()), peak, looking }
     }
 
-    /// To be called when the load is gone: lets the server rest before the last look.
-    pub async fn stop(self) -> Option<Memory> {
+    /// To be called when the load is gone. A server that falls quiet brings its memory to disk after some seconds, and
+    /// its allocator gives it back then: with a rest, that is seen.
+    pub async fn stop(self, rest: Duration) -> Option<Memory> {
         self.process?;
-        tokio::time::sleep(REST).await;
+        tokio::time::sleep(rest).await;
         if let Some(looking) = self.looking {
             looking.abort();
         }
@@ -95,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_process_sees_itself() {
-        let myself = Process::look(std::process::id()).unwrap();
+        let myself = Process::myself().unwrap();
         assert!(myself.rss().unwrap() > 100_000);
         assert!(Process::look(u32::MAX).is_none());
     }
