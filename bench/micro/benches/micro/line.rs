@@ -1,0 +1,72 @@
+//! A device at the other end of a pair of channels. It reads no more of a frame than its type: what it does is counted too.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bluetick_chat::session::{FrameSink, FrameSource, Gone, Incoming, Outgoing};
+use tokio::{
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    task::JoinHandle,
+};
+
+pub struct Device {
+    to_server: UnboundedSender<Incoming>,
+    from_server: UnboundedReceiver<Arc<str>>,
+    session: JoinHandle<()>,
+}
+
+pub struct Source(UnboundedReceiver<Incoming>);
+
+pub struct Sink(UnboundedSender<Arc<str>>);
+
+impl FrameSource for Source {
+    async fn next(&mut self) -> Incoming {
+        self.0.recv().await.unwrap_or(Incoming::Closed)
+    }
+}
+
+impl FrameSink for Sink {
+    fn poll_write(&mut self, _: &mut Context<'_>, queue: &mut VecDeque<Outgoing>) -> Poll<Result<(), Gone>> {
+        for frame in queue.drain(..) {
+            if let Outgoing::Text(text) = frame {
+                let _ = self.0.send(text);
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Device {
+    /// The two ends of a connection, with a hello in it, and what makes a device of them once the session runs.
+    pub fn line(user: &str) -> (Source, Sink, impl FnOnce(JoinHandle<()>) -> Device + use<>) {
+        let (to_server, from_device) = unbounded_channel();
+        let (to_device, from_server) = unbounded_channel();
+        let hello = format!(r#"{{"type":"hello","token":"{user}","device":"phone"}}"#);
+        let _ = to_server.send(Incoming::Text(hello));
+        (Source(from_device), Sink(to_device), |session| Device { to_server, from_server, session })
+    }
+
+    pub fn say(&self, frame: String) {
+        let _ = self.to_server.send(Incoming::Text(frame));
+    }
+
+    /// Takes frames until one of this type has come.
+    pub async fn hears(&mut self, kind: &str) -> Arc<str> {
+        let begins = format!(r#"{{"type":"{kind}""#);
+        loop {
+            let frame = self.from_server.recv().await.expect("the session goes on");
+            if frame.starts_with(&begins) {
+                return frame;
+            }
+        }
+    }
+
+    /// Closes the connection and waits until the session has ended.
+    pub async fn leaves(self) {
+        let _ = self.to_server.send(Incoming::Closed);
+        self.session.await.expect("a session that ends well");
+    }
+}
