@@ -213,7 +213,7 @@ pub fn fsync_table(found: &[GroupFsync]) -> Table {
     for found in found {
         let LatencySummary { p50_ms, p99_ms, max_ms } = found.group;
         table.row([
-            number(f64::from(found.writers)).trim_end_matches(".00").to_owned(),
+            found.writers.to_string(),
             number(found.records_per_second),
             number(found.records_per_group),
             number(found.cpu_micros_per_record),

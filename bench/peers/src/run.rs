@@ -18,6 +18,9 @@ use crate::{
     xmpp,
 };
 
+/// A server has this long to itself before the next stage, so that none pays for the one before.
+const REST: Duration = Duration::from_secs(3);
+
 /// How much is done in each stage.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Sizes {
@@ -146,6 +149,7 @@ fn messages(
             pairs,
             in_flight: in_flight as usize,
             body_bytes: body_bytes as usize,
+            full_addresses: std::env::var("PEERS_FULL").is_ok(),
             duration: Duration::from_secs(online_seconds),
         };
         let offline = xmpp::OfflinePlan {
@@ -155,6 +159,7 @@ fn messages(
         };
         let named = |name: &'static str| move |why: String| format!("{name}: {why}");
         round.online = Some(block_on(xmpp::online(target, online)).map_err(named("online"))?);
+        std::thread::sleep(REST);
         round.store = Some(block_on(xmpp::store(target, offline)).map_err(named("store"))?);
         round.drain = Some(block_on(xmpp::drain(target, offline)).map_err(named("drain"))?);
         return Ok(());
@@ -163,6 +168,7 @@ fn messages(
     let bench = Bench { bluetick: bench, config: &config, server };
     round.online = Some(bench.online(plan.sizes.pairs(), online_seconds)?);
     if peer.stores() {
+        std::thread::sleep(REST);
         let (store, drain) = bench.offline(plan.sizes.pairs(), plan.sizes.offline_messages)?;
         (round.store, round.drain) = (Some(store), Some(drain));
     }

@@ -27,6 +27,7 @@ listen:
     port: {port}
     ip: "127.0.0.1"
     module: ejabberd_c2s
+    backlog: 1024
     max_stanza_size: 262144
     shaper: none
     access: all

@@ -22,6 +22,7 @@ pub struct Plan {
     pub pairs: u32,
     pub in_flight: usize,
     pub body_bytes: usize,
+    pub full_addresses: bool,
     pub duration: Duration,
 }
 
@@ -125,10 +126,11 @@ impl Pair {
         while self.waiting.len() < self.plan.in_flight {
             let (n, now) = (self.next, self.micros());
             let (to, body) = (&self.receiver.user, body(n, now, self.plan.body_bytes));
+            let resource = if self.plan.full_addresses { "/bench" } else { "" };
             // Writing to a string cannot fail.
             let _ = write!(
                 self.sender.out,
-                "<message to='{to}@{HOST}/{RESOURCE}' type='chat' id='{n}'><body>{body}</body>\
+                "<message to='{to}@{HOST}{resource}' type='chat' id='{n}'><body>{body}</body>\
                  <request xmlns='urn:xmpp:receipts'/></message>"
             );
             self.next += 1;
