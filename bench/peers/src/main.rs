@@ -70,6 +70,9 @@ struct RunOptions {
     /// Only these servers
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     only: Vec<Peer>,
+    /// XMPP messages go to one device of the receiver's and not to the receiver: cheaper for those servers
+    #[arg(long)]
+    full_addresses: bool,
     /// Idle connections of each server
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50_000))]
     idle: Option<u32>,
@@ -111,6 +114,7 @@ fn compare(options: RunOptions) -> Result<(), String> {
             .into_iter()
             .filter(|p| options.only.is_empty() || options.only.contains(p))
             .collect(),
+        full_addresses: options.full_addresses,
         bluetick: options.bluetick,
         dir: options.dir.unwrap_or_else(std::env::temp_dir),
     };

@@ -69,6 +69,8 @@ pub struct Plan {
     pub sizes: Sizes,
     pub rounds: u32,
     pub peers: Vec<Peer>,
+    /// XMPP messages go to one device of the receiver's, not to the receiver.
+    pub full_addresses: bool,
     pub bluetick: PathBuf,
     /// Where the servers keep what they keep: on a disk, if the figures are to mean something.
     pub dir: PathBuf,
@@ -149,7 +151,7 @@ fn messages(
             pairs,
             in_flight: in_flight as usize,
             body_bytes: body_bytes as usize,
-            full_addresses: std::env::var("PEERS_FULL").is_ok(),
+            full_addresses: plan.full_addresses,
             duration: Duration::from_secs(online_seconds),
         };
         let offline = xmpp::OfflinePlan {

@@ -22,6 +22,7 @@ pub struct Plan {
     pub pairs: u32,
     pub in_flight: usize,
     pub body_bytes: usize,
+    /// To one device of the receiver's, and not to the receiver, whom the server must look up.
     pub full_addresses: bool,
     pub duration: Duration,
 }
@@ -121,12 +122,12 @@ impl Pair {
         }
     }
 
-    /// To the full address, as a client does in a conversation that goes on: the cheapest for the server.
+    /// As many as may be under way.
     fn write_messages(&mut self) {
         while self.waiting.len() < self.plan.in_flight {
             let (n, now) = (self.next, self.micros());
             let (to, body) = (&self.receiver.user, body(n, now, self.plan.body_bytes));
-            let resource = if self.plan.full_addresses { "/bench" } else { "" };
+            let resource = if self.plan.full_addresses { format!("/{RESOURCE}") } else { String::new() };
             // Writing to a string cannot fail.
             let _ = write!(
                 self.sender.out,
