@@ -1,0 +1,229 @@
+//! The whole comparison: rounds over the servers, each started anew on an empty directory.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use serde::Serialize;
+
+use crate::{
+    bench::{Bench, Pairs},
+    fsync::GroupFsync,
+    peer::{Peer, Place},
+    process::{self, Server},
+    results::Round,
+    xmpp,
+};
+
+/// A server has this long to itself before the next stage, so that none pays for the one before.
+const REST: Duration = Duration::from_secs(3);
+
+/// How much is done in each stage.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Sizes {
+    pub pairs: u32,
+    pub in_flight: u32,
+    pub body_bytes: u32,
+    pub online_seconds: u64,
+    /// Messages to each receiver who is away. Fewer for the XMPP servers, which take longer for each.
+    pub offline_messages: u32,
+    pub offline_messages_xmpp: u32,
+    pub idle_connections: u32,
+    pub fsync_seconds: u64,
+}
+
+impl Sizes {
+    pub const FULL: Sizes = Sizes {
+        pairs: 200,
+        in_flight: 8,
+        body_bytes: 200,
+        online_seconds: 8,
+        offline_messages: 2000,
+        offline_messages_xmpp: 150,
+        idle_connections: 2000,
+        fsync_seconds: 3,
+    };
+
+    pub const QUICK: Sizes = Sizes {
+        online_seconds: 2,
+        offline_messages: 300,
+        offline_messages_xmpp: 40,
+        idle_connections: 500,
+        fsync_seconds: 1,
+        ..Sizes::FULL
+    };
+
+    fn pairs(&self) -> Pairs {
+        Pairs { pairs: self.pairs, in_flight: self.in_flight, body_bytes: self.body_bytes }
+    }
+
+    fn users(&self) -> u32 {
+        (2 * self.pairs).max(self.idle_connections)
+    }
+}
+
+pub struct Plan {
+    pub sizes: Sizes,
+    pub rounds: u32,
+    pub peers: Vec<Peer>,
+    /// XMPP messages go to one device of the receiver's, not to the receiver.
+    pub full_addresses: bool,
+    pub bluetick: PathBuf,
+    /// Where the servers keep what they keep: on a disk, if the figures are to mean something.
+    pub dir: PathBuf,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Measured {
+    pub peer: Peer,
+    pub version: Option<String>,
+    pub rounds: Vec<Round>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Comparison {
+    pub sizes: Sizes,
+    pub peers: Vec<Measured>,
+    pub fsync: Vec<GroupFsync>,
+}
+
+pub fn run(plan: &Plan) -> Result<Comparison, String> {
+    process::pin_myself()?;
+    let fsync = group_fsync(plan)?;
+    let versions = plan.peers.iter().map(|&peer| (peer, version(peer, &plan.bluetick)));
+    let mut peers: Vec<Measured> =
+        versions.map(|(peer, version)| Measured { peer, version, rounds: Vec::new() }).collect();
+    for round in 0..plan.rounds as usize {
+        for at in 0..peers.len() {
+            // Each round begins with another, so that none has always the same before it.
+            let at = (at + round) % plan.peers.len();
+            say(&format!("round {} of {}: {}", round + 1, plan.rounds, peers[at].peer.name()));
+            let done = one_round(plan, peers[at].peer);
+            done.complaints().iter().for_each(|complaint| say(&format!("  {complaint}")));
+            peers[at].rounds.push(done);
+        }
+    }
+    Ok(Comparison { sizes: plan.sizes, peers, fsync })
+}
+
+fn one_round(plan: &Plan, peer: Peer) -> Round {
+    let mut round = Round::default();
+    let stages = with_server(plan, peer, |server, place| messages(plan, peer, server, place, &mut round));
+    let idle = with_server(plan, peer, |server, place| idle(plan, peer, server, place));
+    round.idle_bytes_per_connection = idle.as_ref().ok().copied();
+    round.failures.extend(stages.err());
+    round.failures.extend(idle.err().map(|why| format!("idle: {why}")));
+    round
+}
+
+/// Starts the server in a directory that is removed behind it.
+fn with_server<T>(
+    plan: &Plan,
+    peer: Peer,
+    work: impl FnOnce(&Server, &Place<'_>) -> Result<T, String>,
+) -> Result<T, String> {
+    let dir = tempfile::Builder::new().prefix("bluetick-peers-").tempdir_in(&plan.dir);
+    let dir = dir.map_err(|e| format!("{}: {e}", plan.dir.display()))?;
+    let place = Place { dir: dir.path(), bluetick: &plan.bluetick, users: plan.sizes.users() };
+    let mut server = peer.start(&place)?;
+    let done = work(&server, &place);
+    match server.is_running() {
+        true => done,
+        false => Err(format!("{} ended under load; {}", peer.name(), server.log_end())),
+    }
+}
+
+/// All that is sent through one server: online, then to those who are away, then to those who come back.
+fn messages(
+    plan: &Plan,
+    peer: Peer,
+    server: &Server,
+    place: &Place<'_>,
+    round: &mut Round,
+) -> Result<(), String> {
+    let Sizes { pairs, in_flight, body_bytes, online_seconds, .. } = plan.sizes;
+    if peer.speaks_xmpp() {
+        let target = target(server);
+        let online = xmpp::OnlinePlan {
+            pairs,
+            in_flight: in_flight as usize,
+            body_bytes: body_bytes as usize,
+            full_addresses: plan.full_addresses,
+            duration: Duration::from_secs(online_seconds),
+        };
+        let offline = xmpp::OfflinePlan {
+            pairs,
+            messages: plan.sizes.offline_messages_xmpp,
+            body_bytes: body_bytes as usize,
+        };
+        let named = |name: &'static str| move |why: String| format!("{name}: {why}");
+        round.online = Some(block_on(xmpp::online(target, online)).map_err(named("online"))?);
+        std::thread::sleep(REST);
+        round.store = Some(block_on(xmpp::store(target, offline)).map_err(named("store"))?);
+        round.drain = Some(block_on(xmpp::drain(target, offline)).map_err(named("drain"))?);
+        return Ok(());
+    }
+    let (bench, config) = (&plan.bluetick, place.bluetick_config());
+    let bench = Bench { bluetick: bench, config: &config, server };
+    round.online = Some(bench.online(plan.sizes.pairs(), online_seconds)?);
+    if peer.stores() {
+        std::thread::sleep(REST);
+        let (store, drain) = bench.offline(plan.sizes.pairs(), plan.sizes.offline_messages)?;
+        (round.store, round.drain) = (Some(store), Some(drain));
+    }
+    Ok(())
+}
+
+fn idle(plan: &Plan, peer: Peer, server: &Server, place: &Place<'_>) -> Result<u64, String> {
+    let connections = plan.sizes.idle_connections;
+    if peer.speaks_xmpp() {
+        return block_on(xmpp::idle(target(server), connections));
+    }
+    Bench { bluetick: &plan.bluetick, config: &place.bluetick_config(), server }.idle(connections)
+}
+
+fn target(server: &Server) -> xmpp::Target {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port));
+    xmpp::Target { address, tree: server.tree() }
+}
+
+fn block_on<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|e| e.to_string())?.block_on(work)
+}
+
+/// In a process of its own, on the servers' core.
+fn group_fsync(plan: &Plan) -> Result<Vec<GroupFsync>, String> {
+    say("raw group fsync");
+    let myself = std::env::current_exe().map_err(|e| e.to_string())?;
+    let mut fsync = Command::new(myself);
+    fsync
+        .args(["fsync", "--json", "--seconds", &plan.sizes.fsync_seconds.to_string(), "--dir"])
+        .arg(&plan.dir);
+    let done = process::pinned(&fsync, process::SERVER_CORE).output().map_err(|e| e.to_string())?;
+    serde_json::from_slice(&done.stdout)
+        .map_err(|_| format!("raw group fsync failed: {}", String::from_utf8_lossy(&done.stderr)))
+}
+
+fn version(peer: Peer, bluetick: &Path) -> Option<String> {
+    let output = |command: &mut Command| {
+        let done = command.output().ok().filter(|done| done.status.success())?;
+        Some(String::from_utf8_lossy(&done.stdout).trim().to_owned())
+    };
+    let package = |name: &str| output(Command::new("dpkg-query").args(["-W", "-f", "${Version}", name]));
+    match peer {
+        Peer::Bluetick => {
+            output(Command::new(bluetick).arg("--version"))?.split(' ').nth(1).map(str::to_owned)
+        }
+        Peer::Ejabberd => package("ejabberd"),
+        Peer::Prosody => package("prosody"),
+        Peer::Forwarder => None,
+    }
+}
+
+pub fn say(text: &str) {
+    eprintln!("{text}");
+}
