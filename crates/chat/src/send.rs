@@ -42,8 +42,21 @@ impl Node {
         let mut references = Vec::with_capacity(sends.len());
         let (mut news, mut places) = (Vec::with_capacity(sends.len()), Vec::with_capacity(sends.len()));
         let mut lanes: BTreeMap<ConversationId, Lane> = BTreeMap::new();
+        let mut between: Option<(UserId, ConversationId)> = None;
         for mut send in sends {
             references.push(send.reference.take());
+            // Sends that come together mostly go to one and the same.
+            match &between {
+                Some((to, id)) if send.to.as_ref() == Some(to) => send.conversation_id = Some(id.clone()),
+                _ => {
+                    if let Some(to) = &send.to
+                        && let Some(id) = ConversationId::between(&user, to)
+                    {
+                        between = Some((to.clone(), id.clone()));
+                        send.conversation_id = Some(id);
+                    }
+                }
+            }
             match self.check(&user, send, &mut lanes).await {
                 Ok(new) => {
                     places.push(answers.len());
@@ -111,9 +124,10 @@ impl Node {
         lanes: &mut BTreeMap<ConversationId, Lane>,
     ) -> Answer<NewMessage> {
         let id = match (&send.to, send.conversation_id) {
-            (Some(to), _) => ConversationId::between(user, to)
-                .ok_or_else(|| WireError::new(ErrorCode::ToSelf, "you cannot write to yourself"))?,
-            (None, Some(id)) => id,
+            (_, Some(id)) => id,
+            (Some(_), None) => {
+                return Err(WireError::new(ErrorCode::ToSelf, "you cannot write to yourself"));
+            }
             (None, None) => return Err(Node::bad_request("give either \"to\" or \"conversation_id\"")),
         };
         let from = id.side_of(user).ok_or_else(WireError::not_found)?;

@@ -1,19 +1,46 @@
 //! The frames of the wire, one struct each. `docs/protocol.md` shows every one with an example.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::value::RawValue;
 
 use crate::{ClientMsgId, ConversationId, DeviceId, ErrorCode, MessageId, Seq, SessionId, UserId, WireError};
 
 /// Chosen by the client and echoed unchanged in the answer: a string or an integer.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(untagged)]
 pub enum Ref {
     Number(i64),
     Text(String),
 }
+
+impl<'de> Deserialize<'de> for Ref {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Ref;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or an integer")
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Ref, E> {
+                Ok(Ref::Number(number))
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Ref, E> {
+                i64::try_from(number)
+                    .map(Ref::Number)
+                    .map_err(|_| E::invalid_value(de::Unexpected::Unsigned(number), &self))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Ref, E> {
+                Ok(Ref::Text(text.to_owned()))
+            }
+        }
+        d.deserialize_any(Visitor)
+    }
+}
+
+/// What a frame without a message's body usually takes.
+const FRAME_BYTES: usize = 256;
 
 /// JSON that Bluetick carries and does not look into.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -340,8 +367,11 @@ pub enum ServerFrame {
 impl ServerFrame {
     /// The frame as it goes over the wire.
     pub fn to_text(&self) -> String {
+        let mut text = Vec::with_capacity(FRAME_BYTES);
         // Every field is a string, a number or JSON that was parsed before: writing them cannot fail.
-        serde_json::to_string(self).unwrap_or_else(|e| {
+        let written = serde_json::to_writer(&mut text, self).map_err(|e| e.to_string());
+        let text = written.and_then(|()| String::from_utf8(text).map_err(|e| e.to_string()));
+        text.unwrap_or_else(|e| {
             let message = format!("this frame could not be written: {e}");
             let error = WireError::new(ErrorCode::Internal, message.replace(['"', '\\'], "'"));
             format!(r#"{{"type":"error","code":"internal","message":"{}"}}"#, error.message)

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod attachments;
+mod batches;
 mod blocks;
 mod cold;
 mod harness;

@@ -403,7 +403,8 @@ impl Hot {
 
     /// Makes durable changes visible.
     pub(super) fn publish(&self, published: Published) {
-        let Published { conv, mut entries, pending_touched, members_touched, erased } = published;
+        let Published { mut conv, mut entries, pending_touched, members_touched, erased } = published;
+        conv.write_previews();
         let conv = Arc::new(conv);
         let first_touch = {
             let mut shard = self.conv_shard(&conv.id).lock();

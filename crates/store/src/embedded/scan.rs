@@ -258,7 +258,7 @@ impl Walker<'_> {
                 shown: member.last.as_ref().map(|last| ShownMessage {
                     seq: last.seq,
                     ts: last.ts,
-                    preview: last.preview.to_string(),
+                    preview: last.preview.text().to_string(),
                     sender: conv.id.member(last.from),
                     message_id: last.message_id,
                 }),

@@ -273,8 +273,38 @@ pub(super) struct Last {
     pub ts: u64,
     pub message_id: MessageId,
     pub from: Side,
-    pub preview: Arc<str>,
+    pub preview: Preview,
 }
+
+/// How a message begins. Of many messages in one group only the last is ever shown, so it is written out when the group is.
+#[derive(Debug, Clone)]
+pub(super) enum Preview {
+    Text(Arc<str>),
+    Of(Arc<Message>),
+}
+
+impl Preview {
+    pub(super) fn text(&self) -> Arc<str> {
+        match self {
+            Preview::Text(text) => text.clone(),
+            Preview::Of(message) => message.preview().into(),
+        }
+    }
+}
+
+impl From<&str> for Preview {
+    fn from(text: &str) -> Preview {
+        Preview::Text(text.into())
+    }
+}
+
+impl PartialEq for Preview {
+    fn eq(&self, other: &Preview) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl Eq for Preview {}
 
 /// One member's rows: `conversations` (last, and unread by the marks), `message_status`, `pending_deliveries`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -347,6 +377,20 @@ impl Conv {
         member.written > 0 || self.member(side.other()).written > member.peer_written_before
     }
 
+    /// Writes out how the last messages begin, so that the rows keep no whole message.
+    pub(super) fn write_previews(&mut self) {
+        let mut written: Option<(Seq, Preview)> = None;
+        for last in self.members.iter_mut().filter_map(|member| member.last.as_mut()) {
+            if let Preview::Of(_) = last.preview {
+                last.preview = match &written {
+                    Some((seq, preview)) if *seq == last.seq => preview.clone(),
+                    _ => Preview::Text(last.preview.text()),
+                };
+                written = Some((last.seq, last.preview.clone()));
+            }
+        }
+    }
+
     /// Changes the rows as a conversation's record says.
     pub(super) fn apply(&mut self, record: &Record, lsn: u64) {
         self.lsn = lsn;
@@ -373,7 +417,7 @@ impl Conv {
             ts: m.ts,
             message_id: m.message_id,
             from: m.from,
-            preview: m.preview().into(),
+            preview: Preview::Of(m.clone()),
         };
         if !m.withheld {
             let receiver = &mut self.members[m.from.other().index()];
@@ -428,7 +472,7 @@ impl Conv {
                     put_u64(out, last.seq);
                     put_u64(out, last.ts);
                     put_u64(out, last.message_id.0);
-                    put_str(out, &last.preview);
+                    put_str(out, &last.preview.text());
                 }
             }
         }
@@ -489,7 +533,7 @@ impl Conv {
             peer_id: self.id.member(side.other()),
             peer_name: peer.name,
             avatar_url: peer.avatar_url,
-            last_message_preview: last.preview.to_string(),
+            last_message_preview: last.preview.text().to_string(),
             last_message_ts: last.ts,
             last_seq: last.seq,
             last_sender: self.id.member(last.from),
