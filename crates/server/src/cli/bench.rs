@@ -7,8 +7,10 @@ mod connect;
 mod frames;
 mod idle;
 mod inbox;
+mod incoming;
 mod meter;
 mod offline;
+mod outgoing;
 mod patience;
 mod plan;
 mod plot;
@@ -19,6 +21,7 @@ mod schedule;
 mod sender;
 mod stage;
 mod text;
+mod warm;
 
 use std::{
     ffi::OsStr,

@@ -18,15 +18,10 @@ impl Axis {
 
     /// From 0 to a round number that holds `most`, with marks on the way.
     pub fn round(most: f64, start: f64, end: f64) -> Axis {
-        let rough = (most / 4.0).max(1e-3);
-        let power = 10f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 2.5, 5.0, 10.0]
-            .map(|factor| factor * power)
-            .into_iter()
-            .find(|step| *step >= rough * 0.999)
-            .unwrap_or(rough);
-        let marks = (0..=4).map(|n| f64::from(n) * step).collect();
-        Axis { marks, ..Axis::linear(0.0, 4.0 * step, start, end) }
+        let step = round_step(most / 4.0);
+        let steps = (most / step - 0.001).ceil().max(1.0);
+        let marks = (0..=steps as u32).map(|n| f64::from(n) * step).collect();
+        Axis { marks, ..Axis::linear(0.0, steps * step, start, end) }
     }
 
     /// Over the powers of ten that hold both values.
@@ -55,6 +50,14 @@ impl Axis {
             ));
         }
     }
+}
+
+/// The next round number: 1, 2, 2.5 or 5 with zeros or behind them.
+pub fn round_step(rough: f64) -> f64 {
+    let rough = rough.max(1e-3);
+    let power = 10f64.powf(rough.log10().floor());
+    let steps = [1.0, 2.0, 2.5, 5.0].map(|factor| factor * power);
+    steps.into_iter().find(|step| *step >= rough * 0.999).unwrap_or(10.0 * power)
 }
 
 /// A number as people write it: no more digits than it has, thousands apart.
@@ -88,7 +91,8 @@ mod tests {
         let marks = |most| Axis::round(most, 0.0, 1.0).marks.iter().map(|m| number(*m)).collect::<Vec<_>>();
         assert_eq!(marks(37_214.0), ["0", "10,000", "20,000", "30,000", "40,000"]);
         assert_eq!(marks(3.7), ["0", "1", "2", "3", "4"]);
-        assert_eq!(marks(0.0).len(), 5, "nothing at all can be drawn too");
+        assert_eq!(marks(24_000.0), ["0", "10,000", "20,000", "30,000"]);
+        assert_eq!(marks(0.0).len(), 2, "nothing at all can be drawn too");
     }
 
     #[test]

@@ -2,20 +2,30 @@
 
 use std::sync::Arc;
 
+use bluetick_client::RawConnection;
+use bluetick_protocol::Seq;
+use bluetick_store::{Clock, SystemClock};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::{sync::oneshot, task::JoinSet};
 
 use super::{
     BenchOptions,
     connect::{self, Server, receiver_of, sender_of},
+    incoming::{self, Source},
+    outgoing,
     plan::{Pace, Plan},
     process::{MemoryWatch, Process},
-    receiver::{self, Receiver, Source},
+    receiver::Receiver,
     report::{ChatReport, OpenLoop},
     schedule::Pacer,
-    sender::{self, Sender},
+    sender::Sender,
     stage::StageClock,
+    warm,
 };
 use crate::cli::progress::Progress;
+
+/// Pairs that exchange their first message at a time.
+const WARMING_AT_ONCE: usize = 64;
 
 pub async fn run(
     server: &Arc<Server>,
@@ -28,20 +38,23 @@ pub async fn run(
     let receivers = server.join_all(pairs.clone().map(receiver_of), || progress.step(1)).await?;
     let senders = server.join_all(pairs.clone().map(sender_of), || progress.step(1)).await?;
     drop(progress);
+    let pairs: Vec<_> = warm_up(senders, receivers).await?;
 
     let progress = Progress::start("delivered", options.expected());
     let clock = StageClock::start(process);
     let plan = Arc::new(options.plan());
     let (mut sending, mut receiving) = (JoinSet::new(), JoinSet::new());
     let mut wake = Vec::new();
-    for (pair, (to, from)) in pairs.zip(receivers.into_iter().zip(senders)) {
+    for (pair, (from, to, last)) in (0..).zip(pairs) {
         let (me, peer) = (sender_of(pair).to_string(), receiver_of(pair).to_string());
         let (told, stored) = oneshot::channel();
         let books =
-            receiver::Books::new(peer.clone(), me.clone(), Source::Live, plan.clone(), progress.clone());
+            incoming::Books::new(peer.clone(), me.clone(), Source::Live, plan.clone(), progress.clone());
         let mut receives = Receiver::new(to, books);
+        receives.books.begin_after(last);
         let mut sends =
-            Sender::new(from, sender::Books::new(me, peer, pair, plan.clone(), Progress::hidden()));
+            Sender::new(from, outgoing::Books::new(me, peer, pair, plan.clone(), Progress::hidden()));
+        sends.books.begin_after(last);
         wake.push(sends.wake.clone());
         receiving.spawn(async move { receives.receive_all(stored).await.map(|()| receives) });
         sending.spawn(async move {
@@ -72,6 +85,20 @@ pub async fn run(
     };
     leave(senders, receivers).await;
     Ok(ChatReport { memory: memory.stop(options.rest()).await, ..report })
+}
+
+/// Both of each pair, and the seq after which the run begins.
+async fn warm_up(
+    senders: Vec<RawConnection>,
+    receivers: Vec<RawConnection>,
+) -> Result<Vec<(RawConnection, RawConnection, Seq)>, String> {
+    let run = SystemClock.now_ms();
+    let warming =
+        (0..).zip(senders.into_iter().zip(receivers)).map(|(pair, (mut from, mut to))| async move {
+            let last = warm::up(&mut from, &mut to, &receiver_of(pair), run).await?;
+            Ok::<_, String>((from, to, last))
+        });
+    stream::iter(warming).buffered(WARMING_AT_ONCE).try_collect().await
 }
 
 /// Where each message has its moment, somebody has to say when it is there.
@@ -108,7 +135,7 @@ pub fn violations(senders: &mut [Sender], receivers: &[Receiver]) -> Vec<String>
         sender.books.check_ticks();
         found.append(&mut sender.books.violations);
     }
-    for receiver::Books { me, out_of_order, violations, .. } in receivers.iter().map(|r| &r.books) {
+    for incoming::Books { me, out_of_order, violations, .. } in receivers.iter().map(|r| &r.books) {
         found.extend(violations.iter().cloned());
         if *out_of_order > 0 && !put_off {
             found.push(format!("{me} got {out_of_order} messages out of the order they were sent in"));

@@ -55,9 +55,12 @@ pub async fn run(
     let clock = StageClock::start(process);
     let begun = Instant::now();
     let mut chance = StdRng::seed_from_u64(SEED);
-    let whole = conversations / PAGE;
+    let whole = known.pages.iter().take_while(|page| page.len() == PAGE as usize).count();
+    if whole == 0 {
+        return Err(format!("the inbox of {me} has no whole page: {}", violations.join("; ")));
+    }
     while begun.elapsed() < duration {
-        let at = chance.random_range(0..whole) as usize;
+        let at = chance.random_range(0..whole);
         let asked = Instant::now();
         let page = ask(&mut connection, known.starts[at].clone()).await?;
         meter.record(begun.elapsed().as_micros() as u64, asked.elapsed().as_micros() as u64);
@@ -108,8 +111,9 @@ impl Known {
         if !self.pages.iter().flatten().is_sorted_by(|a, b| a.last_message_ts >= b.last_message_ts) {
             violations.push("the inbox is not in order: the newest do not come first".into());
         }
-        let (_, whole) = self.pages.split_last().unwrap_or((&Vec::new(), &[])).clone();
-        for (at, page) in whole.iter().enumerate().filter(|(_, page)| page.len() != PAGE as usize) {
+        let last = self.pages.len().saturating_sub(1);
+        let short = |page: &Vec<InboxEntry>| page.len() != PAGE as usize;
+        for (at, page) in self.pages.iter().enumerate().filter(|(at, page)| *at < last && short(page)) {
             violations.push(format!("page {at} has {} rows, and it is not the last", page.len()));
         }
         violations

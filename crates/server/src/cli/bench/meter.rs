@@ -114,7 +114,9 @@ mod tests {
     #[test]
     fn every_second_has_its_count_and_its_worst() {
         let meter = Meter::default();
-        [(10, 5), (999_999, 7), (2_500_000, 9_000)].map(|(now, micros)| meter.record(now, micros));
+        for (now, micros) in [(10, 5), (999_999, 7), (2_500_000, 9_000)] {
+            meter.record(now, micros);
+        }
         let seconds: Vec<_> = meter.seconds().iter().map(|s| (s.count, s.worst_ms)).collect();
         assert_eq!(seconds, [(2, 0.007), (0, 0.0), (1, 9.0)]);
         assert_eq!(meter.count(), 3);

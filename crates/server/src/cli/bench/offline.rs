@@ -9,12 +9,14 @@ use super::{
     BenchOptions,
     chat::{all, leave, listen_on, start_pacer, violations},
     connect::{self, Server, receiver_of, sender_of},
+    incoming::{self, Source},
     meter::Meter,
+    outgoing,
     plan::{Acks, Plan, SharedPlan},
     process::{MemoryWatch, Process},
-    receiver::{self, Receiver, Source},
+    receiver::Receiver,
     report::{OfflineReport, OpenLoop},
-    sender::{self, Sender},
+    sender::Sender,
     stage::StageClock,
 };
 use crate::cli::progress::Progress;
@@ -72,7 +74,7 @@ async fn store(
     for (pair, connection) in (0..options.pairs).zip(connections) {
         let (me, to) = (sender_of(pair).to_string(), receiver_of(pair).to_string());
         let mut sends =
-            Sender::new(connection, sender::Books::new(me, to, pair, plan.clone(), progress.clone()));
+            Sender::new(connection, outgoing::Books::new(me, to, pair, plan.clone(), progress.clone()));
         wake.push(sends.wake.clone());
         sending.spawn(async move { sends.send_all().await.map(|()| sends) });
     }
@@ -108,7 +110,7 @@ async fn drain(
             let source = if run.is_some() { Source::Kept { since } } else { Source::Left { since } };
             let connection = server.hello(&receiver_of(pair)).await?;
             let (me, from) = (receiver_of(pair).to_string(), sender_of(pair).to_string());
-            let books = receiver::Books::new(me, from, source, plan.clone(), progress);
+            let books = incoming::Books::new(me, from, source, plan.clone(), progress);
             let mut receives = Receiver::new(connection, books);
             receives.catch_up().await?;
             let now = plan.micros();
@@ -129,7 +131,7 @@ async fn drain(
 fn unkept(options: &BenchOptions, senders: &[Sender], receivers: &[Receiver]) -> Vec<String> {
     let mut found = Vec::new();
     let mut came: HashMap<_, _> = receivers.iter().map(|r| (r.books.me.as_str(), r.books.received)).collect();
-    for sender::Books { me, to, stored, .. } in senders.iter().map(|s| &s.books) {
+    for outgoing::Books { me, to, stored, .. } in senders.iter().map(|s| &s.books) {
         if let Some(received) = came.remove(to.as_str()).filter(|received| received != stored) {
             found.push(format!(
                 "{to} got {received} of the {stored} messages of {me} before it was caught up"

@@ -1,7 +1,7 @@
 //! What a run found, as a picture in a file of its own: latencies by percentile, and what each second saw.
 
 use super::{
-    axis::{Axis, escaped},
+    axis::{Axis, escaped, round_step},
     meter::{LatencySummary, Second},
     report::Report,
 };
@@ -29,6 +29,7 @@ svg.bench .line { fill: none; stroke-width: 2 }
 
 /// What is drawn of a report.
 pub struct Picture {
+    /// What the load was.
     pub title: String,
     pub curves: Vec<(&'static str, LatencySummary)>,
     /// What was done each second, under a name like "messages stored".
@@ -60,7 +61,7 @@ impl Report {
             // Connections that do nothing have nothing to draw, and a plot of them is refused before.
             Report::Idle(_) => {}
         }
-        Picture { title: format!("bluetick bench: {}", self.load_line()), curves, stages }
+        Picture { title: self.load_line(), curves, stages }
     }
 }
 
@@ -69,7 +70,7 @@ impl Picture {
     pub fn to_html(&self, table: &str) -> String {
         let (title, svg, table) = (escaped(&self.title), self.to_svg(), escaped(table));
         format!(
-            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><title>{title}</title>\n<style>\n\
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><title>bluetick bench: {title}</title>\n<style>\n\
              :root {{ color-scheme: light dark }}\n\
              body {{ margin: 24px; background: #ffffff; color: #1f2937 }}\n\
              pre {{ font: 13px ui-monospace, monospace; overflow-x: auto }}\n\
@@ -85,7 +86,7 @@ impl Picture {
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"bench\" viewBox=\"0 0 {WIDTH} {height}\" \
              width=\"{WIDTH}\" height=\"{height}\" role=\"img\">\n<style>{STYLE}</style>\n\
-             <text class=\"title\" x=\"20\" y=\"30\">{}</text>\n",
+             <text class=\"title\" x=\"20\" y=\"30\">bluetick bench</text><text x=\"170\" y=\"30\">{}</text>\n",
             escaped(&self.title)
         );
         let mut top = 80.0;
@@ -174,12 +175,10 @@ fn draw_seconds(svg: &mut String, top: f64, name: &str, values: &[f64], colour: 
         ));
     }
     let below = top + PANEL + 18.0;
-    for step in 0..=5 {
-        let second = values.len() * step / 5;
+    let step = round_step(values.len() as f64 / 8.0).ceil() as usize;
+    for second in (0..=values.len()).step_by(step) {
         let x = across.at(second as f64);
-        if step == 0 || second != values.len() * (step - 1) / 5 {
-            svg.push_str(&format!("<text class=\"middle\" x=\"{x:.1}\" y=\"{below}\">{second} s</text>\n"));
-        }
+        svg.push_str(&format!("<text class=\"middle\" x=\"{x:.1}\" y=\"{below}\">{second} s</text>\n"));
     }
 }
 
@@ -192,7 +191,7 @@ mod tests {
         let meter = Meter::default();
         (1..5000).for_each(|n| meter.record(n * 1000, n * 3));
         Picture {
-            title: "bluetick bench: 2 pairs & <more>".into(),
+            title: "2 pairs & <more>".into(),
             curves: vec![("send to sent", meter.summary()), ("send to tick", meter.summary())],
             stages: vec![("messages received", meter.seconds())],
         }
