@@ -87,12 +87,14 @@ impl Comparison {
         let sizes = &self.sizes;
         let rounds = self.peers.iter().map(|measured| measured.rounds.len()).max().unwrap_or(0);
         format!(
-            "Server on one core, load on another. {} pairs, {} messages of each in flight, bodies of {} bytes; to users \
-             who are away {} messages each (XMPP: {}); {} idle connections. {}",
+            "Server on one core, load on another. {} pairs, {} messages of each in flight, bodies of {} bytes; to \
+             {} users who are away {} messages each (XMPP: to {} users {} each); {} idle connections. {}",
             sizes.pairs,
             sizes.in_flight,
             sizes.body_bytes,
+            sizes.pairs,
             sizes.offline_messages,
+            sizes.offline_pairs_xmpp,
             sizes.offline_messages_xmpp,
             sizes.idle_connections,
             match rounds {

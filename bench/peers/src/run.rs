@@ -28,8 +28,11 @@ pub struct Sizes {
     pub in_flight: u32,
     pub body_bytes: u32,
     pub online_seconds: u64,
-    /// Messages to each receiver who is away. Fewer for the XMPP servers, which take longer for each.
+    /// Messages to each receiver who is away.
     pub offline_messages: u32,
+    /// The same for the XMPP servers: more receivers with fewer messages each, because ejabberd takes the longer for a
+    /// message the more wait for the same user.
+    pub offline_pairs_xmpp: u32,
     pub offline_messages_xmpp: u32,
     pub idle_connections: u32,
     pub fsync_seconds: u64,
@@ -42,7 +45,8 @@ impl Sizes {
         body_bytes: 200,
         online_seconds: 8,
         offline_messages: 2000,
-        offline_messages_xmpp: 150,
+        offline_pairs_xmpp: 1000,
+        offline_messages_xmpp: 30,
         idle_connections: 2000,
         fsync_seconds: 3,
     };
@@ -50,7 +54,7 @@ impl Sizes {
     pub const QUICK: Sizes = Sizes {
         online_seconds: 2,
         offline_messages: 300,
-        offline_messages_xmpp: 40,
+        offline_pairs_xmpp: 300,
         idle_connections: 500,
         fsync_seconds: 1,
         ..Sizes::FULL
@@ -61,7 +65,7 @@ impl Sizes {
     }
 
     fn users(&self) -> u32 {
-        (2 * self.pairs).max(self.idle_connections)
+        (2 * self.pairs.max(self.offline_pairs_xmpp)).max(self.idle_connections)
     }
 }
 
@@ -155,7 +159,7 @@ fn messages(
             duration: Duration::from_secs(online_seconds),
         };
         let offline = xmpp::OfflinePlan {
-            pairs,
+            pairs: plan.sizes.offline_pairs_xmpp,
             messages: plan.sizes.offline_messages_xmpp,
             body_bytes: body_bytes as usize,
         };
