@@ -1,6 +1,7 @@
-//! Writes to the embedded store, from the call to the answer that they are durable.
+//! Writes to the embedded store, from the call to the answer that they are durable. Those that come alone are counted a
+//! hundred times: what a thread of the store does every second may fall into one of them.
 
-use bluetick_store::{Advanced, Committed, Result};
+use bluetick_protocol::Seq;
 use gungraun::{library_benchmark, library_benchmark_group};
 
 use crate::{
@@ -8,32 +9,47 @@ use crate::{
     server::{Server, conversation, new_message, user},
 };
 
-fn commit(sends: u64) -> (Vec<Result<Committed>>, Server) {
+/// Sends, so many with each call.
+fn commit(calls: u64, each: u64) -> Server {
     let server = Server::with_messages(10);
-    let sends = (0..sends).map(|n| new_message("new", n)).collect();
-    let committed = counted(|| server.wait_for(server.store.messages.commit_sends(sends)));
+    let sends = |call| (0..each).map(|n| new_message("new", call * each + n)).collect();
+    let sends: Vec<Vec<_>> = (0..calls).map(sends).collect();
+    let committed = counted(|| {
+        server.wait_for(async {
+            let mut committed = Vec::new();
+            for sends in sends {
+                committed.extend(server.store.messages.commit_sends(sends).await);
+            }
+            committed
+        })
+    });
     assert!(committed.iter().all(|one| one.as_ref().is_ok_and(|one| !one.duplicate)));
-    (committed, server)
+    server
 }
 
 #[library_benchmark]
-fn send() -> (Vec<Result<Committed>>, Server) {
-    commit(1)
+fn send_100() -> Server {
+    commit(100, 1)
 }
 
 #[library_benchmark]
-fn batch_of_64() -> (Vec<Result<Committed>>, Server) {
-    commit(64)
+fn batch_of_64() -> Server {
+    commit(1, 64)
 }
 
 #[library_benchmark]
-fn receipt() -> (Result<Advanced>, Server) {
-    let server = Server::with_messages(10);
+fn receipt_100() -> Server {
+    let server = Server::with_messages(110);
     let (bob, id) = (user("bob"), conversation());
-    server.wait_for(server.store.status.advance(&bob, &id, 5, 5)).expect("the first receipt");
-    let advanced = counted(|| server.wait_for(server.store.status.advance(&bob, &id, 10, 5)));
-    assert!(advanced.as_ref().is_ok_and(|advanced| advanced.moved));
-    (advanced, server)
+    let receipts = async |seqs: std::ops::RangeInclusive<Seq>| {
+        for seq in seqs {
+            let advanced = server.store.status.advance(&bob, &id, seq, 0).await;
+            assert!(advanced.is_ok_and(|advanced| advanced.moved));
+        }
+    };
+    server.wait_for(receipts(1..=10));
+    counted(|| server.wait_for(receipts(11..=110)));
+    server
 }
 
-library_benchmark_group!(name = append_group, benchmarks = [send, batch_of_64, receipt]);
+library_benchmark_group!(name = append_group, benchmarks = [send_100, batch_of_64, receipt_100]);
