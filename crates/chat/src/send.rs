@@ -74,7 +74,6 @@ impl Node {
             match committed {
                 Ok(committed) => {
                     bluetick_store::failpoint::hit("send.committed");
-                    metrics::counter!("bluetick_sends_total").increment(1);
                     if let Some(lane) = lanes.get_mut(&committed.message.conversation_id) {
                         lane.stored.push(Stored { place, committed });
                     }
@@ -82,6 +81,8 @@ impl Node {
                 Err(e) => answers[place] = Some(Err(wire(e))),
             }
         }
+        let stored: usize = lanes.values().map(|lane| lane.stored.len()).sum();
+        metrics::counter!("bluetick_sends_total").increment(stored as u64);
         // The conversations side by side: a receiver whose gateway hangs holds up nobody else.
         let deliver = lanes.into_values().map(|lane| self.deliver_lane(&user, session, lane));
         for (stored, delivered) in join_all(deliver).await {

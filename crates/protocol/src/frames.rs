@@ -39,9 +39,6 @@ impl<'de> Deserialize<'de> for Ref {
     }
 }
 
-/// What a frame without a message's body usually takes.
-const FRAME_BYTES: usize = 256;
-
 /// JSON that Bluetick carries and does not look into.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -367,10 +364,12 @@ pub enum ServerFrame {
 impl ServerFrame {
     /// The frame as it goes over the wire.
     pub fn to_text(&self) -> String {
-        let mut text = Vec::with_capacity(FRAME_BYTES);
-        // Every field is a string, a number or JSON that was parsed before: writing them cannot fail.
-        let written = serde_json::to_writer(&mut text, self).map_err(|e| e.to_string());
-        let text = written.and_then(|()| String::from_utf8(text).map_err(|e| e.to_string()));
+        let text = match self {
+            ServerFrame::Sent(sent) => return crate::write::sent(sent),
+            ServerFrame::Ticks(ticks) => return crate::write::ticks(ticks),
+            // Every field is a string, a number or JSON that was parsed before: writing them cannot fail.
+            other => serde_json::to_string(other),
+        };
         text.unwrap_or_else(|e| {
             let message = format!("this frame could not be written: {e}");
             let error = WireError::new(ErrorCode::Internal, message.replace(['"', '\\'], "'"));

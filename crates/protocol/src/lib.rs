@@ -10,6 +10,7 @@ mod frames;
 mod ids;
 pub mod limits;
 mod push;
+mod write;
 
 pub use attachment::*;
 pub use codec::{ClientFrame, DecodeError, check_send, decode};
@@ -17,3 +18,4 @@ pub use error::{ErrorCode, WireError};
 pub use frames::*;
 pub use ids::*;
 pub use push::*;
+pub use write::MessageText;

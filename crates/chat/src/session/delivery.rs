@@ -88,6 +88,14 @@ impl Lane {
         self.next.is_none_or(|next| next <= self.head)
     }
 
+    /// Notes that a message goes out. Returns how much of the window it takes: what the user wrote needs no ack.
+    fn goes_out(&mut self, seq: Seq, own: bool, now: Moment) -> usize {
+        if !own {
+            self.unacked.push_back((seq, now));
+        }
+        usize::from(!own)
+    }
+
     /// Keeps of the buffer what fits its share of the memory that is left, and one message if that fits at all. The
     /// next in order keeps one whatever is left: without it nothing goes on.
     fn cut(&mut self, left: usize, share: usize, is_next: bool) {
@@ -200,10 +208,6 @@ impl Delivery {
         acked
     }
 
-    fn is_held(&self, message: &Message) -> bool {
-        self.held.get(&message.conversation_id).is_some_and(|acked| acked.contains(&message.seq))
-    }
-
     pub(super) fn unacked(&self) -> usize {
         self.unacked
     }
@@ -238,10 +242,11 @@ impl Delivery {
         if row_written {
             self.rows_unknown.insert(id.clone());
         }
-        if !self.lanes.contains_key(id) {
-            self.lanes.insert(id.clone(), Lane::default());
-        }
-        let Some(lane) = self.lanes.get_mut(id) else { return };
+        let now = self.now;
+        let lane = match self.lanes.get_mut(id) {
+            Some(lane) => lane,
+            None => self.lanes.entry(id.clone()).or_default(),
+        };
         if !own {
             lane.peer_head = lane.peer_head.max(seq);
         }
@@ -256,7 +261,7 @@ impl Delivery {
                 // One of the peer's was acked by some device before this lane began. An own one may have been on its
                 // way for long; it needs no ack, and the device puts it where it belongs.
                 if own && !is_origin && has_room {
-                    self.emit(message.clone(), own);
+                    self.out.push_back(Out::Message(message.clone()));
                 }
             }
             Some(next) if seq < next => {}
@@ -266,7 +271,8 @@ impl Delivery {
                 (lane.next, lane.covered) = (Some(seq + 1), seq + 1);
                 lane.head = lane.head.max(seq);
                 if !is_origin {
-                    self.emit(message.clone(), own);
+                    self.unacked += lane.goes_out(seq, own, now);
+                    self.out.push_back(Out::Message(message.clone()));
                 }
                 self.check_drained(id);
             }
@@ -448,23 +454,16 @@ impl Delivery {
                 self.fronts.insert((front, id.clone()));
             }
             let known = lane.own.remove(&seq);
-            let own = message.is_from(&self.user);
-            if !known && !self.is_held(&message) {
-                self.emit(message, own);
+            let is_held = self.held.get(&id).is_some_and(|acked| acked.contains(&seq));
+            if !known && !is_held {
+                self.unacked += lane.goes_out(seq, message.is_from(&self.user), self.now);
+                self.out.push_back(Out::Message(message));
             }
             if self.lanes.get(&id).is_some_and(|lane| lane.front.is_none()) {
                 self.fall_behind(&id);
             }
             self.check_drained(&id);
         }
-    }
-
-    fn emit(&mut self, message: Arc<Message>, own: bool) {
-        if !own && let Some(lane) = self.lanes.get_mut(&message.conversation_id) {
-            lane.unacked.push_back((message.seq, self.now));
-            self.unacked += 1;
-        }
-        self.out.push_back(Out::Message(message));
     }
 
     /// The device holds everything from where its lane began up to here. Returns whether that freed something of the

@@ -378,6 +378,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         });
         if !out.is_empty() {
             self.last_activity = now;
+            let messages = out.iter().filter(|out| matches!(out, Out::Message(_))).count();
+            metrics::counter!("bluetick_deliveries_total").increment(messages as u64);
         }
         for out in out {
             self.put_out(out);
@@ -400,7 +402,6 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         let tell = |glimpse| self.host.trace.tell(&*self.host.clock, glimpse);
         let (text, pace) = match out {
             Out::Message(message) => {
-                metrics::counter!("bluetick_deliveries_total").increment(1);
                 let step = if self.caught_up { Step::Written } else { Step::Drained };
                 let pace = tell(glimpse(step).message(&message.conversation_id, message.seq));
                 (message_text(&message), pace)

@@ -1,0 +1,212 @@
+//! Writing the frames of which a server writes most, piece by piece into one string: a serializer that knows nothing of a
+//! frame asks about every byte of every name and id.
+
+use crate::{Json, MessageId, Ref, Sent, Seq, Ticks};
+
+/// A message as its frame shows it, borrowed from wherever it is.
+#[derive(Debug, Clone, Copy)]
+pub struct MessageText<'a> {
+    pub conversation_id: &'a str,
+    pub seq: Seq,
+    pub message_id: MessageId,
+    pub client_msg_id: &'a str,
+    pub sender: &'a str,
+    pub receiver: &'a str,
+    pub body: &'a str,
+    pub ts: u64,
+    pub attachment: Option<&'a Json>,
+    pub meta: Option<&'a Json>,
+}
+
+impl MessageText<'_> {
+    /// The frame as it goes over the wire.
+    pub fn to_text(self) -> String {
+        let json = |json: Option<&Json>| json.map_or(0, |json| json.as_str().len());
+        let names = self.client_msg_id.len() + 2 * self.conversation_id.len();
+        let mut text =
+            Text::begin("message", self.body.len() + names + json(self.attachment) + json(self.meta));
+        text.id("conversation_id", self.conversation_id);
+        text.number("seq", self.seq);
+        text.message_id(self.message_id);
+        text.text("client_msg_id", self.client_msg_id);
+        text.id("sender", self.sender);
+        text.id("receiver", self.receiver);
+        text.text("body", self.body);
+        text.number("ts", self.ts);
+        text.json("attachment", self.attachment);
+        text.json("meta", self.meta);
+        text.end()
+    }
+}
+
+pub(crate) fn sent(frame: &Sent) -> String {
+    let mut text = Text::begin("sent", 128);
+    match &frame.reference {
+        Some(Ref::Number(number)) => text.raw("ref", itoa::Buffer::new().format(*number)),
+        Some(Ref::Text(reference)) => text.text("ref", reference),
+        None => {}
+    }
+    text.text("client_msg_id", frame.client_msg_id.as_str());
+    text.id("conversation_id", frame.conversation_id.as_str());
+    text.number("seq", frame.seq);
+    text.message_id(frame.message_id);
+    text.number("ts", frame.ts);
+    text.raw("duplicate", if frame.duplicate { "true" } else { "false" });
+    text.end()
+}
+
+pub(crate) fn ticks(frame: &Ticks) -> String {
+    let mut text = Text::begin("ticks", 96);
+    text.id("conversation_id", frame.conversation_id.as_str());
+    text.id("user_id", frame.user_id.as_str());
+    text.number("last_delivered_seq", frame.last_delivered_seq);
+    text.number("last_read_seq", frame.last_read_seq);
+    text.end()
+}
+
+/// A JSON object that is being written.
+struct Text(String);
+
+impl Text {
+    /// What the names and numbers of a frame take, and the marks between them.
+    const FRAME_BYTES: usize = 224;
+
+    fn begin(kind: &str, bytes: usize) -> Text {
+        let mut text = String::with_capacity(Self::FRAME_BYTES + bytes);
+        text.push_str("{\"type\":\"");
+        text.push_str(kind);
+        text.push('"');
+        Text(text)
+    }
+
+    fn end(mut self) -> String {
+        self.0.push('}');
+        self.0
+    }
+
+    fn name(&mut self, name: &str) {
+        self.0.push_str(",\"");
+        self.0.push_str(name);
+        self.0.push_str("\":");
+    }
+
+    fn raw(&mut self, name: &str, value: &str) {
+        self.name(name);
+        self.0.push_str(value);
+    }
+
+    /// A text in which nothing needs to be escaped.
+    fn id(&mut self, name: &str, value: &str) {
+        self.name(name);
+        self.0.push('"');
+        self.0.push_str(value);
+        self.0.push('"');
+    }
+
+    fn text(&mut self, name: &str, value: &str) {
+        if is_plain(value) {
+            self.id(name, value);
+        } else {
+            // Writing a string cannot fail.
+            self.raw(name, &serde_json::to_string(value).unwrap_or_default());
+        }
+    }
+
+    fn number(&mut self, name: &str, value: u64) {
+        self.raw(name, itoa::Buffer::new().format(value));
+    }
+
+    fn message_id(&mut self, id: MessageId) {
+        self.id("message_id", itoa::Buffer::new().format(id.0));
+    }
+
+    fn json(&mut self, name: &str, value: Option<&Json>) {
+        if let Some(json) = value {
+            self.raw(name, json.as_str());
+        }
+    }
+}
+
+/// Whether a text is the same in JSON. Looks at all of it without stopping, which a processor does many bytes at a time.
+fn is_plain(text: &str) -> bool {
+    !text.bytes().fold(false, |escaped, b| escaped | (b < 0x20) | (b == b'"') | (b == b'\\'))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ClientMsgId, ConversationId, MessageFrame, ServerFrame, UserId};
+
+    use super::*;
+
+    fn as_value(text: &str) -> serde_json::Value {
+        serde_json::from_str(text).unwrap()
+    }
+
+    /// What the frame's own names and types make of it.
+    fn by_name(frame: &ServerFrame) -> serde_json::Value {
+        serde_json::to_value(frame).unwrap()
+    }
+
+    fn id() -> ConversationId {
+        ConversationId::new("alice~bob@x.y_z-1").unwrap()
+    }
+
+    #[test]
+    fn they_are_what_a_serializer_writes() {
+        for (reference, duplicate) in [
+            (None, false),
+            (Some(Ref::Number(i64::MIN)), true),
+            (Some(Ref::Text("a \"quoted\"\n\\ ref é".into())), false),
+        ] {
+            let frame = ServerFrame::Sent(Sent {
+                reference,
+                client_msg_id: ClientMsgId::new("c\"1\\2").unwrap(),
+                conversation_id: id(),
+                seq: u64::MAX,
+                message_id: MessageId(i64::MAX as u64),
+                ts: 1,
+                duplicate,
+            });
+            assert_eq!(as_value(&frame.to_text()), by_name(&frame));
+        }
+        let user_id = UserId::new("alice").unwrap();
+        let ticks = Ticks { conversation_id: id(), user_id, last_delivered_seq: 7, last_read_seq: 0 };
+        let frame = ServerFrame::Ticks(ticks);
+        assert_eq!(as_value(&frame.to_text()), by_name(&frame));
+    }
+
+    #[test]
+    fn a_message_is_what_a_serializer_writes() {
+        let json = |text: &str| Some(Json::from_text(text).unwrap());
+        let bodies = ["", "plain é 💬", "\"", "\\", "a\nb\tc", "\u{0}\u{1f}\u{7f}\u{2028}", "</script>"];
+        for (body, attachment, meta) in
+            bodies.map(|body| (body, None, None)).into_iter().chain([("x", json("{\"a\":[1]}"), json("{}"))])
+        {
+            let frame = MessageFrame {
+                conversation_id: id(),
+                seq: 3,
+                message_id: MessageId(9),
+                client_msg_id: ClientMsgId::new("~\"").unwrap(),
+                sender: UserId::new("alice").unwrap(),
+                receiver: UserId::new("bob@x.y_z-1").unwrap(),
+                body: body.to_owned(),
+                ts: 12,
+                attachment,
+                meta,
+            };
+            let text = MessageText {
+                conversation_id: frame.conversation_id.as_str(),
+                seq: frame.seq,
+                message_id: frame.message_id,
+                client_msg_id: frame.client_msg_id.as_str(),
+                sender: frame.sender.as_str(),
+                receiver: frame.receiver.as_str(),
+                body: &frame.body,
+                ts: frame.ts,
+                attachment: frame.attachment.as_ref(),
+                meta: frame.meta.as_ref(),
+            };
+            assert_eq!(as_value(&text.to_text()), by_name(&ServerFrame::Message(frame)), "{body:?}");
+        }
+    }
+}
