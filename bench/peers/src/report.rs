@@ -88,14 +88,12 @@ impl Comparison {
         let rounds = self.peers.iter().map(|measured| measured.rounds.len()).max().unwrap_or(0);
         format!(
             "Server on one core, load on another. {} pairs, {} messages of each in flight, bodies of {} bytes; to \
-             {} users who are away {} messages each (XMPP: to {} users {} each); {} idle connections. {}",
+             {} users who are away {} messages each; {} idle connections. {}",
             sizes.pairs,
             sizes.in_flight,
             sizes.body_bytes,
-            sizes.pairs,
+            sizes.offline_pairs,
             sizes.offline_messages,
-            sizes.offline_pairs_xmpp,
-            sizes.offline_messages_xmpp,
             sizes.idle_connections,
             match rounds {
                 1 => "One round.".to_owned(),
@@ -113,6 +111,9 @@ impl Comparison {
             });
             self.add(&mut table, "  µs of server cpu a message", |measured| {
                 measured.spread(|round| Some(pick(round)?.server_cpu_micros_per_message))
+            });
+            self.add(&mut table, "  µs of it for logging in, where it is seen", |measured| {
+                measured.spread(|round| pick(round)?.login_cpu_micros_per_message)
             });
             self.add(&mut table, "  messages per server cpu second", |measured| {
                 measured.per_cpu_second(pick)

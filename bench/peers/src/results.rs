@@ -54,6 +54,9 @@ pub struct Stage {
     pub seconds: f64,
     pub messages_per_second: f64,
     pub server_cpu_micros_per_message: f64,
+    /// What of it went into log-ins, if that could be told apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub login_cpu_micros_per_message: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to_receive: Option<LatencySummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,9 +77,14 @@ impl StageClock {
         StageClock { tree, cpu_micros: tree.cpu_micros(), begun: Instant::now() }
     }
 
+    /// What it has cost so far.
+    pub fn cpu_micros(&self) -> u64 {
+        self.tree.cpu_micros().saturating_sub(self.cpu_micros)
+    }
+
     pub fn stop(self, messages: u64) -> Stage {
         let seconds = self.begun.elapsed().as_secs_f64();
-        let cpu_micros = self.tree.cpu_micros().saturating_sub(self.cpu_micros);
+        let cpu_micros = self.cpu_micros();
         Stage {
             messages,
             seconds,

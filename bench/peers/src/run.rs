@@ -28,12 +28,9 @@ pub struct Sizes {
     pub in_flight: u32,
     pub body_bytes: u32,
     pub online_seconds: u64,
-    /// Messages to each receiver who is away.
+    /// Receivers who are away, and messages to each. The same for all servers: what a message costs depends on it.
+    pub offline_pairs: u32,
     pub offline_messages: u32,
-    /// The same for the XMPP servers: more receivers with fewer messages each, because ejabberd takes the longer for a
-    /// message the more wait for the same user.
-    pub offline_pairs_xmpp: u32,
-    pub offline_messages_xmpp: u32,
     pub idle_connections: u32,
     pub fsync_seconds: u64,
 }
@@ -44,28 +41,30 @@ impl Sizes {
         in_flight: 8,
         body_bytes: 200,
         online_seconds: 8,
-        offline_messages: 2000,
-        offline_pairs_xmpp: 1000,
-        offline_messages_xmpp: 30,
+        offline_pairs: 1000,
+        offline_messages: 30,
         idle_connections: 2000,
         fsync_seconds: 3,
     };
 
     pub const QUICK: Sizes = Sizes {
         online_seconds: 2,
-        offline_messages: 300,
-        offline_pairs_xmpp: 300,
+        offline_pairs: 300,
         idle_connections: 500,
         fsync_seconds: 1,
         ..Sizes::FULL
     };
 
-    fn pairs(&self) -> Pairs {
+    fn online_pairs(&self) -> Pairs {
         Pairs { pairs: self.pairs, in_flight: self.in_flight, body_bytes: self.body_bytes }
     }
 
+    fn offline_pairs(&self) -> Pairs {
+        Pairs { pairs: self.offline_pairs, ..self.online_pairs() }
+    }
+
     fn users(&self) -> u32 {
-        (2 * self.pairs.max(self.offline_pairs_xmpp)).max(self.idle_connections)
+        (2 * self.pairs.max(self.offline_pairs)).max(self.idle_connections)
     }
 }
 
@@ -159,8 +158,8 @@ fn messages(
             duration: Duration::from_secs(online_seconds),
         };
         let offline = xmpp::OfflinePlan {
-            pairs: plan.sizes.offline_pairs_xmpp,
-            messages: plan.sizes.offline_messages_xmpp,
+            pairs: plan.sizes.offline_pairs,
+            messages: plan.sizes.offline_messages,
             body_bytes: body_bytes as usize,
         };
         let named = |name: &'static str| move |why: String| format!("{name}: {why}");
@@ -172,10 +171,10 @@ fn messages(
     }
     let (bench, config) = (&plan.bluetick, place.bluetick_config());
     let bench = Bench { bluetick: bench, config: &config, server };
-    round.online = Some(bench.online(plan.sizes.pairs(), online_seconds)?);
+    round.online = Some(bench.online(plan.sizes.online_pairs(), online_seconds)?);
     if peer.stores() {
         std::thread::sleep(REST);
-        let (store, drain) = bench.offline(plan.sizes.pairs(), plan.sizes.offline_messages)?;
+        let (store, drain) = bench.offline(plan.sizes.offline_pairs(), plan.sizes.offline_messages)?;
         (round.store, round.drain) = (Some(store), Some(drain));
     }
     Ok(())

@@ -61,13 +61,15 @@ async fn send(mut sender: Client, to: String, plan: Plan) -> Result<u64, String>
     Ok(refused)
 }
 
-/// The receivers come back. They are logged in before the clock starts, which is in favour of the server: from
-/// their presence on it sends what it has.
+/// The receivers come back: they log in, as in `bluetick bench` they connect and say hello, and from their presence on
+/// the server sends what it has. What the log-ins cost is told apart.
 pub async fn drain(target: Target, plan: Plan) -> Result<Stage, String> {
-    let receivers = log_in(target, (0..plan.pairs).map(receiver_of)).await?;
     let clock = StageClock::start(target.tree);
+    let receivers = log_in(target, (0..plan.pairs).map(receiver_of)).await?;
+    let login_cpu_micros = clock.cpu_micros();
     let drained = all(receivers.into_iter().map(|receiver| receive(receiver, plan))).await?;
     let mut stage = clock.stop(drained.iter().map(|(_, account)| u64::from(account.received)).sum());
+    stage.login_cpu_micros_per_message = Some(login_cpu_micros as f64 / stage.messages.max(1) as f64);
     let accounts = all(drained.into_iter().map(|(receiver, account)| listen_on(receiver, account))).await?;
     stage.complaints.extend(complaints(plan.total(), &accounts));
     Ok(stage)
