@@ -75,6 +75,14 @@ impl RawConnection {
         Self::connect_with(url, &[]).await
     }
 
+    /// The same with certificate authorities of one's own; the public ones otherwise.
+    pub async fn connect_trusting(
+        url: &str,
+        tls: Option<std::sync::Arc<rustls::ClientConfig>>,
+    ) -> Result<Self, RawError> {
+        Ok(RawConnection { socket: transport::open(url, &[], tls).await? })
+    }
+
     /// Connects with further headers of the upgrade, such as an `Origin`.
     pub async fn connect_with(url: &str, headers: &[(&str, &str)]) -> Result<Self, RawError> {
         Ok(RawConnection { socket: transport::open(url, headers, None).await? })

@@ -106,6 +106,9 @@ pub struct BenchOptions {
     /// Load a server that is not on this machine; it makes users bench-0, bench-1, … there
     #[arg(long)]
     yes_i_own_this_server: bool,
+    /// Certificates in PEM of those who may have signed the server's; the public authorities otherwise
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<std::path::PathBuf>,
     #[command(flatten)]
     target: Target,
 }
@@ -213,7 +216,7 @@ pub async fn run(options: BenchOptions) -> Outcome {
         Some(file) => Some(File::create(file).map_err(|e| format!("cannot write {}: {e}", file.display()))?),
         None => None,
     };
-    let report = measure(&Server::new(place), &options, process).await?;
+    let report = measure(&Server::new(place, options.ca_file.as_deref())?, &options, process).await?;
     output::print(&if options.json { report.to_json() } else { report.to_text() })?;
     if let (Some(name), Some(mut file)) = (&options.plot, plot) {
         let html = name.extension().is_some_and(|extension| extension == "html");

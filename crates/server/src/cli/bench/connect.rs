@@ -1,11 +1,18 @@
 //! Users of the benchmark, and how they come in.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
 use bluetick_client::{RawConnection, RawError};
 use bluetick_protocol::{DeviceId, ServerFrame, UserId};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rustix::process::{Resource, getrlimit, setrlimit};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject as _},
+};
 
 use super::{
     super::{Failure, Outcome, target::Place, token},
@@ -23,6 +30,18 @@ const OTHER_FILES: u64 = 64;
 pub struct Server {
     place: Place,
     url: String,
+    tls: Option<Arc<ClientConfig>>,
+}
+
+/// Trusts whom a file of certificates names, and nobody else.
+fn trusting(ca_file: &Path) -> Result<Arc<ClientConfig>, String> {
+    let failed =
+        |e: &dyn std::fmt::Display| format!("no certificates can be read in {}: {e}", ca_file.display());
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(ca_file).map_err(|e| failed(&e))? {
+        roots.add(certificate.map_err(|e| failed(&e))?).map_err(|e| failed(&e))?;
+    }
+    Ok(Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()))
 }
 
 /// Raises the limit on open files as far as it goes, and says so if that is not enough.
@@ -71,9 +90,10 @@ where
 }
 
 impl Server {
-    pub fn new(place: Place) -> Arc<Server> {
+    pub fn new(place: Place, ca_file: Option<&Path>) -> Outcome<Arc<Server>> {
         let url = place.websocket_url();
-        Arc::new(Server { place, url })
+        let tls = ca_file.map(trusting).transpose().map_err(Failure::Usage)?;
+        Ok(Arc::new(Server { place, url, tls }))
     }
 
     /// Connects a user and says hello. What the server has to say comes next, to the caller.
@@ -83,7 +103,8 @@ impl Server {
             Failure::Told => "no token could be made".into(),
         })?;
         let failed = |e: RawError| format!("{user} cannot connect to {}: {e}", self.url);
-        let mut connection = RawConnection::connect(&self.url).await.map_err(failed)?;
+        let mut connection =
+            RawConnection::connect_trusting(&self.url, self.tls.clone()).await.map_err(failed)?;
         connection.hello(&token, device(), None).await.map_err(failed)?;
         Ok(connection)
     }
