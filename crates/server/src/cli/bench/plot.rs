@@ -82,11 +82,11 @@ impl Picture {
 
     pub fn to_svg(&self) -> String {
         let panels = 1 + 2 * self.stages.len();
-        let height = 60.0 + panels as f64 * (PANEL + BETWEEN);
+        let height = 40.0 + panels as f64 * (PANEL + BETWEEN);
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"bench\" viewBox=\"0 0 {WIDTH} {height}\" \
              width=\"{WIDTH}\" height=\"{height}\" role=\"img\">\n<style>{STYLE}</style>\n\
-             <text class=\"title\" x=\"20\" y=\"30\">bluetick bench</text><text x=\"170\" y=\"30\">{}</text>\n",
+             <text x=\"20\" y=\"30\"><tspan class=\"title\">bluetick bench</tspan><tspan dx=\"14\">{}</tspan></text>\n",
             escaped(&self.title)
         );
         let mut top = 80.0;

@@ -164,7 +164,7 @@ impl Lines {
             self.add(
                 "NOTE",
                 &format!(
-                    "the server fell behind: {held_back} messages waited for answers to those before them, {unsent} were never sent"
+                    "this fell behind its rate: {held_back} messages waited for answers to those before them, {unsent} were never sent"
                 ),
             );
         }
