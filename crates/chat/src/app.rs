@@ -194,7 +194,11 @@ pub enum Event {
     Wake {
         conversation_id: ConversationId,
     },
-    Ticks(Ticks),
+    Ticks {
+        ticks: Ticks,
+        /// The session whose receipt moved them, which is in no hurry to hear of it.
+        origin: Option<SessionId>,
+    },
     Typing(Typing),
     Presence(Presence),
     /// End the session with this reason.

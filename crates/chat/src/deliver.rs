@@ -167,8 +167,8 @@ impl Node {
         }
     }
 
-    /// Tells all sessions of both members how far one of them is (R10).
-    pub(crate) async fn tell_ticks(&self, row: &StatusRow) {
+    /// Tells all sessions of both members how far one of them is (R10); the one whose receipt it was may wait.
+    pub(crate) async fn tell_ticks(&self, row: &StatusRow, origin: Option<SessionId>) {
         let ticks = Ticks {
             conversation_id: row.conversation_id.clone(),
             user_id: row.user_id.clone(),
@@ -176,9 +176,9 @@ impl Node {
             last_read_seq: row.last_read_seq,
         };
         let peer = row.conversation_id.peer_of(&row.user_id);
-        for user in [Some(row.user_id.clone()), peer].into_iter().flatten() {
+        for user in [peer, Some(row.user_id.clone())].into_iter().flatten() {
             for session in self.sessions_of(&user).await {
-                self.hand_over(&session, Event::Ticks(ticks.clone())).await;
+                self.hand_over(&session, Event::Ticks { ticks: ticks.clone(), origin }).await;
             }
         }
     }

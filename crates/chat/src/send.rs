@@ -232,14 +232,14 @@ impl Node {
         let repeated = stored.iter().find(|committed| committed.duplicate);
         match (implied, repeated) {
             (Some(read), _) => {
-                self.tell_ticks(&read.row).await;
+                self.tell_ticks(&read.row, None).await;
                 self.clear_read(read, origin, false);
             }
             // The first run may have moved the boundary and died before it told anybody.
             (None, Some(Committed { message, .. })) => {
                 let row = self.store.status.status(sender, &message.conversation_id).await.map_err(wire)?;
                 if row.last_read_seq > 0 {
-                    self.tell_ticks(&row).await;
+                    self.tell_ticks(&row, None).await;
                 }
             }
             (None, None) => {}

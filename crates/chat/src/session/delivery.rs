@@ -178,6 +178,10 @@ impl Delivery {
         }
     }
 
+    pub(super) fn is_session(&self, session: Option<SessionId>) -> bool {
+        session == Some(self.session)
+    }
+
     pub(super) fn is_of(&self, user: &UserId) -> bool {
         self.user == *user
     }

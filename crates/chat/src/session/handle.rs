@@ -17,6 +17,9 @@ use crate::{Event, HandOver};
 /// Typing is worth nothing later: beyond this it is dropped.
 const TYPING_MAX: usize = 32;
 
+/// A device that has acked knows what it said: being told so is not worth a write of its own to its socket.
+const OWN_TICKS_WAIT: Duration = Duration::from_millis(200);
+
 pub(crate) struct Handle {
     began: Instant,
     state: Mutex<State>,
@@ -28,6 +31,9 @@ pub(super) struct State {
     pub open: bool,
     pub delivery: Delivery,
     pub ticks: BTreeMap<(ConversationId, UserId), Ticks>,
+    /// What this session's own acks came to: they go out with the next frame, and alone after a while.
+    pub own_ticks: BTreeMap<(ConversationId, UserId), Ticks>,
+    pub own_ticks_at: Option<Instant>,
     pub typing: Vec<Typing>,
     pub presence: BTreeMap<UserId, Presence>,
     pub close: Option<WireError>,
@@ -37,6 +43,11 @@ pub(super) struct State {
 }
 
 impl State {
+    /// Whether frames wait that are to go out at once.
+    pub(super) fn has_frames(&self) -> bool {
+        !self.ticks.is_empty() || !self.typing.is_empty() || !self.presence.is_empty()
+    }
+
     /// The loop takes all of it now.
     pub(super) fn seen(&mut self) {
         self.woken = false;
@@ -49,6 +60,8 @@ impl Handle {
             open: true,
             delivery,
             ticks: BTreeMap::new(),
+            own_ticks: BTreeMap::new(),
+            own_ticks_at: None,
             typing: Vec::new(),
             presence: BTreeMap::new(),
             close: None,
@@ -82,9 +95,15 @@ impl Handle {
                 }
             }
             Event::Wake { conversation_id } => state.delivery.wake(conversation_id),
-            Event::Ticks(ticks) => {
+            Event::Ticks { ticks, origin } => {
                 let key = (ticks.conversation_id.clone(), ticks.user_id.clone());
-                let kept = state.ticks.entry(key).or_insert_with(|| ticks.clone());
+                let kept = if state.delivery.is_session(origin) {
+                    state.own_ticks_at.get_or_insert_with(|| Instant::now() + OWN_TICKS_WAIT);
+                    &mut state.own_ticks
+                } else {
+                    &mut state.ticks
+                };
+                let kept = kept.entry(key).or_insert_with(|| ticks.clone());
                 kept.last_delivered_seq = kept.last_delivered_seq.max(ticks.last_delivered_seq);
                 kept.last_read_seq = kept.last_read_seq.max(ticks.last_read_seq);
             }

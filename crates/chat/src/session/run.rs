@@ -66,6 +66,7 @@ struct Session<'a, R, W> {
     /// Whom this session watches: to be said again when it had to register anew.
     watched: Option<Watch>,
     queue: VecDeque<Outgoing>,
+    own_ticks_at: Option<Instant>,
     /// Nothing more goes out before: an onlooker looks at what went out last.
     paced_until: Option<Instant>,
     /// It was told that it has caught up.
@@ -214,6 +215,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             expiry_at: who.expires_at.map(|_| now),
             watched: None,
             queue: VecDeque::from([Outgoing::Text(welcome.to_text())]),
+            own_ticks_at: None,
             paced_until: None,
             caught_up: false,
             incoming: Vec::new(),
@@ -367,11 +369,17 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             let out = std::mem::take(&mut state.delivery.out);
             let mut frames = Vec::new();
             if free > 0 {
+                let alone = self.queue.is_empty() && out.is_empty() && !state.has_frames();
+                if !alone || state.own_ticks_at.is_some_and(|at| at <= now) {
+                    state.own_ticks_at = None;
+                    frames.extend(std::mem::take(&mut state.own_ticks).into_values().map(ServerFrame::Ticks));
+                }
                 frames.extend(std::mem::take(&mut state.ticks).into_values().map(ServerFrame::Ticks));
                 frames.extend(std::mem::take(&mut state.typing).into_iter().map(ServerFrame::Typing));
                 frames.extend(std::mem::take(&mut state.presence).into_values().map(ServerFrame::Presence));
             }
             let stuck = state.delivery.is_stuck().then(unreadable);
+            self.own_ticks_at = state.own_ticks_at;
             self.wants_reads = state.delivery.wants_reads();
             self.wants_rows = state.delivery.wants_rows();
             (frames, out, state.close.take().or(stuck), state.delivery.unacked())
@@ -610,6 +618,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.stuck_since.map(|at| at + config.write_timeout),
             self.retry_at.filter(|&at| at > now),
             self.receipts_at,
+            self.own_ticks_at,
             self.paced_until,
         ];
         deadlines.into_iter().flatten().min().unwrap_or(self.next_beat)

@@ -496,7 +496,8 @@ impl Committer {
         self.active_bytes = 0;
         self.messages = 0;
         let [active, written, _] = std::mem::take(&mut self.ids);
-        self.ids = [HashMap::new(), active, written];
+        // About as many come again: a table that grows is copied each time.
+        self.ids = [HashMap::with_capacity(active.len()), active, written];
         self.checkpoint_waiters[1] = std::mem::take(&mut self.checkpoint_waiters[0]);
         let job = CheckpointJob {
             frozen: self.shared.hot.freeze(),
