@@ -14,12 +14,9 @@ use crate::{
     fsync::GroupFsync,
     peer::{Peer, Place},
     process::{self, Server},
-    results::Round,
+    results::{Round, Stage},
     xmpp,
 };
-
-/// A server has this long to itself before the next stage, so that none pays for the one before.
-const REST: Duration = Duration::from_secs(3);
 
 /// How much is done in each stage.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -112,13 +109,20 @@ pub fn run(plan: &Plan) -> Result<Comparison, String> {
     Ok(Comparison { sizes: plan.sizes, peers, fsync })
 }
 
+/// Each kind of work on a server of its own, so that none pays for what another has left to do.
 fn one_round(plan: &Plan, peer: Peer) -> Round {
     let mut round = Round::default();
-    let stages = with_server(plan, peer, |server, place| messages(plan, peer, server, place, &mut round));
+    let online = with_server(plan, peer, |server, place| online(plan, peer, server, place));
+    round.failures.extend(online.as_ref().err().map(|why| format!("online: {why}")));
+    round.online = online.ok();
+    if peer.stores() {
+        let offline = with_server(plan, peer, |server, place| offline(plan, peer, server, place));
+        round.failures.extend(offline.as_ref().err().map(|why| format!("store and drain: {why}")));
+        (round.store, round.drain) = offline.ok().unzip();
+    }
     let idle = with_server(plan, peer, |server, place| idle(plan, peer, server, place));
-    round.idle_bytes_per_connection = idle.as_ref().ok().copied();
-    round.failures.extend(stages.err());
-    round.failures.extend(idle.err().map(|why| format!("idle: {why}")));
+    round.failures.extend(idle.as_ref().err().map(|why| format!("idle: {why}")));
+    round.idle_bytes_per_connection = idle.ok();
     round
 }
 
@@ -139,53 +143,46 @@ fn with_server<T>(
     }
 }
 
-/// All that is sent through one server: online, then to those who are away, then to those who come back.
-fn messages(
-    plan: &Plan,
-    peer: Peer,
-    server: &Server,
-    place: &Place<'_>,
-    round: &mut Round,
-) -> Result<(), String> {
+fn online(plan: &Plan, peer: Peer, server: &Server, place: &Place<'_>) -> Result<Stage, String> {
     let Sizes { pairs, in_flight, body_bytes, online_seconds, .. } = plan.sizes;
-    if peer.speaks_xmpp() {
-        let target = target(server);
-        let online = xmpp::OnlinePlan {
-            pairs,
-            in_flight: in_flight as usize,
-            body_bytes: body_bytes as usize,
-            full_addresses: plan.full_addresses,
-            duration: Duration::from_secs(online_seconds),
-        };
-        let offline = xmpp::OfflinePlan {
-            pairs: plan.sizes.offline_pairs,
-            messages: plan.sizes.offline_messages,
-            body_bytes: body_bytes as usize,
-        };
-        let named = |name: &'static str| move |why: String| format!("{name}: {why}");
-        round.online = Some(block_on(xmpp::online(target, online)).map_err(named("online"))?);
-        std::thread::sleep(REST);
-        round.store = Some(block_on(xmpp::store(target, offline)).map_err(named("store"))?);
-        round.drain = Some(block_on(xmpp::drain(target, offline)).map_err(named("drain"))?);
-        return Ok(());
+    if !peer.speaks_xmpp() {
+        return bench(plan, server, &place.bluetick_config())
+            .online(plan.sizes.online_pairs(), online_seconds);
     }
-    let (bench, config) = (&plan.bluetick, place.bluetick_config());
-    let bench = Bench { bluetick: bench, config: &config, server };
-    round.online = Some(bench.online(plan.sizes.online_pairs(), online_seconds)?);
-    if peer.stores() {
-        std::thread::sleep(REST);
-        let (store, drain) = bench.offline(plan.sizes.offline_pairs(), plan.sizes.offline_messages)?;
-        (round.store, round.drain) = (Some(store), Some(drain));
+    let work = xmpp::OnlinePlan {
+        pairs,
+        in_flight: in_flight as usize,
+        body_bytes: body_bytes as usize,
+        full_addresses: plan.full_addresses,
+        duration: Duration::from_secs(online_seconds),
+    };
+    block_on(xmpp::online(target(server), work))
+}
+
+/// First to those who are away, then to the same who come back.
+fn offline(plan: &Plan, peer: Peer, server: &Server, place: &Place<'_>) -> Result<(Stage, Stage), String> {
+    let Sizes { offline_pairs, offline_messages, body_bytes, .. } = plan.sizes;
+    if !peer.speaks_xmpp() {
+        let config = place.bluetick_config();
+        return bench(plan, server, &config).offline(plan.sizes.offline_pairs(), offline_messages);
     }
-    Ok(())
+    let (pairs, messages, body_bytes) = (offline_pairs, offline_messages, body_bytes as usize);
+    let work = xmpp::OfflinePlan { pairs, messages, body_bytes };
+    let store = block_on(xmpp::store(target(server), work))?;
+    let drain = block_on(xmpp::drain(target(server), work))?;
+    Ok((store, drain))
 }
 
 fn idle(plan: &Plan, peer: Peer, server: &Server, place: &Place<'_>) -> Result<u64, String> {
     let connections = plan.sizes.idle_connections;
-    if peer.speaks_xmpp() {
-        return block_on(xmpp::idle(target(server), connections));
+    match peer.speaks_xmpp() {
+        true => block_on(xmpp::idle(target(server), connections)),
+        false => bench(plan, server, &place.bluetick_config()).idle(connections),
     }
-    Bench { bluetick: &plan.bluetick, config: &place.bluetick_config(), server }.idle(connections)
+}
+
+fn bench<'a>(plan: &'a Plan, server: &'a Server, config: &'a Path) -> Bench<'a> {
+    Bench { bluetick: &plan.bluetick, config, server }
 }
 
 fn target(server: &Server) -> xmpp::Target {
