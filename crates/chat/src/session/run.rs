@@ -618,7 +618,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.stuck_since.map(|at| at + config.write_timeout),
             self.retry_at.filter(|&at| at > now),
             self.receipts_at,
-            self.own_ticks_at,
+            // With something before them they go out when that has.
+            self.own_ticks_at.filter(|_| self.queue.is_empty()),
             self.paced_until,
         ];
         deadlines.into_iter().flatten().min().unwrap_or(self.next_beat)
