@@ -2,7 +2,6 @@
 
 use std::{
     collections::VecDeque,
-    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -14,17 +13,17 @@ use tokio::{
 
 pub struct Device {
     to_server: UnboundedSender<Incoming>,
-    from_server: UnboundedReceiver<Arc<str>>,
+    from_server: UnboundedReceiver<String>,
     session: JoinHandle<()>,
 }
 
 pub struct Source(UnboundedReceiver<Incoming>);
 
-pub struct Sink(UnboundedSender<Arc<str>>);
+pub struct Sink(UnboundedSender<String>);
 
 impl FrameSource for Source {
-    async fn next(&mut self) -> Incoming {
-        self.0.recv().await.unwrap_or(Incoming::Closed)
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming> {
+        self.0.poll_recv(cx).map(|incoming| incoming.unwrap_or(Incoming::Closed))
     }
 }
 
@@ -54,7 +53,7 @@ impl Device {
     }
 
     /// Takes frames until one of this type has come.
-    pub async fn hears(&mut self, kind: &str) -> Arc<str> {
+    pub async fn hears(&mut self, kind: &str) -> String {
         let begins = format!(r#"{{"type":"{kind}""#);
         loop {
             let frame = self.from_server.recv().await.expect("the session goes on");
