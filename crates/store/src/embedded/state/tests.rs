@@ -117,7 +117,7 @@ fn members() -> impl Strategy<Value = Member> {
             ts,
             message_id: MessageId(message_id),
             from,
-            preview: preview.into(),
+            preview: preview.as_str().into(),
         },
     );
     let counts = any::<(u64, u64, u64, u64, u64)>();
