@@ -357,7 +357,7 @@ fn short(event: &Event) -> String {
             format!("messages {id} {seqs:?}{row}")
         }
         Event::Wake { conversation_id } => format!("wake {conversation_id}"),
-        Event::Ticks { ticks: t, .. } => format!(
+        Event::Ticks(t) | Event::OwnTicks(t) => format!(
             "ticks of {} in {}: {}/{}",
             t.user_id, t.conversation_id, t.last_delivered_seq, t.last_read_seq
         ),

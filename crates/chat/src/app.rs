@@ -182,7 +182,7 @@ pub trait App: Send + Sync {
 /// What an app server hands to a session.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Event {
-    /// Messages of one conversation, in their order.
+    /// Messages of one conversation, as they were sent; one that was sent again may be among them once more.
     Messages {
         messages: Arc<[Arc<Message>]>,
         /// A pending row was, or may have been, written for them: the session is to look for the row and settle it.
@@ -194,11 +194,9 @@ pub enum Event {
     Wake {
         conversation_id: ConversationId,
     },
-    Ticks {
-        ticks: Ticks,
-        /// The session whose receipt moved them, which is in no hurry to hear of it.
-        origin: Option<SessionId>,
-    },
+    Ticks(Ticks),
+    /// What the session's own ack came to: it is in no hurry to hear of it.
+    OwnTicks(Ticks),
     Typing(Typing),
     Presence(Presence),
     /// End the session with this reason.

@@ -92,12 +92,13 @@ impl Node {
         if taken {
             return Ok(());
         }
-        let mut nobody_has = Vec::with_capacity(committed.len());
-        for Committed { message, duplicate, .. } in committed {
-            if !(*duplicate && self.has_acked(receiver, message).await?) {
-                nobody_has.push(message);
-            }
-        }
+        // What a device has acked and was sent again needs no row; where it cannot be known, it gets one.
+        let acked = match committed.iter().any(|c| c.duplicate) {
+            true => self.acked_by(receiver, &messages[0].conversation_id).await,
+            false => 0,
+        };
+        let nobody_has: Vec<&Arc<Message>> =
+            committed.iter().filter(|c| !c.duplicate || c.message.seq > acked).map(|c| &c.message).collect();
         // The row keeps the minimum (R3), and a notification tells of the latest.
         let by_seq = |message: &&&Arc<Message>| message.seq;
         let (Some(first), Some(last)) =
@@ -106,6 +107,10 @@ impl Node {
             return Ok(());
         };
         bluetick_store::failpoint::hit("deliver.nobody_took_it");
+        for message in nobody_has.iter().filter(|message| message.seq != first.seq) {
+            let row = Glimpse::new(Step::PendingRow, receiver);
+            self.show(row.message(&message.conversation_id, message.seq)).await;
+        }
         let id = &first.conversation_id;
         let (noted, owed) =
             join(self.note_and_wake(receiver, id, first.seq), self.owe_push(receiver, id, last.seq, false))
@@ -128,11 +133,11 @@ impl Node {
         }
     }
 
-    /// Whether a device of the receiver's has acked a message. Repeating its delivery then serves those that lack it,
-    /// and leaves no row, which would bring all that came after it once more.
-    async fn has_acked(&self, receiver: &UserId, message: &Message) -> Answer<bool> {
-        let status = self.store.status.status(receiver, &message.conversation_id).await.map_err(wire)?;
-        Ok(status.last_delivered_seq >= message.seq)
+    /// Up to where a device of the receiver's has acked. Repeating the delivery of that serves those that lack it, and leaves no row,
+    /// which would bring all that came after it once more.
+    async fn acked_by(&self, receiver: &UserId, id: &ConversationId) -> Seq {
+        let status = self.store.status.status(receiver, id).await;
+        status.map_or(0, |status| status.last_delivered_seq)
     }
 
     /// Writes the pending row, then looks the receiver up once more and wakes every session it finds (R2).
@@ -178,7 +183,11 @@ impl Node {
         let peer = row.conversation_id.peer_of(&row.user_id);
         for user in [peer, Some(row.user_id.clone())].into_iter().flatten() {
             for session in self.sessions_of(&user).await {
-                self.hand_over(&session, Event::Ticks { ticks: ticks.clone(), origin }).await;
+                let event = match origin == Some(session.session_id) {
+                    true => Event::OwnTicks(ticks.clone()),
+                    false => Event::Ticks(ticks.clone()),
+                };
+                self.hand_over(&session, event).await;
             }
         }
     }

@@ -6,11 +6,14 @@ use std::{collections::BTreeMap, sync::Arc};
 use bluetick_protocol::{
     ConversationId, ErrorCode, Send as SendFrame, Sent, SessionId, Side, UserId, WireError,
 };
-use bluetick_store::{Committed, Message, NewMessage};
+use bluetick_store::{Advanced, Committed, Message, NewMessage};
 use futures_util::future::{join, join_all};
 use tokio::time::Instant;
 
 use crate::{Answer, Node, SendRequest, Step, rules::rule, trace::Glimpse, wire};
+
+/// Messages that are handed to a session at once, by their weight.
+const PORTION_BYTES: usize = 256 * 1024;
 
 /// A send that is stored, and its place among those it came with.
 struct Stored {
@@ -31,6 +34,14 @@ struct Receiver {
 struct Lane {
     receiver: Answer<Receiver>,
     stored: Vec<Stored>,
+}
+
+/// What became of a lane.
+struct Delivered {
+    stored: Vec<Stored>,
+    all: Answer<()>,
+    /// What was done for those that had been sent before, beyond the others.
+    repeated: Answer<()>,
 }
 
 impl Node {
@@ -85,10 +96,11 @@ impl Node {
         metrics::counter!("bluetick_sends_total").increment(stored as u64);
         // The conversations side by side: a receiver whose gateway hangs holds up nobody else.
         let deliver = lanes.into_values().map(|lane| self.deliver_lane(&user, session, lane));
-        for (stored, delivered) in join_all(deliver).await {
+        for Delivered { stored, all, repeated } in join_all(deliver).await {
             for Stored { place, committed } in stored {
                 let reference = references[place].take();
-                answers[place] = Some(delivered.clone().map(|()| sent(&committed, reference)));
+                let done = if committed.duplicate { all.clone().and(repeated.clone()) } else { all.clone() };
+                answers[place] = Some(done.map(|()| sent(&committed, reference)));
             }
         }
         metrics::histogram!("bluetick_send_seconds").record(began.elapsed().as_secs_f64());
@@ -96,25 +108,24 @@ impl Node {
         answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
     }
 
-    async fn deliver_lane(
-        &self,
-        sender: &UserId,
-        origin: Option<SessionId>,
-        lane: Lane,
-    ) -> (Vec<Stored>, Answer<()>) {
+    async fn deliver_lane(&self, sender: &UserId, origin: Option<SessionId>, lane: Lane) -> Delivered {
         let Lane { receiver, stored } = lane;
-        let delivered = match receiver {
+        let all = match receiver {
             Ok(receiver) if !stored.is_empty() => self.deliver_new(sender, origin, &receiver, &stored).await,
             // Nothing was stored for them.
             _ => Ok(()),
         };
-        if delivered.is_ok() {
+        let repeated = match stored.iter().find(|stored| stored.committed.duplicate) {
+            Some(stored) if all.is_ok() => self.repeat_ticks(sender, &stored.committed.message).await,
+            _ => Ok(()),
+        };
+        if all.is_ok() {
             for Stored { committed, .. } in &stored {
                 let Message { conversation_id: id, seq, .. } = &*committed.message;
                 self.show(Glimpse::new(Step::Sent, sender).message(id, *seq)).await;
             }
         }
-        (stored, delivered)
+        Delivered { stored, all, repeated }
     }
 
     /// What a send must fulfil before it is committed.
@@ -219,33 +230,51 @@ impl Node {
         }
         let theirs: Vec<&Committed> =
             stored.iter().copied().filter(|c| !c.message.withheld && !c.message.void).collect();
-        if !theirs.is_empty() {
-            let row_written = receiver.offline && rule!(self.rules, R3);
-            self.deliver_to_receiver(&receiver.user, &theirs, row_written).await?;
+        let row_written = receiver.offline && rule!(self.rules, R3);
+        // In slow motion one after another.
+        let paced = !self.trace.onlookers.pace_of(&receiver.user).is_zero();
+        for portion in portions(&theirs, if paced { 1 } else { usize::MAX }) {
+            self.deliver_to_receiver(&receiver.user, portion, row_written).await?;
         }
         let own: Arc<[_]> = stored.iter().filter(|c| !c.message.void).map(|c| c.message.clone()).collect();
         if !own.is_empty() {
             self.echo_to_sender(sender, origin, own).await;
         }
-        // Boundaries only grow: the last one stands for all.
-        let implied = stored.iter().rev().find_map(|committed| committed.implied_read.as_ref());
-        let repeated = stored.iter().find(|committed| committed.duplicate);
-        match (implied, repeated) {
-            (Some(read), _) => {
-                self.tell_ticks(&read.row, None).await;
-                self.clear_read(read, origin, false);
-            }
-            // The first run may have moved the boundary and died before it told anybody.
-            (None, Some(Committed { message, .. })) => {
-                let row = self.store.status.status(sender, &message.conversation_id).await.map_err(wire)?;
-                if row.last_read_seq > 0 {
-                    self.tell_ticks(&row, None).await;
-                }
-            }
-            (None, None) => {}
+        // Boundaries only grow: the last one stands for all, from where the first began.
+        let implied = || stored.iter().filter_map(|committed| committed.implied_read.as_ref());
+        if let Some(last) = implied().max_by_key(|read| read.row.last_read_seq) {
+            self.tell_ticks(&last.row, None).await;
+            let read_before = implied().map(|read| read.read_before).min().unwrap_or_default();
+            self.clear_read(&Advanced { read_before, ..last.clone() }, origin, false);
         }
         Ok(())
     }
+
+    /// The first run of what was sent again may have moved the boundary and died before it told anybody.
+    async fn repeat_ticks(&self, sender: &UserId, message: &Message) -> Answer<()> {
+        if rule!(self.rules, R9) {
+            let row = self.store.status.status(sender, &message.conversation_id).await.map_err(wire)?;
+            if row.last_read_seq > 0 {
+                self.tell_ticks(&row, None).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Cuts messages into what is handed over at once: at most so many, and not more than a gateway takes in well before its deadline.
+fn portions<'a>(messages: &'a [&'a Committed], most: usize) -> impl Iterator<Item = &'a [&'a Committed]> {
+    let mut left = messages;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fitting = left.iter().take(most).take_while(|committed| {
+            bytes += committed.message.weight();
+            bytes <= PORTION_BYTES
+        });
+        let (portion, rest) = left.split_at_checked(fitting.count().max(1))?;
+        left = rest;
+        Some(portion)
+    })
 }
 
 fn sent(committed: &Committed, reference: Option<bluetick_protocol::Ref>) -> Sent {

@@ -90,8 +90,9 @@ fn decode_usual(text: &str) -> Option<ClientFrame> {
         _ => return None,
     };
     let good_ref = |r: &Ref| !matches!(r, Ref::Text(text) if text.len() > limits::REF_MAX_BYTES);
-    // A second `type` is an error, whatever it says.
-    (frame.reference().is_none_or(good_ref) && !rest.contains("\"type\"")).then_some(frame)
+    // A second `type` is an error, whatever it says and however it is spelt.
+    let once = !rest.contains("\"type\"") && !rest.contains("\\u");
+    (frame.reference().is_none_or(good_ref) && once).then_some(frame)
 }
 
 fn decode_any(text: &str) -> Result<ClientFrame, DecodeError> {
@@ -235,6 +236,36 @@ mod tests {
 
     fn code(text: &str) -> ErrorCode {
         decode(text).expect_err(text).error.code
+    }
+
+    /// However a frame is spelt, it is read alike: in one pass or by its type first.
+    #[test]
+    fn both_ways_of_reading_agree() {
+        let ack = r#""conversation_id":"a~b","seq":3"#;
+        let send = r#""client_msg_id":"c","to":"b","body":"x""#;
+        let long = "r".repeat(65);
+        for text in [
+            format!(r#"{{"type":"ack",{ack}}}"#),
+            format!(r#"{{{ack},"type":"ack"}}"#),
+            format!(r#"{{"type":"ack",{ack},"ref":7}}"#),
+            format!(r#"{{"type":"ack",{ack},"ref":null}}"#),
+            format!(r#"{{"type":"ack",{ack},"ref":1.5}}"#),
+            format!(r#"{{"type":"ack",{ack},"ref":"{long}"}}"#),
+            format!(r#"{{"type":"ack",{ack},"ref":1,"ref":2}}"#),
+            format!(r#"{{"type":"ack",{ack},"type":"send"}}"#),
+            format!(r#"{{"type":"ack",{ack},"\u0074ype":"send"}}"#),
+            format!(r#"{{"type":"ack",{ack}}} x"#),
+            format!(r#"{{"type":"read",{ack},"more":[1,{{}}]}}"#),
+            format!(r#"{{"type":"send",{send}}}"#),
+            format!(r#"{{"type":"send",{send},"conversation_id":"a~b"}}"#),
+            format!(r#"{{"type":"send",{send},"meta":{{"type":"x"}}}}"#),
+            format!(r#"{{"type":"send",{send},"meta":[]}}"#),
+            format!(r#"{{"type":"send",{send},"body":"twice"}}"#),
+            r#"{"type":"send","client_msg_id":"c","to":"not ok","body":"x"}"#.to_owned(),
+            r#"{"type":"send","client_msg_id":"c","to":"b","body":"\ud83d"}"#.to_owned(),
+        ] {
+            assert_eq!(decode(&text), decode_any(&text), "{text}");
+        }
     }
 
     #[test]

@@ -178,10 +178,6 @@ impl Delivery {
         }
     }
 
-    pub(super) fn is_session(&self, session: Option<SessionId>) -> bool {
-        session == Some(self.session)
-    }
-
     pub(super) fn is_of(&self, user: &UserId) -> bool {
         self.user == *user
     }

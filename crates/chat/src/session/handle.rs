@@ -1,7 +1,7 @@
 //! What others see of a session: a place to put events for it. Taking one never waits.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     ops::RangeInclusive,
     task::{Context, Poll, Waker},
     time::Duration,
@@ -30,9 +30,9 @@ pub(super) struct State {
     /// Once false it stays so: hand-overs are refused, and their senders take the offline path (R5).
     pub open: bool,
     pub delivery: Delivery,
-    pub ticks: BTreeMap<(ConversationId, UserId), Ticks>,
+    pub ticks: TicksOf,
     /// What this session's own acks came to: they go out with the next frame, and alone after a while.
-    pub own_ticks: BTreeMap<(ConversationId, UserId), Ticks>,
+    pub own_ticks: TicksOf,
     pub own_ticks_at: Option<Instant>,
     pub typing: Vec<Typing>,
     pub presence: BTreeMap<UserId, Presence>,
@@ -42,10 +42,34 @@ pub(super) struct State {
     waker: Option<Waker>,
 }
 
+type TicksOf = BTreeMap<(ConversationId, UserId), Ticks>;
+
+/// Receipts only grow: of several the highest of each boundary stands for all (R10).
+fn merge(kept: &mut TicksOf, ticks: Ticks) {
+    match kept.entry((ticks.conversation_id.clone(), ticks.user_id.clone())) {
+        Entry::Vacant(place) => {
+            place.insert(ticks);
+        }
+        Entry::Occupied(mut kept) => {
+            let kept = kept.get_mut();
+            kept.last_delivered_seq = kept.last_delivered_seq.max(ticks.last_delivered_seq);
+            kept.last_read_seq = kept.last_read_seq.max(ticks.last_read_seq);
+        }
+    }
+}
+
 impl State {
     /// Whether frames wait that are to go out at once.
     pub(super) fn has_frames(&self) -> bool {
         !self.ticks.is_empty() || !self.typing.is_empty() || !self.presence.is_empty()
+    }
+
+    /// The ticks of the session's own acks wait no longer.
+    pub(super) fn release_own_ticks(&mut self) {
+        self.own_ticks_at = None;
+        for ticks in std::mem::take(&mut self.own_ticks).into_values() {
+            merge(&mut self.ticks, ticks);
+        }
     }
 
     /// The loop takes all of it now.
@@ -95,17 +119,10 @@ impl Handle {
                 }
             }
             Event::Wake { conversation_id } => state.delivery.wake(conversation_id),
-            Event::Ticks { ticks, origin } => {
-                let key = (ticks.conversation_id.clone(), ticks.user_id.clone());
-                let kept = if state.delivery.is_session(origin) {
-                    state.own_ticks_at.get_or_insert_with(|| Instant::now() + OWN_TICKS_WAIT);
-                    &mut state.own_ticks
-                } else {
-                    &mut state.ticks
-                };
-                let kept = kept.entry(key).or_insert_with(|| ticks.clone());
-                kept.last_delivered_seq = kept.last_delivered_seq.max(ticks.last_delivered_seq);
-                kept.last_read_seq = kept.last_read_seq.max(ticks.last_read_seq);
+            Event::Ticks(ticks) => merge(&mut state.ticks, ticks),
+            Event::OwnTicks(ticks) => {
+                state.own_ticks_at.get_or_insert_with(|| Instant::now() + OWN_TICKS_WAIT);
+                merge(&mut state.own_ticks, ticks);
             }
             Event::Typing(typing) => {
                 if state.typing.len() < TYPING_MAX && !state.typing.contains(&typing) {
@@ -149,5 +166,32 @@ impl Handle {
             state.waker = Some(cx.waker().clone());
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bluetick_protocol::SessionId;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn ticks_that_waited_never_go_back() {
+        let user = UserId::new("bob").unwrap();
+        let handle = Handle::new(Delivery::new(user.clone(), SessionId(1), 8));
+        let ticks = |last_delivered_seq, last_read_seq| Ticks {
+            conversation_id: ConversationId::new("alice~bob").unwrap(),
+            user_id: user.clone(),
+            last_delivered_seq,
+            last_read_seq,
+        };
+        handle.offer(Event::OwnTicks(ticks(4, 0)));
+        handle.offer(Event::Ticks(ticks(5, 5)));
+        handle.offer(Event::OwnTicks(ticks(7, 5)));
+        let told = handle.with(|state| {
+            state.release_own_ticks();
+            std::mem::take(&mut state.ticks).into_values().collect::<Vec<_>>()
+        });
+        assert_eq!(told, [ticks(7, 5)], "of several the highest stands for all");
     }
 }

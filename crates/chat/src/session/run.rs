@@ -37,6 +37,8 @@ use upkeep::Upkeep;
 
 /// Frames that wait for the socket; beyond it nothing more is taken from the window.
 const OUT_MAX: usize = 64;
+/// Texts that are taken from a socket before they are looked at.
+const INCOMING_BYTES: usize = 256 * 1024;
 /// How soon something that failed is tried again.
 const RETRY: Duration = Duration::from_millis(500);
 /// How long the end of a session may take over each of its steps.
@@ -156,21 +158,27 @@ async fn flush(sink: &mut impl FrameSink, queue: &mut VecDeque<Outgoing>) {
     let _ = timeout(FAREWELL, poll_fn(|cx| sink.poll_write(cx, queue))).await;
 }
 
-/// Takes the frames that are there, at most so many. Ready if there was one.
+/// Takes the frames that are there, at most so many and so long. Ready if there was one.
 fn poll_frames(
     source: &mut impl FrameSource,
     cx: &mut Context<'_>,
     most: usize,
     frames: &mut Vec<Incoming>,
 ) -> Poll<()> {
-    while frames.len() < most {
+    let mut bytes = 0;
+    while frames.len() < most && bytes < INCOMING_BYTES {
         match source.poll_next(cx) {
             // After the end there is nothing to ask for.
             Poll::Ready(Incoming::Closed) => {
                 frames.push(Incoming::Closed);
                 break;
             }
-            Poll::Ready(incoming) => frames.push(incoming),
+            Poll::Ready(incoming) => {
+                if let Incoming::Text(text) = &incoming {
+                    bytes += text.len();
+                }
+                frames.push(incoming);
+            }
             Poll::Pending => break,
         }
     }
@@ -371,8 +379,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             if free > 0 {
                 let alone = self.queue.is_empty() && out.is_empty() && !state.has_frames();
                 if !alone || state.own_ticks_at.is_some_and(|at| at <= now) {
-                    state.own_ticks_at = None;
-                    frames.extend(std::mem::take(&mut state.own_ticks).into_values().map(ServerFrame::Ticks));
+                    state.release_own_ticks();
                 }
                 frames.extend(std::mem::take(&mut state.ticks).into_values().map(ServerFrame::Ticks));
                 frames.extend(std::mem::take(&mut state.typing).into_iter().map(ServerFrame::Typing));

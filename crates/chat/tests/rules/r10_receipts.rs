@@ -5,7 +5,7 @@ use std::time::Duration;
 use bluetick_chat::{App, ReceiptRequest};
 use bluetick_protocol::{Boundaries, Seq};
 
-use crate::harness::{Step, World, conversation, message, phone, tablet, user};
+use crate::harness::{Client, Step, World, conversation, message, phone, tablet, user};
 
 fn boundaries(last_delivered_seq: Seq, last_read_seq: Seq) -> Boundaries {
     Boundaries { last_delivered_seq, last_read_seq }
@@ -116,6 +116,29 @@ async fn ticks_reach_all_sessions_of_both_members() {
         assert_eq!(ticks, [("bob".to_owned(), 1, 0), ("bob".to_owned(), 1, 1)]);
     }
     assert!(stranger.ticks().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_session_that_acked_hears_of_it_in_company_or_after_a_while() {
+    let world = World::new();
+    let bob = world.connected(phone("bob").without_acks()).await;
+    let other = world.connected(tablet("bob").without_acks()).await;
+    let delivered = |client: &Client| client.ticks().iter().map(|t| t.last_delivered_seq).collect::<Vec<_>>();
+    world.send("alice", "bob", "one").await;
+    world.quiet().await;
+    bob.ack("alice~bob", 1);
+    world.quiet().await;
+    assert_eq!((delivered(&bob), delivered(&other)), (vec![], vec![1]));
+    world.pass(Duration::from_millis(250)).await;
+    assert_eq!(delivered(&bob), [1], "alone, after a while");
+    world.send("alice", "bob", "two").await;
+    world.quiet().await;
+    bob.ack("alice~bob", 2);
+    world.quiet().await;
+    assert_eq!((delivered(&bob), delivered(&other)), (vec![1], vec![1, 2]));
+    world.send("alice", "bob", "three").await;
+    world.quiet().await;
+    assert_eq!(delivered(&bob), [1, 2], "with the next message");
 }
 
 #[tokio::test(start_paused = true)]
