@@ -19,10 +19,12 @@ pub enum Format {
 
 type Pick = fn(&Round) -> Option<&Stage>;
 
-const STAGES: [(&str, Pick); 3] = [
+const STAGES: [(&str, Pick); 5] = [
     ("online, each with its receipt", |round| round.online.as_ref()),
     ("stored for users who are away", |round| round.store.as_ref()),
     ("drained to users who come back", |round| round.drain.as_ref()),
+    ("stored, server holds nothing yet", |round| round.fresh_store.as_ref()),
+    ("drained, server held nothing before", |round| round.fresh_drain.as_ref()),
 ];
 
 impl Measured {

@@ -101,6 +101,9 @@ pub struct Round {
     pub online: Option<Stage>,
     pub store: Option<Stage>,
     pub drain: Option<Stage>,
+    /// The same on a server that holds nothing yet.
+    pub fresh_store: Option<Stage>,
+    pub fresh_drain: Option<Stage>,
     pub idle_bytes_per_connection: Option<u64>,
     /// A stage that could not be measured, and why.
     pub failures: Vec<String>,
@@ -109,7 +112,13 @@ pub struct Round {
 impl Round {
     /// Everything that went wrong in it, in words.
     pub fn complaints(&self) -> Vec<String> {
-        let stages = [("online", &self.online), ("store", &self.store), ("drain", &self.drain)];
+        let stages = [
+            ("online", &self.online),
+            ("store", &self.store),
+            ("drain", &self.drain),
+            ("store on a fresh server", &self.fresh_store),
+            ("drain on a fresh server", &self.fresh_drain),
+        ];
         let mut all = self.failures.clone();
         for (name, stage) in stages {
             let complaints = stage.iter().flat_map(|stage| &stage.complaints);
