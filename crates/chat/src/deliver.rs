@@ -50,8 +50,7 @@ impl Node {
         let messages: Arc<[Arc<Message>]> = committed.iter().map(|c| c.message.clone()).collect();
         let show = async |step, device: Option<&DeviceId>, sessions: Option<usize>| {
             for message in messages.iter() {
-                let (device, count) = (device, sessions);
-                let glimpse = Glimpse { device, count, ..Glimpse::new(step, receiver) };
+                let glimpse = Glimpse { device, count: sessions, ..Glimpse::new(step, receiver) };
                 self.show(glimpse.message(&message.conversation_id, message.seq)).await;
             }
         };
@@ -107,15 +106,17 @@ impl Node {
             return Ok(());
         };
         bluetick_store::failpoint::hit("deliver.nobody_took_it");
-        for message in nobody_has.iter().filter(|message| message.seq != first.seq) {
-            let row = Glimpse::new(Step::PendingRow, receiver);
-            self.show(row.message(&message.conversation_id, message.seq)).await;
-        }
         let id = &first.conversation_id;
         let (noted, owed) =
             join(self.note_and_wake(receiver, id, first.seq), self.owe_push(receiver, id, last.seq, false))
                 .await;
-        noted.and(owed)
+        noted?;
+        // The row stands for the others too, now that it is there.
+        for message in nobody_has.iter().filter(|message| message.seq != first.seq) {
+            let row = Glimpse::new(Step::PendingRow, receiver);
+            self.show(row.message(&message.conversation_id, message.seq)).await;
+        }
+        owed
     }
 
     /// Owes a notification beside the row that asks for it, so that both share the store's fsync. It is decided a moment
