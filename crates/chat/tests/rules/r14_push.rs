@@ -321,6 +321,22 @@ async fn what_is_read_while_its_notification_is_on_its_way_is_cleared_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn replies_that_come_together_clear_what_the_first_reads() {
+    let world = with_bobs_phone().await;
+    world.send("alice", "bob", "one").await;
+    world.pass(2 * SECOND).await;
+    let tablet = world.connected(tablet("bob")).await;
+    world.send("alice", "bob", "two").await;
+    world.quiet().await;
+    for (id, seen) in [("a", 1), ("b", 2)] {
+        let send = serde_json::json!({"type": "send", "client_msg_id": id, "to": "alice", "body": id, "seen_seq": seen});
+        tablet.say(send);
+    }
+    world.pass(2 * SECOND).await;
+    assert_eq!(world.phones.shown(), ["alice: one", "(clear)"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reply_clears_what_it_reads() {
     let world = with_bobs_phone().await;
     world.send("alice", "bob", "one").await;
