@@ -8,14 +8,14 @@ use crate::{Answer, Node, ReceiptRequest, Step, push::ReadOn, trace::Glimpse, wi
 impl Node {
     /// A device holds everything up to this seq: the double tick.
     pub(crate) async fn take_ack(&self, request: ReceiptRequest) -> Answer<()> {
-        metrics::counter!("bluetick_acks_total").increment(1);
+        self.meters.acks.increment(1);
         let seq = request.seq;
         self.advance(request, seq, 0, Step::Acked).await
     }
 
     /// The user has seen everything up to this seq: the blue tick.
     pub(crate) async fn take_read(&self, request: ReceiptRequest) -> Answer<()> {
-        metrics::counter!("bluetick_reads_total").increment(1);
+        self.meters.reads.increment(1);
         let seq = request.seq;
         self.advance(request, seq, seq, Step::Read).await
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bluetick_protocol::{ConversationId, DeviceId, Seq, SessionId, Ticks, UserId};
 use bluetick_store::{Committed, Message, OwedPush, SessionEntry, StatusRow};
 
-use futures_util::future::join;
+use futures_util::future::{join, poll_immediate};
 
 use crate::{Answer, Event, HandOver, Node, Step, rules::rule, trace::Glimpse, wire};
 
@@ -25,9 +25,15 @@ impl Node {
     /// Hands an event to one session, by its deadline. A session that is not there is taken out of the session
     /// store, if the entry still names it (R12).
     pub(crate) async fn hand_over(&self, to: &SessionEntry, event: Event) -> HandOver {
-        let handed =
-            tokio::time::timeout(self.config.hand_over_deadline, self.gateways.hand_over(to, event)).await;
-        let outcome = handed.unwrap_or(HandOver::Refused);
+        let mut handing = self.gateways.hand_over(to, event);
+        // A session of this process takes it at once.
+        let outcome = match poll_immediate(&mut handing).await {
+            Some(outcome) => outcome,
+            None => {
+                let handed = tokio::time::timeout(self.config.hand_over_deadline, handing).await;
+                handed.unwrap_or(HandOver::Refused)
+            }
+        };
         if outcome == HandOver::Refused {
             metrics::counter!("bluetick_stale_sessions_total").increment(1);
             if rule!(self.rules, R12) {
@@ -74,7 +80,7 @@ impl Node {
                 Event::Messages { messages: messages.clone(), row_written: look_for_row, origin: None };
             if self.hand_over(&session, event).await == HandOver::Taken {
                 taken = true;
-                metrics::counter!("bluetick_hand_overs_total").increment(messages.len() as u64);
+                self.meters.hand_overs.increment(messages.len() as u64);
                 bluetick_store::failpoint::hit("deliver.handed_over");
                 show(Step::HandedOver, Some(&session.device), None).await;
             }

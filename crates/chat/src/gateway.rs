@@ -31,6 +31,8 @@ pub struct Gateway {
     closing: AtomicBool,
     emptied: Notify,
     held: Mutex<Held>,
+    /// Looked up once: it is raised with every message.
+    pub(crate) deliveries: metrics::Counter,
 }
 
 type HeldSeqs = BTreeMap<ConversationId, RangeInclusive<Seq>>;
@@ -55,6 +57,7 @@ impl Gateway {
             closing: AtomicBool::new(false),
             emptied: Notify::new(),
             held: Mutex::default(),
+            deliveries: metrics::counter!("bluetick_deliveries_total"),
         }
     }
 

@@ -72,6 +72,28 @@ pub struct Node {
     /// Nothing where messages have no attachments.
     pub(crate) uploads: Option<Arc<dyn Uploads>>,
     pub(crate) rules: Rules,
+    pub(crate) meters: Meters,
+}
+
+/// Looked up once: they are raised with every message.
+pub(crate) struct Meters {
+    pub sends: metrics::Counter,
+    pub send_seconds: metrics::Histogram,
+    pub hand_overs: metrics::Counter,
+    pub acks: metrics::Counter,
+    pub reads: metrics::Counter,
+}
+
+impl Meters {
+    fn new() -> Meters {
+        Meters {
+            sends: metrics::counter!("bluetick_sends_total"),
+            send_seconds: metrics::histogram!("bluetick_send_seconds"),
+            hand_overs: metrics::counter!("bluetick_hand_overs_total"),
+            acks: metrics::counter!("bluetick_acks_total"),
+            reads: metrics::counter!("bluetick_reads_total"),
+        }
+    }
 }
 
 impl Node {
@@ -93,6 +115,7 @@ impl Node {
             push: None,
             uploads: None,
             rules: Rules::default(),
+            meters: Meters::new(),
         }
     }
 

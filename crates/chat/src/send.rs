@@ -93,7 +93,7 @@ impl Node {
             }
         }
         let stored: usize = lanes.values().map(|lane| lane.stored.len()).sum();
-        metrics::counter!("bluetick_sends_total").increment(stored as u64);
+        self.meters.sends.increment(stored as u64);
         // The conversations side by side: a receiver whose gateway hangs holds up nobody else.
         let deliver = lanes.into_values().map(|lane| self.deliver_lane(&user, session, lane));
         for Delivered { stored, all, repeated } in join_all(deliver).await {
@@ -103,7 +103,7 @@ impl Node {
                 answers[place] = Some(done.map(|()| sent(&committed, reference)));
             }
         }
-        metrics::histogram!("bluetick_send_seconds").record(began.elapsed().as_secs_f64());
+        self.meters.send_seconds.record(began.elapsed().as_secs_f64());
         let lost = || Err(WireError::new(ErrorCode::Internal, "this send got lost in the server"));
         answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
     }

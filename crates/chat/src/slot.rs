@@ -1,17 +1,23 @@
-//! A place for one piece of work under way, or none: how a loop that owns its futures waits for them in a `select!`.
+//! A place for one piece of work under way, or none: how a loop that owns its futures waits for them.
 
-use std::future::pending;
+use std::{
+    future::poll_fn,
+    task::{Context, Poll},
+};
 
 use futures_util::future::BoxFuture;
 
-/// Resolves when the work in the slot is done, and empties the slot; never, if there is none.
-pub(crate) async fn ready<T>(slot: &mut Option<BoxFuture<'_, T>>) -> T {
-    match slot {
-        Some(future) => {
-            let done = future.await;
-            *slot = None;
-            done
-        }
-        None => pending().await,
+/// Ready when the work in the slot is done, which empties the slot; never, if there is none.
+pub(crate) fn poll_slot<T>(slot: &mut Option<BoxFuture<'_, T>>, cx: &mut Context<'_>) -> Poll<T> {
+    let Some(work) = slot else { return Poll::Pending };
+    let done = work.as_mut().poll(cx);
+    if done.is_ready() {
+        *slot = None;
     }
+    done
+}
+
+/// The same, to be awaited.
+pub(crate) async fn ready<T>(slot: &mut Option<BoxFuture<'_, T>>) -> T {
+    poll_fn(|cx| poll_slot(slot, cx)).await
 }

@@ -1,5 +1,7 @@
 //! Reading a client's frame: look at `type` first, then parse that one struct, borrowing what can be borrowed.
 
+mod usual;
+
 use std::borrow::Cow;
 
 use serde::{
@@ -73,28 +75,13 @@ struct Peek<'a> {
 
 /// Reads one text frame.
 pub fn decode(text: &str) -> Result<ClientFrame, DecodeError> {
-    match decode_usual(text) {
+    match usual::read(text) {
         Some(frame) => Ok(frame),
         None => decode_any(text),
     }
 }
 
-/// Reads what comes most, as clients write it: a good frame that begins with its `type`. Whatever is wrong with one, or
-/// unusual, is left to `decode_any`, which looks at `type` and `ref` first to say so.
-fn decode_usual(text: &str) -> Option<ClientFrame> {
-    let (kind, rest) = text.strip_prefix("{\"type\":\"")?.split_once('"')?;
-    let frame = match kind {
-        "send" => ClientFrame::Send(check_send(serde_json::from_str(text).ok()?).ok()?),
-        "ack" => ClientFrame::Ack(serde_json::from_str(text).ok()?),
-        "read" => ClientFrame::Read(serde_json::from_str(text).ok()?),
-        _ => return None,
-    };
-    let good_ref = |r: &Ref| !matches!(r, Ref::Text(text) if text.len() > limits::REF_MAX_BYTES);
-    // A second `type` is an error, whatever it says and however it is spelt.
-    let once = !rest.contains("\"type\"") && !rest.contains("\\u");
-    (frame.reference().is_none_or(good_ref) && once).then_some(frame)
-}
-
+/// Looks at `type` and `ref` first, so that it can say what is wrong with a frame, and of which.
 fn decode_any(text: &str) -> Result<ClientFrame, DecodeError> {
     // A list would pass for a struct whose fields have lost their names.
     if text.trim_start().starts_with('[') {
@@ -261,10 +248,63 @@ mod tests {
             format!(r#"{{"type":"send",{send},"meta":{{"type":"x"}}}}"#),
             format!(r#"{{"type":"send",{send},"meta":[]}}"#),
             format!(r#"{{"type":"send",{send},"body":"twice"}}"#),
+            format!(r#"{{"type":"ack",{ack},"ref":-7}}"#),
+            format!(r#"{{"type":"ack",{ack},"ref":-0}}"#),
+            format!(r#"{{"type":"ack",{ack},"ref":007}}"#),
+            format!(r#"{{"type":"ack",{ack},"ref":+7}}"#),
+            format!(r#"{{"type":"ack",{ack},"ref":9223372036854775808}}"#),
+            format!(r#"{{"type":"ack",{ack},"ref":}}"#),
+            format!(r#"{{"type":"ack",{ack},"ref":"7"}}"#),
+            format!(r#"{{"type":"ack",{ack},"ref":"a\"b"}}"#),
+            format!(r#"{{"type":"ack",{ack},}}"#),
+            format!(r#"{{"type":"ack",{ack}"#),
+            format!(r#"{{"type":"ack",{ack}}}}}"#),
+            format!(r#"{{"type":"ack",{ack}}} "#),
+            format!(r#"{{"type":"ack" ,{ack}}}"#),
+            format!("{{\"type\":\"ack\",{ack}}}\n"),
+            r#"{"type":"ack"}"#.to_owned(),
+            r#"{"type":"ack","conversation_id":"a~b","seq":"3"}"#.to_owned(),
+            r#"{"type":"ack","conversation_id":"a~b","seq":3.0}"#.to_owned(),
+            r#"{"type":"ack","conversation_id":"a~b","seq":-3}"#.to_owned(),
+            r#"{"type":"ack","conversation_id":"a~b","seq":18446744073709551615}"#.to_owned(),
+            r#"{"type":"ack","conversation_id":"a~b","seq":18446744073709551616}"#.to_owned(),
+            r#"{"type":"ack","conversation_id":"b~a","seq":3}"#.to_owned(),
+            r#"{"type":"ack","conversation_id":"a~b","seq":3,"seq":3}"#.to_owned(),
+            format!(r#"{{"type":"send",{send},"seen_seq":4}}"#),
+            format!(r#"{{"type":"send",{send},"seen_seq":null}}"#),
+            r#"{"type":"send","client_msg_id":"c","to":"b"}"#.to_owned(),
+            r#"{"type":"send","client_msg_id":"c","to":"b","body":""}"#.to_owned(),
+            r#"{"type":"send","client_msg_id":"c","to":"b","body":7}"#.to_owned(),
+            r#"{"type":"send","client_msg_id":7,"to":"b","body":"x"}"#.to_owned(),
+            r#"{"type":"send","client_msg_id":"c\"\\","to":"b","body":"say \"hi\"\n\\ é 💬 \u00e9 \/"}"#.to_owned(),
+            r#"{"type":"send","client_msg_id":"c","to":"b","body":"ends in \\"}"#.to_owned(),
+            r#"{"type":"send","client_msg_id":"c","to":"b","body":"never ends \"}"#.to_owned(),
+            r#"{"type":"send","client_msg_id":"c","to":"b","body":"bad \x escape"}"#.to_owned(),
+            "{\"type\":\"send\",\"client_msg_id\":\"c\",\"to\":\"b\",\"body\":\"a\tb\"}".to_owned(),
+            "{\"type\":\"send\",\"client_msg_id\":\"c\",\"to\":\"b\",\"body\":\"\\n\t\"}".to_owned(),
             r#"{"type":"send","client_msg_id":"c","to":"not ok","body":"x"}"#.to_owned(),
             r#"{"type":"send","client_msg_id":"c","to":"b","body":"\ud83d"}"#.to_owned(),
         ] {
             assert_eq!(decode(&text), decode_any(&text), "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(2_000))]
+        /// The same of pieces of frames in any order.
+        #[test]
+        fn both_ways_of_reading_agree_on_pieces(
+            kind in proptest::sample::select(vec!["send", "ack", "read", "ping"]),
+            pieces in proptest::collection::vec(proptest::sample::select(vec![
+                ",", "\"", ":", "}", "{", "\\", " ", "0", "-", "7", "null",
+                ",\"ref\":1", ",\"ref\":\"r\"", ",\"seq\":3", ",\"conversation_id\":\"a~b\"",
+                ",\"client_msg_id\":\"c\"", ",\"to\":\"b\"", ",\"body\":\"x\"", ",\"body\":\"\\\"\"",
+                ",\"seen_seq\":2", ",\"meta\":{}", ",\"type\":\"ack\"",
+            ]), 0..7),
+            closed in proptest::bool::weighted(0.8),
+        ) {
+            let text = format!("{{\"type\":\"{kind}\"{}{}", pieces.concat(), if closed { "}" } else { "" });
+            proptest::prop_assert_eq!(decode(&text), decode_any(&text), "{}", text);
         }
     }
 

@@ -18,7 +18,7 @@ use bluetick_chat::session::{FrameSink, FrameSource, Gone, Incoming, Outgoing, S
 use bluetick_protocol::{ErrorCode, WireError};
 use bytes::Bytes;
 use futures_util::{Sink as _, Stream as _};
-use hyper::upgrade::OnUpgrade;
+use hyper::upgrade::{OnUpgrade, Parts};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rand::{TryRng as _, rngs::SysRng};
@@ -40,7 +40,7 @@ use tokio_tungstenite::{
 
 use crate::{
     http::{AppState, error::ApiError, origin},
-    listen::Peer,
+    listen::{Peer, Plain},
 };
 
 /// Allocated for every connection for as long as it lives.
@@ -107,13 +107,30 @@ async fn run(host: Arc<SessionHost>, upgrade: OnUpgrade, frame_max_bytes: usize,
         Ok(upgraded) => upgraded,
         Err(error) => return tracing::debug!(%error, "upgrade failed"),
     };
-    let (stream, config) = (TokioIo::new(upgraded), socket_config(frame_max_bytes));
-    let socket = Mutex::new(WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await);
+    // Most connections, behind a proxy or on a network of one's own: the bare socket, without what HTTP had around it.
+    match upgraded.downcast::<Plain>() {
+        Ok(Parts { io, read_buf, .. }) => {
+            run_on(&host, io.into_inner().into_inner(), read_buf, frame_max_bytes).await;
+        }
+        Err(upgraded) => {
+            Box::pin(run_on(&host, TokioIo::new(upgraded), Bytes::new(), frame_max_bytes)).await;
+        }
+    }
+    drop(peer);
+}
+
+/// A session on a socket of which some bytes may have been read.
+async fn run_on<S>(host: &SessionHost, stream: S, read: Bytes, frame_max_bytes: usize)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    let (read, config) = (read.to_vec(), socket_config(frame_max_bytes));
+    let socket = WebSocketStream::from_partially_read(stream, read, Role::Server, Some(config)).await;
+    let socket = Mutex::new(socket);
     let seed = SysRng.try_next_u64().unwrap_or_else(|_| std::ptr::from_ref(&socket) as u64);
     let source = Source { socket: &socket, ended: false };
     let sink = Sink { socket: &socket, unsent: None };
     host.run(source, sink, seed).await;
-    drop(peer);
 }
 
 fn socket_config(frame_max_bytes: usize) -> WebSocketConfig {

@@ -26,9 +26,12 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tower::Service as _;
 
-use linger::Lingering;
+pub use linger::Lingering;
 use per_address::{PerAddress, Place};
 use stall::Stalling;
+
+/// A connection without TLS, as HTTP is served on it.
+pub type Plain = TokioIo<Stalling<Lingering>>;
 
 /// How long a client may take over a request's head, and how long an idle connection is kept.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);

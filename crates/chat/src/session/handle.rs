@@ -39,6 +39,8 @@ pub(super) struct State {
     pub close: Option<WireError>,
     /// Something was left that the loop has not looked at.
     woken: bool,
+    /// The loop is at work, and looks once more before it sleeps.
+    awake: bool,
     waker: Option<Waker>,
 }
 
@@ -90,6 +92,7 @@ impl Handle {
             presence: BTreeMap::new(),
             close: None,
             woken: false,
+            awake: false,
             waker: None,
         };
         Handle { began: Instant::now(), state: Mutex::new(state) }
@@ -137,7 +140,7 @@ impl Handle {
             }
         }
         state.woken = true;
-        let waker = state.waker.take();
+        let waker = if state.awake { None } else { state.waker.take() };
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
@@ -156,12 +159,18 @@ impl Handle {
         work(&mut self.state.lock())
     }
 
+    /// The loop looks before it sleeps again: nobody needs to wake it.
+    pub(super) fn stay_awake(&self) {
+        self.state.lock().awake = true;
+    }
+
     /// Ready when something was left since the last look.
     pub(super) fn poll_woken(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.woken) {
             return Poll::Ready(());
         }
+        state.awake = false;
         if state.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
             state.waker = Some(cx.waker().clone());
         }

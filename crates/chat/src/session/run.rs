@@ -6,7 +6,8 @@ mod upkeep;
 
 use std::{
     collections::VecDeque,
-    future::poll_fn,
+    future::{Future, poll_fn},
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -19,7 +20,7 @@ use bluetick_protocol::{
 use bluetick_store::SessionEntry;
 use futures_util::future::{BoxFuture, join_all};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
 use super::{
     FrameSink, FrameSource, Handle, Identity, Incoming, Outgoing, SessionHost,
@@ -30,7 +31,7 @@ use super::{
 };
 use crate::{
     Answer, Debt, DebtsRequest, Plan, PlanRequest, Range, RangeRequest, SettleRequest, Settled, Step,
-    rules::rule, slot::ready, trace::Glimpse,
+    rules::rule, slot::poll_slot, trace::Glimpse,
 };
 
 use upkeep::Upkeep;
@@ -48,6 +49,19 @@ const PAY_FOR: Duration = Duration::from_secs(120);
 const PAY_WAIT_MAX: Duration = Duration::from_secs(5);
 /// More steps than what a session has begun can have before it.
 const STEPS_AT_ONCE_MAX: u32 = 512;
+
+/// What a turn of the loop begins with.
+enum Ready {
+    Answered(Answered),
+    Receipted(Receipted),
+    Read(Vec<RangeRead>),
+    Upkept(Upkeep),
+    Frames,
+    /// Something was left for the session, or it is time for something.
+    Look,
+    /// The socket is.
+    Gone,
+}
 
 type RangeRead = (ConversationId, Answer<Range>);
 /// Why a session ends; nothing where the client is gone, and nobody is left to say `bye` to.
@@ -277,10 +291,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             if wake_at < timer.deadline() || timer.is_elapsed() {
                 timer.as_mut().reset(wake_at);
             }
-            let accepts = self.accepts();
-            tokio::select! {
-                biased;
-                answered = ready(&mut self.working) => {
+            match poll_fn(|cx| self.poll_ready(cx, timer.as_mut())).await {
+                Ready::Answered(answered) => {
                     if answered.sends {
                         self.adapt_batch(&answered.frames);
                     }
@@ -293,7 +305,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                         return answered.end;
                     }
                 }
-                Receipted { acked, frames, failed } = ready(&mut self.receipting) => {
+                Ready::Receipted(Receipted { acked, frames, failed }) => {
                     self.push_frames(frames);
                     if self.take_acks(acked) {
                         self.unacked_since = None;
@@ -305,35 +317,73 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                         self.unacked_since = self.unacked_since.map(|_| Instant::now());
                     }
                 }
-                reads = ready(&mut self.reading) => self.take_reads(reads),
-                done = ready(&mut self.upkeep) => {
+                Ready::Read(reads) => self.take_reads(reads),
+                Ready::Upkept(done) => {
                     if let Some(why) = self.take_upkeep(done) {
                         return Some(why);
                     }
                 }
-                written = poll_fn(|cx| {
-                    let waiting = self.queue.len();
-                    let written = self.sink.poll_write(cx, &mut self.queue);
-                    self.unflushed = written.is_pending();
-                    if self.queue.len() < waiting {
-                        self.stuck_since = Some(Instant::now());
-                    }
-                    written
-                }), if !self.queue.is_empty() || self.unflushed => {
-                    self.stuck_since = None;
-                    self.unflushed = false;
-                    if written.is_err() {
-                        return None;
-                    }
-                }
-                () = poll_fn(|cx| poll_frames(&mut self.source, cx, accepts, &mut self.incoming)), if accepts > 0 => {
+                Ready::Frames => {
                     self.last_heard = Instant::now();
                     if let Err(end) = self.take_incoming() {
                         return end;
                     }
                 }
-                () = poll_fn(|cx| self.handle.poll_woken(cx)) => {}
-                () = &mut timer => {}
+                Ready::Look => {}
+                Ready::Gone => return None,
+            }
+        }
+    }
+
+    /// What is ready first. Each turn costs, so what leaves nothing to look at again is done here and ends none: above
+    /// all the writing.
+    fn poll_ready(&mut self, cx: &mut Context<'_>, timer: Pin<&mut Sleep>) -> Poll<Ready> {
+        // What this session leaves for itself is found below: it need not be woken for it.
+        self.handle.stay_awake();
+        if let Poll::Ready(answered) = poll_slot(&mut self.working, cx) {
+            return Poll::Ready(Ready::Answered(answered));
+        }
+        if let Poll::Ready(receipted) = poll_slot(&mut self.receipting, cx) {
+            return Poll::Ready(Ready::Receipted(receipted));
+        }
+        if let Poll::Ready(reads) = poll_slot(&mut self.reading, cx) {
+            return Poll::Ready(Ready::Read(reads));
+        }
+        if let Poll::Ready(done) = poll_slot(&mut self.upkeep, cx) {
+            return Poll::Ready(Ready::Upkept(done));
+        }
+        if (!self.queue.is_empty() || self.unflushed)
+            && let Some(ready) = self.write(cx)
+        {
+            return Poll::Ready(ready);
+        }
+        let accepts = self.accepts();
+        if accepts > 0 && poll_frames(&mut self.source, cx, accepts, &mut self.incoming).is_ready() {
+            return Poll::Ready(Ready::Frames);
+        }
+        if self.handle.poll_woken(cx).is_ready() || timer.poll(cx).is_ready() {
+            return Poll::Ready(Ready::Look);
+        }
+        Poll::Pending
+    }
+
+    /// Writes what waits for the socket. Returns what there is to do then, if anything is.
+    fn write(&mut self, cx: &mut Context<'_>) -> Option<Ready> {
+        let waiting = self.queue.len();
+        let written = self.sink.poll_write(cx, &mut self.queue);
+        self.unflushed = written.is_pending();
+        match written {
+            Poll::Ready(Err(_)) => Some(Ready::Gone),
+            Poll::Ready(Ok(())) => {
+                self.stuck_since = None;
+                // More may have waited for room, or for the others to be gone.
+                (waiting >= OUT_MAX || self.own_ticks_at.is_some()).then_some(Ready::Look)
+            }
+            Poll::Pending => {
+                if self.queue.len() < waiting {
+                    self.stuck_since = Some(Instant::now());
+                }
+                None
             }
         }
     }
@@ -381,9 +431,12 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 if !alone || state.own_ticks_at.is_some_and(|at| at <= now) {
                     state.release_own_ticks();
                 }
-                frames.extend(std::mem::take(&mut state.ticks).into_values().map(ServerFrame::Ticks));
-                frames.extend(std::mem::take(&mut state.typing).into_iter().map(ServerFrame::Typing));
-                frames.extend(std::mem::take(&mut state.presence).into_values().map(ServerFrame::Presence));
+                if state.has_frames() {
+                    frames.extend(std::mem::take(&mut state.ticks).into_values().map(ServerFrame::Ticks));
+                    frames.extend(std::mem::take(&mut state.typing).into_iter().map(ServerFrame::Typing));
+                    let presence = std::mem::take(&mut state.presence);
+                    frames.extend(presence.into_values().map(ServerFrame::Presence));
+                }
             }
             let stuck = state.delivery.is_stuck().then(unreadable);
             self.own_ticks_at = state.own_ticks_at;
@@ -394,7 +447,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         if !out.is_empty() {
             self.last_activity = now;
             let messages = out.iter().filter(|out| matches!(out, Out::Message(_))).count();
-            metrics::counter!("bluetick_deliveries_total").increment(messages as u64);
+            self.host.gateway.deliveries.increment(messages as u64);
         }
         for out in out {
             self.put_out(out);

@@ -26,6 +26,11 @@ impl<S> Stalling<S> {
         Stalling { stream, patience, waiting: None }
     }
 
+    /// The stream alone, for who looks after it otherwise.
+    pub fn into_inner(self) -> S {
+        self.stream
+    }
+
     fn judged<T>(&mut self, cx: &mut Context<'_>, written: Poll<Result<T>>) -> Poll<Result<T>> {
         if written.is_ready() {
             self.waiting = None;

@@ -1,6 +1,7 @@
 //! The one writer. It gathers what callers ask for, writes the group to the log, waits for one fsync, makes the
 //! changes visible, and answers: in this order, so that nobody sees or is told what could still be lost (R15).
 
+mod intake;
 mod ops;
 
 use std::{
@@ -17,6 +18,7 @@ use bluetick_protocol::{ConversationId, MessageId, Profile, Seq, Side, UserId};
 use foldhash::{HashMap, HashMapExt};
 use tokio::sync::{mpsc, oneshot};
 
+use self::intake::Intake;
 use super::{
     Shared,
     checkpoint::CheckpointJob,
@@ -120,6 +122,32 @@ pub(super) enum Op {
     Close(Reply<()>),
 }
 
+impl Op {
+    /// Nobody waits for it: it may stay for a moment, until there is something else to make durable.
+    fn is_patient(&self) -> bool {
+        matches!(self, Op::Advance { .. } | Op::Settle { .. } | Op::Notified { .. } | Op::Tick)
+    }
+}
+
+/// Looked up once: they are raised with every group.
+struct Meters {
+    queue: metrics::Gauge,
+    fsync_seconds: metrics::Histogram,
+    group_answers: metrics::Histogram,
+    log_bytes: metrics::Gauge,
+}
+
+impl Meters {
+    fn new() -> Meters {
+        Meters {
+            queue: metrics::gauge!("bluetick_commit_queue"),
+            fsync_seconds: metrics::histogram!("bluetick_fsync_seconds"),
+            group_answers: metrics::histogram!("bluetick_group_answers"),
+            log_bytes: metrics::gauge!("bluetick_log_bytes"),
+        }
+    }
+}
+
 /// An answer that waits for the group's fsync.
 pub(super) type Answer = Box<dyn FnOnce(Result<()>) + Send>;
 
@@ -153,6 +181,7 @@ pub(super) struct Committer {
     checkpoint_waiters: [Vec<Reply<EngineSnapshot>>; 2],
     checkpoint_wanted: bool,
     closing: Option<Reply<()>>,
+    meters: Meters,
 }
 
 impl Committer {
@@ -185,6 +214,7 @@ impl Committer {
             checkpoint_waiters: Default::default(),
             checkpoint_wanted: false,
             closing: None,
+            meters: Meters::new(),
         }
     }
 
@@ -230,10 +260,11 @@ impl Committer {
     }
 
     /// Runs until it is closed or every caller is gone.
-    pub(super) fn run(mut self, mut ops: mpsc::Receiver<Op>) {
+    pub(super) fn run(mut self, ops: mpsc::Receiver<Op>) {
+        let mut ops = Intake::new(ops);
         let mut batch = Vec::with_capacity(GROUP_MAX_OPS);
-        while ops.blocking_recv_many(&mut batch, GROUP_MAX_OPS) > 0 {
-            metrics::gauge!("bluetick_commit_queue").set(ops.len() as f64);
+        while ops.fill(&mut batch) {
+            self.meters.queue.set(ops.len() as f64);
             for op in batch.drain(..) {
                 self.take(op);
                 if self.group.len_bytes() > GROUP_MAX_BYTES {
@@ -423,11 +454,11 @@ impl Committer {
                     std::process::abort();
                 }
             }
-            metrics::histogram!("bluetick_fsync_seconds").record(begun.elapsed().as_secs_f64());
-            metrics::histogram!("bluetick_group_answers").record(self.waiting.len() as f64);
+            self.meters.fsync_seconds.record(begun.elapsed().as_secs_f64());
+            self.meters.group_answers.record(self.waiting.len() as f64);
             self.active_bytes += bytes;
             self.shared.log_bytes.store(self.log.total_bytes(), Ordering::Relaxed);
-            metrics::gauge!("bluetick_log_bytes").set(self.log.total_bytes() as f64);
+            self.meters.log_bytes.set(self.log.total_bytes() as f64);
         }
         self.publish();
         failpoint::hit("commit.published");

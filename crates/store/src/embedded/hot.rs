@@ -403,8 +403,7 @@ impl Hot {
 
     /// Makes durable changes visible.
     pub(super) fn publish(&self, published: Published) {
-        let Published { mut conv, mut entries, pending_touched, members_touched, erased } = published;
-        conv.write_previews();
+        let Published { conv, mut entries, pending_touched, members_touched, erased } = published;
         let conv = Arc::new(conv);
         let first_touch = {
             let mut shard = self.conv_shard(&conv.id).lock();
@@ -490,14 +489,15 @@ impl Hot {
             };
         }
         for shard in &self.convs {
+            let frozen = shard.lock().frozen.clone();
+            let clean: Vec<Arc<Conv>> = frozen.values().map(|dirty| dirty.conv.with_previews()).collect();
             let _freed_after_the_lock = {
                 let mut shard = shard.lock();
-                let frozen = std::mem::take(&mut shard.frozen);
                 shard.drops += 1;
-                for (id, dirty) in frozen.iter() {
-                    shard.clean.insert(id.clone(), dirty.conv.clone());
+                for conv in clean {
+                    shard.clean.insert(conv.id.clone(), conv);
                 }
-                frozen
+                std::mem::take(&mut shard.frozen)
             };
         }
     }

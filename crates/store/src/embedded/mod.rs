@@ -192,8 +192,7 @@ pub(crate) struct Embedded {
 impl Embedded {
     pub(crate) fn open(config: EmbeddedConfig, clock: Arc<dyn Clock>) -> Result<Embedded> {
         let lock = claim(&config.dir)?;
-        let engine =
-            Engine::open(&config.dir.join("engine"), config.cache_bytes, config.idempotency_window_ms)?;
+        let engine = open_engine(&config)?;
         let mut meta = engine.meta()?;
         if meta.seed == 0 {
             failpoint::hit("first_start.engine_made");
@@ -230,7 +229,10 @@ impl Embedded {
         let checkpoint_shared = shared.clone();
         let threads = vec![
             spawn("bluetick-commit", move || committer.run(ops_in))?,
-            spawn("bluetick-checkpoint", move || checkpoint::run(checkpoint_shared, jobs_in, done, weak))?,
+            spawn("bluetick-checkpoint", move || {
+                give_way();
+                checkpoint::run(checkpoint_shared, jobs_in, done, weak);
+            })?,
         ];
         Ok(Embedded { shared, ops, threads: Mutex::new(threads) })
     }
@@ -316,6 +318,29 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<std::thread
         .name(name.into())
         .spawn(work)
         .map_err(|e| StoreError::Unusable(format!("no thread could be started: {e}")))
+}
+
+/// The engine's own threads are begun by one that gives way, and so do they.
+fn open_engine(config: &EmbeddedConfig) -> Result<Engine> {
+    let open = || {
+        give_way();
+        Engine::open(&config.dir.join("engine"), config.cache_bytes, config.idempotency_window_ms)
+    };
+    let opened = std::thread::scope(|scope| scope.spawn(open).join());
+    opened.unwrap_or_else(|_| Err(StoreError::Unusable("the engine could not be opened".into())))
+}
+
+/// What goes on behind the log takes the time that sends and receipts leave: they wait for a group, and a whole turn of the
+/// processor is longer than that. If it gets none, the committer waits for it.
+fn give_way() {
+    #[cfg(target_os = "linux")]
+    {
+        const NICE: i32 = 10;
+        // Without a number it is the calling thread that is meant, on Linux.
+        if let Err(e) = rustix::process::setpriority_process(None, NICE) {
+            tracing::debug!(error = %e, "a background thread keeps its priority");
+        }
+    }
 }
 
 /// A seed from the operating system, never zero.

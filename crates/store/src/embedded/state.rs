@@ -276,7 +276,8 @@ pub(super) struct Last {
     pub preview: Preview,
 }
 
-/// How a message begins. Of many messages in one group only the last is ever shown, so it is written out when the group is.
+/// How a message begins. Of many messages only the last is ever shown, so it is written out when somebody looks, and when a
+/// checkpoint lets go of the messages themselves.
 #[derive(Debug, Clone)]
 pub(super) enum Preview {
     Text(Arc<str>),
@@ -377,10 +378,15 @@ impl Conv {
         member.written > 0 || self.member(side.other()).written > member.peer_written_before
     }
 
-    /// Writes out how the last messages begin, so that the rows keep no whole message.
-    pub(super) fn write_previews(&mut self) {
+    /// The same rows with the beginnings of the last messages written out, so that they keep no whole message.
+    pub(super) fn with_previews(self: &Arc<Conv>) -> Arc<Conv> {
+        let of_message = |member: &Member| matches!(&member.last, Some(Last { preview: Preview::Of(_), .. }));
+        if !self.members.iter().any(of_message) {
+            return self.clone();
+        }
+        let mut conv = Conv::clone(self);
         let mut written: Option<(Seq, Preview)> = None;
-        for last in self.members.iter_mut().filter_map(|member| member.last.as_mut()) {
+        for last in conv.members.iter_mut().filter_map(|member| member.last.as_mut()) {
             if let Preview::Of(_) = last.preview {
                 last.preview = match &written {
                     Some((seq, preview)) if *seq == last.seq => preview.clone(),
@@ -389,6 +395,7 @@ impl Conv {
                 written = Some((last.seq, last.preview.clone()));
             }
         }
+        Arc::new(conv)
     }
 
     /// Changes the rows as a conversation's record says.

@@ -9,7 +9,7 @@
 //! grows looks through itself now and then for those that nobody meets.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -19,6 +19,7 @@ use std::{
 
 use async_trait::async_trait;
 use bluetick_protocol::{SessionId, UserId, limits};
+use foldhash::{HashMap, HashMapExt};
 use parking_lot::{Mutex, RwLock};
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -1,5 +1,7 @@
 //! The end of a session: what it had begun is finished, what it owes is written down (R5).
 
+use crate::slot::ready;
+
 use super::*;
 
 impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
