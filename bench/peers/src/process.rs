@@ -14,6 +14,9 @@ pub const SERVER_CORE: u32 = 0;
 pub const LOAD_CORE: u32 = 1;
 /// The unit of times in `/proc/PID/stat`: a hundredth of a second on every Linux.
 const TICK_MICROS: u64 = 10_000;
+/// A server that works for less than so many ticks in such a time is quiet.
+const QUIET: Duration = Duration::from_secs(1);
+const QUIET_TICKS: u64 = 3;
 /// A server that does not listen after so long will not.
 const START_PATIENCE: Duration = Duration::from_secs(120);
 
@@ -42,6 +45,22 @@ impl Tree {
     /// User and system time of all of it so far.
     pub fn cpu_micros(&self) -> u64 {
         self.members().values().map(|stat| stat.cpu_ticks * TICK_MICROS).sum()
+    }
+
+    /// Waits for at least so long, and then until it has fallen quiet, at most so long. Returns the µs that it worked meanwhile.
+    pub fn rest(&self, least: Duration, most: Duration) -> u64 {
+        let (begun, before) = (Instant::now(), self.cpu_micros());
+        std::thread::sleep(least);
+        let mut seen = self.cpu_micros();
+        while begun.elapsed() < most {
+            std::thread::sleep(QUIET);
+            let now = self.cpu_micros();
+            if now.saturating_sub(seen) <= QUIET_TICKS * TICK_MICROS {
+                break;
+            }
+            seen = now;
+        }
+        self.cpu_micros().saturating_sub(before)
     }
 
     /// Bytes of memory that all of it has now.

@@ -65,6 +65,14 @@ pub struct Stage {
     pub complaints: Vec<String>,
 }
 
+impl Stage {
+    /// With the time that the server took behind it for what it had put off.
+    pub fn with_put_off(mut self, cpu_micros: u64) -> Stage {
+        self.server_cpu_micros_per_message += cpu_micros as f64 / self.messages.max(1) as f64;
+        self
+    }
+}
+
 /// How long a stage takes, and what it costs the server.
 pub struct StageClock {
     tree: Tree,

@@ -18,8 +18,10 @@ use crate::{
     xmpp,
 };
 
-/// Between online and offline, for what a server does when it falls quiet.
-const REST: Duration = Duration::from_secs(3);
+/// What a server puts off it does within this time after the last of its work, or begins to.
+const REST: Duration = Duration::from_secs(6);
+/// Longer than this nobody waits for it to be done.
+const REST_MAX: Duration = Duration::from_secs(60);
 
 /// How much is done in each stage.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -112,14 +114,15 @@ pub fn run(plan: &Plan) -> Result<Comparison, String> {
     Ok(Comparison { sizes: plan.sizes, peers, fsync })
 }
 
-/// Storing and draining are measured twice: on the server that was just in use online, and on one that holds nothing. A
-/// store may cost more the more it holds, and what was put off may be paid for later.
+/// Storing and draining are measured twice: on the server that was just in use online, and on one that holds nothing, because a
+/// store may cost more the more it holds. What is put off is charged to what it was put off from: to the messages that were
+/// sent online, and to those that were stored.
 fn one_round(plan: &Plan, peer: Peer) -> Round {
     let mut round = Round::default();
     let used = with_server(plan, peer, |server, place| {
-        round.online = Some(online(plan, peer, server, place)?);
+        round.online =
+            Some(online(plan, peer, server, place)?.with_put_off(server.tree().rest(REST, REST_MAX)));
         if peer.stores() {
-            std::thread::sleep(REST);
             let (store, drain) = offline(plan, peer, server, place)?;
             (round.store, round.drain) = (Some(store), Some(drain));
         }
@@ -175,13 +178,15 @@ fn offline(plan: &Plan, peer: Peer, server: &Server, place: &Place<'_>) -> Resul
     let Sizes { offline_pairs, offline_messages, body_bytes, .. } = plan.sizes;
     if !peer.speaks_xmpp() {
         let config = place.bluetick_config();
-        return bench(plan, server, &config).offline(plan.sizes.offline_pairs(), offline_messages);
+        let bench = bench(plan, server, &config);
+        let (store, drain) = bench.offline(plan.sizes.offline_pairs(), offline_messages)?;
+        return Ok((store.with_put_off(server.tree().rest(REST, REST_MAX)), drain));
     }
     let (pairs, messages, body_bytes) = (offline_pairs, offline_messages, body_bytes as usize);
     let work = xmpp::OfflinePlan { pairs, messages, body_bytes };
     let store = block_on(xmpp::store(target(server), work))?;
     let drain = block_on(xmpp::drain(target(server), work))?;
-    Ok((store, drain))
+    Ok((store.with_put_off(server.tree().rest(REST, REST_MAX)), drain))
 }
 
 fn idle(plan: &Plan, peer: Peer, server: &Server, place: &Place<'_>) -> Result<u64, String> {

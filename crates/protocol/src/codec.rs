@@ -276,7 +276,8 @@ mod tests {
             r#"{"type":"send","client_msg_id":"c","to":"b","body":""}"#.to_owned(),
             r#"{"type":"send","client_msg_id":"c","to":"b","body":7}"#.to_owned(),
             r#"{"type":"send","client_msg_id":7,"to":"b","body":"x"}"#.to_owned(),
-            r#"{"type":"send","client_msg_id":"c\"\\","to":"b","body":"say \"hi\"\n\\ é 💬 \u00e9 \/"}"#.to_owned(),
+            r#"{"type":"send","client_msg_id":"c\"\\","to":"b","body":"say \"hi\"\n\\ é 💬 \u00e9 \/"}"#
+                .to_owned(),
             r#"{"type":"send","client_msg_id":"c","to":"b","body":"ends in \\"}"#.to_owned(),
             r#"{"type":"send","client_msg_id":"c","to":"b","body":"never ends \"}"#.to_owned(),
             r#"{"type":"send","client_msg_id":"c","to":"b","body":"bad \x escape"}"#.to_owned(),

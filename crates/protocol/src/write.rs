@@ -23,8 +23,10 @@ impl MessageText<'_> {
     pub fn to_text(self) -> String {
         let json = |json: Option<&Json>| json.map_or(0, |json| json.as_str().len());
         let names = self.client_msg_id.len() + 2 * self.conversation_id.len();
-        let mut text =
-            Text::begin("{\"type\":\"message\"", self.body.len() + names + json(self.attachment) + json(self.meta));
+        let mut text = Text::begin(
+            "{\"type\":\"message\"",
+            self.body.len() + names + json(self.attachment) + json(self.meta),
+        );
         text.id(name!("conversation_id"), self.conversation_id);
         text.number(name!("seq"), self.seq);
         text.message_id(self.message_id);

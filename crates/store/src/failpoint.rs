@@ -28,7 +28,8 @@ mod armed {
         "log.group_written",
         "log.group_synced",
         "commit.published",
-        // A segment is begun; a torn tail is cut; segments go one by one.
+        // A segment is left and another begun; a torn tail is cut; segments go one by one.
+        "log.room_cut",
         "log.segment_made",
         "log.tail_cut",
         "log.segment_dropped",

@@ -10,7 +10,7 @@ use super::check_send;
 
 /// The frame, if it is one of those.
 pub(super) fn read(text: &str) -> Option<ClientFrame> {
-    let (kind, rest) = text.strip_prefix("{\"type\":\"")?.split_once('"')?;
+    let (kind, rest) = up_to_quote(text.strip_prefix("{\"type\":\"")?)?;
     let fields = Fields(rest);
     match kind {
         "send" => read_send(fields).map(ClientFrame::Send),
@@ -80,7 +80,7 @@ impl<'a> Fields<'a> {
         if self.0 == "}" {
             return Some(None);
         }
-        let (name, rest) = self.0.strip_prefix(",\"")?.split_once('"')?;
+        let (name, rest) = up_to_quote(self.0.strip_prefix(",\"")?)?;
         let rest = rest.strip_prefix(':')?;
         let (value, rest) = match rest.strip_prefix('"') {
             Some(rest) => {
@@ -88,7 +88,8 @@ impl<'a> Fields<'a> {
                 (Value::Text(text), rest)
             }
             None => {
-                let (number, rest) = rest.split_at(rest.find([',', '}'])?);
+                let end = rest.bytes().position(|b| matches!(b, b',' | b'}'))?;
+                let (number, rest) = rest.split_at(end);
                 (Value::Number(number), rest)
             }
         };
@@ -97,12 +98,18 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The text up to the next quote, and what follows that.
+fn up_to_quote(text: &str) -> Option<(&str, &str)> {
+    let end = memchr::memchr(b'"', text.as_bytes())?;
+    Some((&text[..end], &text[end + 1..]))
+}
+
+/// A value behind its first quote, and what follows its last one.
 fn text(rest: &str) -> Option<(Cow<'_, str>, &str)> {
-    let (plain, after) = rest.split_once('"')?;
+    let (plain, after) = up_to_quote(rest)?;
     // Looks at all of it without stopping, which a processor does many bytes at a time.
-    let (control, escape) =
-        plain.bytes().fold((false, false), |(control, escape), b| (control | (b < 0x20), escape | (b == b'\\')));
+    let (control, escape) = plain
+        .bytes()
+        .fold((false, false), |(control, escape), b| (control | (b < 0x20), escape | (b == b'\\')));
     if control {
         return None;
     }

@@ -226,12 +226,17 @@ impl Engine {
         Ok(entries)
     }
 
-    /// The conversations under a user's key in `members` or `pending_deliveries`.
-    pub(super) fn conversations_under(&self, space: Space, user: &UserId) -> Result<Vec<ConversationId>> {
+    /// The conversations under a user's key in `members` or `pending_deliveries`, the first ones.
+    pub(super) fn conversations_under(
+        &self,
+        space: Space,
+        user: &UserId,
+        most: usize,
+    ) -> Result<Vec<ConversationId>> {
         let mut prefix = user.as_str().as_bytes().to_vec();
         prefix.push(0);
         let mut ids = Vec::new();
-        for item in self.space(space).prefix(&prefix) {
+        for item in self.space(space).prefix(&prefix).take(most) {
             let key = item.key().map_err(broken)?;
             ids.push(conversation_id(&key[prefix.len()..])?);
         }

@@ -338,8 +338,18 @@ impl Hot {
             }
         }
         // The engine is read last: what leaves memory in between is already there.
-        ids.extend(engine.conversations_under(space, user)?);
+        ids.extend(engine.conversations_under(space, user, usize::MAX)?);
         Ok(ids)
+    }
+
+    /// Whether a user has no more candidates than so many.
+    pub(super) fn has_few(&self, engine: &Engine, space: Space, user: &UserId, most: usize) -> Result<bool> {
+        let recent: usize = {
+            let shard = self.user_shard(user.as_str()).lock();
+            let dirty = [shard.active.get(user), shard.frozen.get(user)];
+            dirty.into_iter().flatten().map(|dirty| dirty.convs.len()).sum()
+        };
+        Ok(recent <= most && engine.conversations_under(space, user, most + 1)?.len() <= most - recent)
     }
 
     /// Positions of a user's inbox, newest first.

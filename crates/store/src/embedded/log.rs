@@ -13,6 +13,10 @@
 //! been acknowledged: that is damage, and the log refuses to open. So is a whole group that does not follow the one
 //! before it. A damaged group with nothing behind it is a torn tail: nobody was told of it, and it is cut. The header's crc begins with a secret seed of the store's, so that
 //! no message body can be made to look like a group that follows.
+//!
+//! Behind the last group of the segment that is written to lie zeros, its *room*: a group that is written over them changes
+//! neither the file's length nor where its blocks are, so that an fsync writes the group and nothing about the file. A
+//! segment that is left loses its room.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -28,6 +32,9 @@ const HEADER_BYTES: usize = 32;
 const RECORD_HEADER_BYTES: usize = 8;
 /// Longest record: far above a body of the hard limit, far below what a broken length could ask for.
 const RECORD_MAX_BYTES: usize = 8 * 1024 * 1024;
+/// How much room is made at once: enough for many groups, little enough that the group it is made with is soon durable.
+const ROOM_BYTES: u64 = 64 * 1024;
+static ZEROS: [u8; ROOM_BYTES as usize] = [0; ROOM_BYTES as usize];
 
 /// Records gathered for one write and one fsync.
 #[derive(Debug, Default)]
@@ -121,6 +128,8 @@ pub(super) struct Log {
     file: File,
     path: PathBuf,
     end: u64,
+    /// How long the file is: what lies behind the end is zeros.
+    length: u64,
     next_group: u64,
     next_lsn: u64,
     /// Segments before the one being written: first lsn and length.
@@ -156,8 +165,11 @@ impl Log {
             let end = scan(path, *start, &bytes, seed, last, &mut next, &mut replay)?;
             if last {
                 let file = OpenOptions::new().write(true).open(path).map_err(|e| cannot("open", path, &e))?;
-                if end < bytes.len() as u64 {
-                    tracing::warn!(segment = %path.display(), at = end, bytes = bytes.len() as u64 - end, "cut a torn tail");
+                let tail = &bytes[end as usize..];
+                if !tail.is_empty() {
+                    if tail.iter().any(|&byte| byte != 0) {
+                        tracing::warn!(segment = %path.display(), at = end, bytes = tail.len(), "cut a torn tail");
+                    }
                     file.set_len(end).map_err(|e| cannot("cut", path, &e))?;
                     failpoint::hit("log.tail_cut");
                     file.sync_all().map_err(|e| cannot("cut", path, &e))?;
@@ -169,6 +181,7 @@ impl Log {
                     file,
                     path: path.clone(),
                     end,
+                    length: end,
                     next_group: next.group.unwrap_or(1),
                     next_lsn: next.lsn,
                     old,
@@ -180,7 +193,8 @@ impl Log {
             create_segment(dir, next.lsn).map_err(|e| cannot("create a segment in", dir, &e))?;
         failpoint::hit("first_start.segment_made");
         let (next_group, next_lsn) = (next.group.unwrap_or(1), next.lsn);
-        Ok(Log { dir: dir.to_owned(), segment_bytes, seed, file, path, end: 0, next_group, next_lsn, old })
+        let dir = dir.to_owned();
+        Ok(Log { dir, segment_bytes, seed, file, path, end: 0, length: 0, next_group, next_lsn, old })
     }
 
     pub(super) fn next_lsn(&self) -> u64 {
@@ -206,20 +220,42 @@ impl Log {
         });
         if let Err(e) = self.file.write_all_at(&group.bytes, self.end) {
             // Take back what may have been written, so that no later group follows a torn one.
-            return match self.file.set_len(self.end) {
+            return match self.cut_room() {
                 // Durably gone, or a power loss could bring back a torn group in front of later ones.
-                Ok(()) if self.file.sync_all().is_ok() => Err(AppendError::Refused(e)),
-                _ => Err(AppendError::Unknown(e)),
+                Ok(()) => Err(AppendError::Refused(e)),
+                Err(_) => Err(AppendError::Unknown(e)),
             };
+        }
+        let end = self.end + group.bytes.len() as u64;
+        if end > self.length {
+            self.length = self.make_room(end);
         }
         failpoint::hit("log.group_written");
         self.file.sync_data().map_err(AppendError::Unknown)?;
         failpoint::hit("log.group_synced");
-        self.end += group.bytes.len() as u64;
+        self.end = end;
         self.next_group += 1;
         self.next_lsn += u64::from(group.records);
         group.clear();
         Ok(())
+    }
+
+    /// Writes zeros behind the group that ends at `end` and has filled the file. Returns how long the file is then: on a
+    /// disk that is full it just grows with each group.
+    fn make_room(&self, end: u64) -> u64 {
+        let room = ROOM_BYTES.min(self.segment_bytes.saturating_sub(end));
+        match self.file.write_all_at(&ZEROS[..room as usize], end) {
+            Ok(()) => end + room,
+            // Some of them may be there; they go when the segment is left.
+            Err(_) => end,
+        }
+    }
+
+    /// Cuts off what lies behind the last group, durably.
+    fn cut_room(&mut self) -> io::Result<()> {
+        self.file.set_len(self.end)?;
+        self.length = self.end;
+        self.file.sync_all()
     }
 
     /// Begins a new segment, so that everything before it can be let go of together.
@@ -227,10 +263,13 @@ impl Log {
         if self.end == 0 {
             return Ok(());
         }
+        // Before there is another: only the last segment may have something behind its groups.
+        self.cut_room()?;
+        failpoint::hit("log.room_cut");
         let (file, path) = create_segment(&self.dir, self.next_lsn)?;
         failpoint::hit("log.segment_made");
         self.old.push((segment_start(&self.path).unwrap_or_default(), self.end));
-        (self.file, self.path, self.end) = (file, path, 0);
+        (self.file, self.path, self.end, self.length) = (file, path, 0, 0);
         Ok(())
     }
 
@@ -407,12 +446,13 @@ mod tests {
         let first = log.end;
         append(&mut log, &[b"three", b"four", b"five"]);
         let bytes = fs::read(&log.path).unwrap();
-        let path = log.path.clone();
+        let (path, end) = (log.path.clone(), log.end as usize);
         drop(log);
-        for cut in 0..=bytes.len() {
+        for cut in 0..=end + 100 {
             fs::write(&path, &bytes[..cut]).unwrap();
             let (log, seen) = open(dir.path()).unwrap();
-            let expected = if cut == bytes.len() {
+            assert!(fs::metadata(&path).unwrap().len() <= end as u64, "no room is left at {cut}");
+            let expected = if cut >= end {
                 5
             } else if cut as u64 >= first {
                 2
@@ -434,14 +474,14 @@ mod tests {
         append(&mut log, &[b"four", b"five"]);
         let first = log.end;
         append(&mut log, &[b"six"]);
-        let path = log.path.clone();
+        let (path, end) = (log.path.clone(), log.end as usize);
         let bytes = fs::read(&path).unwrap();
         drop(log);
-        for cut in 0..=bytes.len() {
+        for cut in 0..=end + 100 {
             fs::write(&path, &bytes[..cut]).unwrap();
             let (mut log, seen) = open(dir.path()).unwrap();
             let expected = match cut {
-                whole if whole == bytes.len() => 6,
+                whole if whole >= end => 6,
                 behind if behind as u64 >= first => 5,
                 _ => 3,
             };
@@ -515,9 +555,9 @@ mod tests {
         forged.seal(0, 1 << 40, 1 << 40);
         append(&mut log, &[&forged.bytes, b"the rest"]);
         let bytes = fs::read(&log.path).unwrap();
-        let path = log.path.clone();
+        let (path, end) = (log.path.clone(), log.end as usize);
         drop(log);
-        fs::write(&path, &bytes[..bytes.len() - 3]).unwrap();
+        fs::write(&path, &bytes[..end - 3]).unwrap();
         assert_eq!(open(dir.path()).unwrap().1, [b"first"]);
     }
 
@@ -550,6 +590,43 @@ mod tests {
         append(&mut log, &[b"third"]);
         drop(log);
         assert_eq!(open(dir.path()).unwrap().1, [&b"first"[..], b"third"]);
+    }
+
+    #[test]
+    fn groups_fill_the_room_and_a_segment_that_is_left_has_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(dir.path()).unwrap();
+        let length = |log: &Log| fs::metadata(&log.path).unwrap().len();
+        append(&mut log, &[b"first"]);
+        let first = length(&log);
+        assert_eq!(first, log.end + ROOM_BYTES);
+        append(&mut log, &[b"second"]);
+        assert_eq!(length(&log), first, "the file is as long as before");
+        append(&mut log, &[&[7; ROOM_BYTES as usize]]);
+        assert!(length(&log) > first && length(&log) > log.end);
+        assert_eq!(length(&log), log.length);
+        let (left, end) = (log.path.clone(), log.end);
+        log.rotate().unwrap();
+        assert_eq!(fs::metadata(left).unwrap().len(), end);
+        append(&mut log, &[b"last"]);
+        drop(log);
+        assert_eq!(open(dir.path()).unwrap().1.len(), 4);
+    }
+
+    #[test]
+    fn a_group_behind_zeros_was_acknowledged() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(dir.path()).unwrap();
+        append(&mut log, &[b"first"]);
+        let from = log.end as usize;
+        append(&mut log, &[b"second"]);
+        let to = log.end as usize;
+        append(&mut log, &[b"third"]);
+        let mut bytes = fs::read(&log.path).unwrap();
+        bytes[from..to].fill(0);
+        fs::write(&log.path, &bytes).unwrap();
+        drop(log);
+        assert!(matches!(open(dir.path()), Err(StoreError::Corrupt(_))));
     }
 
     #[test]

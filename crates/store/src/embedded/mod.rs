@@ -71,7 +71,7 @@ use std::{
 use bluetick_protocol::{ClientMsgId, ConversationId, Side, limits};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 pub use backup::restore;
 pub use scan::{EmbeddedSource, SourceIdentity, Walk};
@@ -90,6 +90,8 @@ use crate::{Clock, ColdObjects, Result, StoreError, failpoint};
 
 /// What this version writes into `VERSION`, and the newest it reads.
 const DIRECTORY_VERSION: u32 = 3;
+/// What names a send: two users with a mark between them, a zero, the side, and the client's id.
+const NAME_MAX_BYTES: usize = 3 * limits::ID_MAX_BYTES + 3;
 /// Writes that wait for the committer; beyond it callers wait to hand theirs over.
 const QUEUE_OPS: usize = 8192;
 
@@ -153,11 +155,13 @@ struct SpaceCheck {
 impl Shared {
     /// Names a send in the idempotency records.
     fn hash(&self, id: &ConversationId, from: Side, client_msg_id: &ClientMsgId) -> u128 {
-        let mut hash = Xxh3::with_seed(self.seed);
-        hash.update(id.as_str().as_bytes());
-        hash.update(&[0, from as u8]);
-        hash.update(client_msg_id.as_str().as_bytes());
-        hash.digest128()
+        let mut name = [0; NAME_MAX_BYTES];
+        let (id, client_msg_id) = (id.as_str().as_bytes(), client_msg_id.as_str().as_bytes());
+        let (between, end) = (id.len(), id.len() + 2 + client_msg_id.len());
+        name[..between].copy_from_slice(id);
+        name[between + 1] = from as u8;
+        name[between + 2..end].copy_from_slice(client_msg_id);
+        xxh3_128_with_seed(&name[..end], self.seed)
     }
 
     /// Why sends are refused now, if they are. Asks the file system at most every half second.

@@ -18,6 +18,9 @@ use crate::{
     PendingDeliveries, PendingRow, Result, StatusRow, StoreError, Users,
 };
 
+/// So many conversations of a user are read where they are asked for: that takes less time than another thread.
+const FEW: usize = 64;
+
 impl Shared {
     fn conv(&self, id: &ConversationId) -> Result<Option<Arc<Conv>>> {
         self.hot.conv(&self.engine, id)
@@ -81,6 +84,19 @@ fn side_of(id: &ConversationId, user: &UserId) -> Result<Side> {
 }
 
 impl Embedded {
+    /// Reads a user's conversations: here if they are few, as single rows are read here, and off the async threads otherwise.
+    async fn nearby<T: Send + 'static>(
+        &self,
+        user: &UserId,
+        space: Space,
+        read: impl FnOnce(&Shared) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        match self.shared.hot.has_few(&self.shared.engine, space, user, FEW)? {
+            true => read(&self.shared),
+            false => self.blocking(read).await,
+        }
+    }
+
     /// Answers a repeated send with the original, and notes it as undelivered if nobody took it (R9) or has acked it.
     async fn duplicate(&self, new: &NewMessage, seq: Seq) -> Result<Committed> {
         let id = &new.conversation_id;
@@ -255,7 +271,7 @@ impl PendingDeliveries for Embedded {
 
     async fn pending_of(&self, receiver: &UserId) -> Result<Vec<PendingRow>> {
         let user = receiver.clone();
-        self.blocking(move |shared| {
+        let read = move |shared: &Shared| {
             shared.per_conversation(Space::PendingDeliveries, &user, |conv, side| {
                 Ok(conv.member(side).pending.map(|first_undelivered_seq| PendingRow {
                     receiver_id: user.clone(),
@@ -263,8 +279,8 @@ impl PendingDeliveries for Embedded {
                     first_undelivered_seq,
                 }))
             })
-        })
-        .await
+        };
+        self.nearby(receiver, Space::PendingDeliveries, read).await
     }
 
     async fn pending_row(&self, receiver: &UserId, conversation: &ConversationId) -> Result<Option<Seq>> {
@@ -395,7 +411,7 @@ impl Conversations for Embedded {
         };
         match self.shared.hot.has_inbox(user) {
             true => read(&self.shared),
-            false => self.blocking(read).await,
+            false => self.nearby(user, Space::Members, read).await,
         }
     }
 
@@ -424,19 +440,19 @@ impl Conversations for Embedded {
         };
         match self.shared.hot.has_inbox(user) {
             true => read(&self.shared),
-            false => self.blocking(read).await,
+            false => self.nearby(user, Space::Members, read).await,
         }
     }
 
     async fn total_unread(&self, user: &UserId) -> Result<u64> {
-        let user = user.clone();
-        self.blocking(move |shared| {
-            let counts = shared.per_conversation(Space::Members, &user, |conv, side| {
+        let user_id = user.clone();
+        let read = move |shared: &Shared| {
+            let counts = shared.per_conversation(Space::Members, &user_id, |conv, side| {
                 Ok(conv.member(side).last.as_ref().map(|_| conv.unread(side)))
             })?;
             Ok(counts.into_iter().sum())
-        })
-        .await
+        };
+        self.nearby(user, Space::Members, read).await
     }
 
     async fn recount(&self, user: &UserId, id: &ConversationId) -> Result<(u64, u64)> {

@@ -38,7 +38,8 @@ pub struct Books {
     pub last_seq: Option<Seq>,
     pub unacked: Vec<Seq>,
     pub caught_up: bool,
-    pub own_delivered: Option<Seq>,
+    /// The server has answered an ack that asked for it.
+    pub acked: bool,
     pub violations: Vec<String>,
 }
 
@@ -59,7 +60,7 @@ impl Books {
             last_seq: None,
             unacked: Vec::new(),
             caught_up: false,
-            own_delivered: None,
+            acked: false,
             violations: Vec::new(),
         }
     }
@@ -74,7 +75,7 @@ impl Books {
             Frame::Message(message) => self.check(&message),
             Frame::Other(other) => match *other {
                 ServerFrame::CaughtUp(end) => self.check_end(&end),
-                ServerFrame::Status(status) => self.own_delivered = Some(status.own.last_delivered_seq),
+                ServerFrame::Done(_) => self.acked = true,
                 ServerFrame::Bye(bye) => return Err(format!("{} was sent away: {}", self.me, bye.reason)),
                 ServerFrame::Error(e) => {
                     return Err(format!("{}: the server refused: {}", self.me, e.error.message));

@@ -115,7 +115,7 @@ async fn drain(
             receives.catch_up().await?;
             let now = plan.micros();
             caught_up.record(now, now - since);
-            receives.await_own_tick().await?;
+            receives.await_acked().await?;
             Ok::<_, String>(receives)
         }
     });

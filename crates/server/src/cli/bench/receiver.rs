@@ -1,25 +1,17 @@
 //! One who receives and acks: the socket of it. What came is looked at in `incoming.rs`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bluetick_client::{RawConnection, RawError};
-use bluetick_protocol::{ClientFrame, ConversationId, InConversation};
+use bluetick_protocol::{ClientFrame, ConversationId, Receipt, Ref};
 use tokio::sync::oneshot;
 
-use super::{
-    connect::plain_id,
-    frames,
-    incoming::Books,
-    patience::{PATIENCE, Patience},
-    plan::Acks,
-};
+use super::{connect::plain_id, frames, incoming::Books, patience::Patience, plan::Acks};
 
 /// Frames taken in a row before they are acked.
 const BATCH: usize = 256;
 /// How long a receiver that has everything listens for a message too many.
 const AFTERMATH: Duration = Duration::from_millis(300);
-/// How often a receiver asks whether its acks are known.
-const ASK_AGAIN: Duration = Duration::from_millis(5);
 
 pub struct Receiver {
     pub connection: RawConnection,
@@ -58,27 +50,20 @@ impl Receiver {
         Ok(())
     }
 
-    /// Waits until the server knows everything acked: that is what the sender's tick shows.
-    pub async fn await_own_tick(&mut self) -> Result<(), String> {
-        let Some(last) = self.books.last_seq else {
+    /// Waits until the server knows everything acked: that is what the sender's tick shows. Receipts are answered in their order,
+    /// where they ask for it.
+    pub async fn await_acked(&mut self) -> Result<(), String> {
+        let Some(seq) = self.books.last_seq else {
             return Ok(());
         };
         let conversation_id: ConversationId = plain_id(&self.books.conversation);
-        let question = ClientFrame::Status(InConversation { reference: None, conversation_id });
+        let ack = ClientFrame::Ack(Receipt { reference: Some(Ref::Number(0)), conversation_id, seq });
         self.patience.renew();
-        let begun = Instant::now();
-        loop {
-            self.connection.send_frame(&question).await.map_err(|e| self.books.failed(&e))?;
-            self.books.own_delivered = None;
-            while self.books.own_delivered.is_none() {
-                hear(&mut self.connection, &mut self.books, &mut self.patience, true).await?;
-            }
-            match self.books.own_delivered {
-                Some(delivered) if delivered >= last => return Ok(()),
-                _ if begun.elapsed() >= PATIENCE => return Err(self.books.failed(&RawError::Timeout)),
-                _ => tokio::time::sleep(ASK_AGAIN).await,
-            }
+        self.connection.send_frame(&ack).await.map_err(|e| self.books.failed(&e))?;
+        while !self.books.acked {
+            hear(&mut self.connection, &mut self.books, &mut self.patience, true).await?;
         }
+        Ok(())
     }
 
     /// Listens a moment longer for what should not come.

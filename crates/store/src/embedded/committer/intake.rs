@@ -1,7 +1,9 @@
 //! How the committer comes by its work: it sleeps until there is some, and takes all that is there.
 //!
-//! Who sends a message waits for the group's fsync. Nobody waits for a receipt: with nothing else at hand it stays a moment
-//! longer, and shares the group of the message that comes next.
+//! What an fsync costs hardly depends on how much it makes durable, so that groups which follow each other closely keep a distance,
+//! in which the next one fills: a message that comes alone is made durable at once, and of many that come nobody waits for
+//! longer than two groups. And nobody waits for a receipt: with nothing else at hand it stays a moment longer, and shares the
+//! group of the message that comes next.
 
 use std::{
     sync::Arc,
@@ -14,14 +16,18 @@ use tokio::sync::mpsc;
 
 use super::{GROUP_MAX_OPS, Op};
 
+/// From the beginning of a group to that of the next.
+const DISTANCE: Duration = Duration::from_micros(500);
 /// How long receipts wait for something that is in a hurry.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// So many receipts are worth a group of their own.
-const PATIENT_MAX: usize = 64;
+/// So many operations are worth a group, whatever they are.
+const ENOUGH: usize = 64;
 
 pub(super) struct Intake {
     ops: mpsc::Receiver<Op>,
     waker: Waker,
+    /// When the next group may begin.
+    not_before: Instant,
 }
 
 struct Unpark(Thread);
@@ -39,21 +45,27 @@ impl Wake for Unpark {
 impl Intake {
     /// For the thread that calls this.
     pub(super) fn new(ops: mpsc::Receiver<Op>) -> Intake {
-        Intake { ops, waker: Waker::from(Arc::new(Unpark(thread::current()))) }
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        Intake { ops, waker, not_before: Instant::now() }
     }
 
-    /// Waits for work and adds it to the batch. Returns whether there can be more.
+    /// Waits for work and fills the batch with what makes a group. Returns whether there is any: not if every caller is gone.
     pub(super) fn fill(&mut self, batch: &mut Vec<Op>) -> bool {
-        let open = self.wait(batch, None);
-        let until = Instant::now() + PATIENCE;
-        let mut looked_at = 0;
-        while open && batch.len() < PATIENT_MAX && batch[looked_at..].iter().all(Op::is_patient) {
+        if !self.take(batch, None) {
+            return false;
+        }
+        let (mut looked_at, mut hurry) = (0, false);
+        let patience_ends = Instant::now() + PATIENCE;
+        while batch.len() < ENOUGH {
+            hurry |= !batch[looked_at..].iter().all(Op::is_patient);
             looked_at = batch.len();
-            if !self.wait(batch, Some(until)) || batch.len() == looked_at {
+            let until = if hurry { self.not_before } else { patience_ends.max(self.not_before) };
+            if !self.take(batch, Some(until)) {
                 break;
             }
         }
-        open
+        self.not_before = Instant::now() + DISTANCE;
+        true
     }
 
     pub(super) fn len(&self) -> usize {
@@ -64,8 +76,9 @@ impl Intake {
         self.ops.close();
     }
 
-    /// False if every caller is gone. With a limit it may return with nothing.
-    fn wait(&mut self, batch: &mut Vec<Op>, until: Option<Instant>) -> bool {
+    /// Adds to the batch what is there, and waits for something if there is nothing, at most until a moment. Returns whether
+    /// something came.
+    fn take(&mut self, batch: &mut Vec<Op>, until: Option<Instant>) -> bool {
         loop {
             let cx = &mut Context::from_waker(&self.waker);
             if let Poll::Ready(taken) = self.ops.poll_recv_many(cx, batch, GROUP_MAX_OPS) {
@@ -73,7 +86,7 @@ impl Intake {
             }
             match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 None => thread::park(),
-                Some(Duration::ZERO) => return true,
+                Some(Duration::ZERO) => return false,
                 Some(left) => thread::park_timeout(left),
             }
         }
