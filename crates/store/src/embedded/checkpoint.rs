@@ -106,7 +106,7 @@ fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
         (entry, erased)
     }))?;
     failpoint::hit("checkpoint.messages_written");
-    engine.ingest_sent_ids(job.sent_ids.clone(), shared.clock.now_ms())?;
+    engine.sent_ids.ingest(job.sent_ids.clone(), shared.clock.now_ms())?;
     failpoint::hit("checkpoint.sent_ids_written");
     let pending = convs.iter().filter(|d| d.pending_touched);
     engine.ingest(

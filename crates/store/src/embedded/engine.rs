@@ -2,21 +2,20 @@
 //! checkpoints, as sorted runs that bypass the engine's own journal: the log is the journal.
 
 use std::{
-    collections::BTreeMap,
     ops::{Bound, Range},
     path::Path,
+    sync::Arc,
 };
 
 use bluetick_protocol::{ConversationId, MessageId, Seq, UserId};
 use fjall::{
-    Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot,
-    config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry},
+    Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot, compaction::Leveled,
 };
-use parking_lot::RwLock;
 
 use super::{
     bytes::{Reader, put_u64},
     rows::{Bytes, RowMap},
+    sent_ids::SentIds,
     state::{Conv, Entry, FORMAT, UserRow, check_format},
 };
 use crate::{PageLimit, Result, StoreError, failpoint};
@@ -97,15 +96,14 @@ pub(super) struct Meta {
 pub(super) struct Engine {
     db: Database,
     spaces: [Keyspace; Space::ALL.len()],
-    sent_ids: RwLock<BTreeMap<u64, Keyspace>>,
-    bucket_ms: u64,
-    window_ms: u64,
+    pub(super) sent_ids: SentIds,
 }
 
-const SENT_IDS: &str = "sent_ids_";
+/// Runs of messages that wait to be merged.
+const MESSAGE_RUNS_MAX: u8 = 8;
 const META_KEY: &[u8] = b"checkpoint";
 
-fn broken(e: fjall::Error) -> StoreError {
+pub(super) fn broken(e: fjall::Error) -> StoreError {
     StoreError::Corrupt(format!("the engine failed: {e}"))
 }
 
@@ -143,14 +141,8 @@ impl Engine {
             spaces.push(db.keyspace(space.name(), || options(space)).map_err(broken)?);
         }
         let spaces = spaces.try_into().map_err(|_| StoreError::Corrupt("keyspaces are missing".into()))?;
-        let mut sent_ids = BTreeMap::new();
-        for name in db.list_keyspace_names() {
-            if let Some(bucket) = name.strip_prefix(SENT_IDS).and_then(|n| n.parse().ok()) {
-                sent_ids.insert(bucket, db.keyspace(&name, sent_ids_options).map_err(broken)?);
-            }
-        }
-        let bucket_ms = (window_ms / 3).max(1);
-        Ok(Engine { db, spaces, sent_ids: RwLock::new(sent_ids), bucket_ms, window_ms })
+        let sent_ids = SentIds::open(db.clone(), window_ms)?;
+        Ok(Engine { db, spaces, sent_ids })
     }
 
     pub(super) fn space(&self, space: Space) -> &Keyspace {
@@ -284,23 +276,7 @@ impl Engine {
 
     /// The seq a `client_msg_id` got within the idempotency window.
     pub(super) fn sent_id(&self, hash: u128, now_ms: u64) -> Result<Option<Seq>> {
-        Ok(self.sent_record(hash, now_ms)?.map(|(seq, _)| seq))
-    }
-
-    /// The same, with the time from which the window counts.
-    pub(super) fn sent_record(&self, hash: u128, now_ms: u64) -> Result<Option<(Seq, u64)>> {
-        let oldest = now_ms.saturating_sub(self.window_ms);
-        let spaces = self.sent_ids.read();
-        for (_, space) in spaces.range(oldest / self.bucket_ms..) {
-            if let Some(bytes) = space.get(hash.to_be_bytes()).map_err(broken)? {
-                let r = &mut Reader(&bytes);
-                let (seq, ts) = (r.u64()?, r.u64()?);
-                if ts >= oldest {
-                    return Ok(Some((seq, ts)));
-                }
-            }
-        }
-        Ok(None)
+        Ok(self.sent_ids.record(hash, now_ms)?.map(|(seq, _)| seq))
     }
 
     /// Writes sorted changes as one run that is durable when this returns.
@@ -331,39 +307,6 @@ impl Engine {
         ingestion.finish().map_err(broken)
     }
 
-    /// Writes idempotency records, each in the keyspace of its time, and drops the keyspaces that are out of the
-    /// window whole.
-    pub(super) fn ingest_sent_ids(&self, mut ids: Vec<(u128, Seq, u64)>, now_ms: u64) -> Result<()> {
-        ids.sort_unstable_by_key(|&(hash, _, ts)| (ts / self.bucket_ms, hash, std::cmp::Reverse(ts)));
-        ids.dedup_by_key(|&mut (hash, _, ts)| (ts / self.bucket_ms, hash));
-        for bucket in ids.chunk_by(|a, b| a.2 / self.bucket_ms == b.2 / self.bucket_ms) {
-            let changes = bucket.iter().map(|&(hash, seq, ts)| {
-                let mut value = Vec::with_capacity(12);
-                put_u64(&mut value, seq);
-                put_u64(&mut value, ts);
-                (hash.to_be_bytes().to_vec(), Some(value))
-            });
-            ingest_into(&self.sent_ids_space(bucket[0].2 / self.bucket_ms)?, changes.collect())?;
-        }
-        let oldest = now_ms.saturating_sub(self.window_ms) / self.bucket_ms;
-        let expired: Vec<u64> = self.sent_ids.read().range(..oldest).map(|(n, _)| *n).collect();
-        for bucket in expired {
-            if let Some(space) = self.sent_ids.write().remove(&bucket) {
-                self.db.delete_keyspace(space).map_err(broken)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn sent_ids_space(&self, bucket: u64) -> Result<Keyspace> {
-        if let Some(space) = self.sent_ids.read().get(&bucket) {
-            return Ok(space.clone());
-        }
-        let space = self.db.keyspace(&format!("{SENT_IDS}{bucket}"), sent_ids_options).map_err(broken)?;
-        self.sent_ids.write().insert(bucket, space.clone());
-        Ok(space)
-    }
-
     /// Whether the engine's own work has ended with an error, as when the disk was full during a compaction. It then
     /// compacts nothing and makes no keyspace until it is opened anew.
     pub(super) fn has_given_up(&self) -> bool {
@@ -375,8 +318,7 @@ impl Engine {
     pub(super) fn snapshot(&self, recent_runs: RowMap) -> EngineSnapshot {
         let mut spaces: Vec<(String, Keyspace)> =
             Space::ALL.iter().map(|s| (s.name().to_owned(), self.space(*s).clone())).collect();
-        let sent_ids = self.sent_ids.read();
-        spaces.extend(sent_ids.iter().map(|(n, space)| (format!("{SENT_IDS}{n}"), space.clone())));
+        spaces.extend(self.sent_ids.spaces());
         EngineSnapshot { snapshot: self.db.snapshot(), spaces, recent_runs }
     }
 
@@ -391,9 +333,7 @@ impl Engine {
         if let Some(space) = Space::ALL.into_iter().find(|s| s.name() == name) {
             return self.ingest(space, changes);
         }
-        let bucket = name.strip_prefix(SENT_IDS).and_then(|n| n.parse().ok());
-        let bucket = bucket.ok_or_else(|| StoreError::Corrupt(format!("no keyspace is called {name:?}")))?;
-        ingest_into(&self.sent_ids_space(bucket)?, changes)
+        self.sent_ids.fill(name, changes)
     }
 }
 
@@ -427,7 +367,7 @@ impl EngineSnapshot {
     }
 }
 
-fn ingest_into(space: &Keyspace, changes: Vec<Change>) -> Result<()> {
+pub(super) fn ingest_into(space: &Keyspace, changes: Vec<Change>) -> Result<()> {
     if changes.is_empty() {
         return Ok(());
     }
@@ -446,16 +386,13 @@ fn options(space: Space) -> KeyspaceCreateOptions {
     let options = KeyspaceCreateOptions::default();
     match space {
         // Pages of history read runs of messages. They are compressed below the first levels, where they come to rest:
-        // doing it at every checkpoint would cost a send more than the log does.
-        Space::Messages => options.data_block_size_policy(fjall::config::BlockSizePolicy::all(8 * 1024)),
+        // doing it at every checkpoint would cost a send more than the log does. And more runs than usual are merged at a
+        // time: each merge writes a good part of what is there anew.
+        Space::Messages => options
+            .data_block_size_policy(fjall::config::BlockSizePolicy::all(8 * 1024))
+            .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(MESSAGE_RUNS_MAX))),
         _ => options,
     }
-}
-
-fn sent_ids_options() -> KeyspaceCreateOptions {
-    // Nearly every lookup is for an id that is not there: the filter answers it.
-    let bloom = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(12.0));
-    KeyspaceCreateOptions::default().filter_policy(FilterPolicy::all(bloom))
 }
 
 fn whole_row(item: fjall::Guard) -> Result<(Bytes, Bytes)> {

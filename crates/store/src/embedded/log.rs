@@ -504,8 +504,8 @@ mod tests {
         let path = log.path.clone();
         let first = log.end as usize;
         append(&mut log, &[b"two"]);
-        let bytes = fs::read(&path).unwrap();
         log.rotate().unwrap();
+        let bytes = fs::read(&path).unwrap();
         append(&mut log, &[b"three"]);
         drop(log);
         for cut in 0..bytes.len() {

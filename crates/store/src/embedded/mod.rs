@@ -48,12 +48,14 @@ mod cold;
 mod committer;
 mod devices;
 mod engine;
+mod filter;
 mod hot;
 mod log;
 mod mutes;
 mod outbox;
 mod rows;
 mod scan;
+mod sent_ids;
 mod state;
 mod systems;
 
@@ -92,6 +94,9 @@ use crate::{Clock, ColdObjects, Result, StoreError, failpoint};
 const DIRECTORY_VERSION: u32 = 3;
 /// What names a send: two users with a mark between them, a zero, the side, and the client's id.
 const NAME_MAX_BYTES: usize = 3 * limits::ID_MAX_BYTES + 3;
+/// How far the engine's threads, and those of checkpoints, give way to others.
+const ENGINE_NICE: i32 = 4;
+const BACKGROUND_NICE: i32 = 10;
 /// Writes that wait for the committer; beyond it callers wait to hand theirs over.
 const QUEUE_OPS: usize = 8192;
 
@@ -230,11 +235,19 @@ impl Embedded {
         shared.outbox.make_due(shared.clock.now_ms());
         let (ops, ops_in) = mpsc::channel(QUEUE_OPS);
         let weak = ops.downgrade();
+        let (learn_shared, learn_while) = (shared.clone(), ops.downgrade());
         let checkpoint_shared = shared.clone();
         let threads = vec![
             spawn("bluetick-commit", move || committer.run(ops_in))?,
+            spawn("bluetick-learn", move || {
+                give_way(BACKGROUND_NICE);
+                let go_on = || learn_while.upgrade().is_some_and(|ops| !ops.is_closed());
+                if let Err(e) = learn_shared.engine.sent_ids.learn(go_on) {
+                    tracing::warn!(error = %e, "sends ask the engine for their ids: the filter could not be made");
+                }
+            })?,
             spawn("bluetick-checkpoint", move || {
-                give_way();
+                give_way(BACKGROUND_NICE);
                 checkpoint::run(checkpoint_shared, jobs_in, done, weak);
             })?,
         ];
@@ -327,24 +340,24 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<std::thread
 /// The engine's own threads are begun by one that gives way, and so do they.
 fn open_engine(config: &EmbeddedConfig) -> Result<Engine> {
     let open = || {
-        give_way();
+        give_way(ENGINE_NICE);
         Engine::open(&config.dir.join("engine"), config.cache_bytes, config.idempotency_window_ms)
     };
     let opened = std::thread::scope(|scope| scope.spawn(open).join());
     opened.unwrap_or_else(|_| Err(StoreError::Unusable("the engine could not be opened".into())))
 }
 
-/// What goes on behind the log takes the time that sends and receipts leave: they wait for a group, and a whole turn of the
-/// processor is longer than that. If it gets none, the committer waits for it.
-fn give_way() {
+/// What goes on behind the log takes the time that sends and receipts leave, mostly: they wait for a group, and a whole turn of
+/// the processor is longer than that. If a checkpoint gets too little, the committer waits for it; the engine must not fall
+/// far behind, or everybody who reads pays for it.
+fn give_way(nice: i32) {
+    // Without a number it is the calling thread that is meant, on Linux.
     #[cfg(target_os = "linux")]
-    {
-        const NICE: i32 = 10;
-        // Without a number it is the calling thread that is meant, on Linux.
-        if let Err(e) = rustix::process::setpriority_process(None, NICE) {
-            tracing::debug!(error = %e, "a background thread keeps its priority");
-        }
+    if let Err(e) = rustix::process::setpriority_process(None, nice) {
+        tracing::debug!(error = %e, "a background thread keeps its priority");
     }
+    #[cfg(not(target_os = "linux"))]
+    let _ = nice;
 }
 
 /// A seed from the operating system, never zero.

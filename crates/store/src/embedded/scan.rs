@@ -225,7 +225,7 @@ impl Walker<'_> {
             return Ok(None);
         }
         let hash = self.shared.hash(&message.conversation_id, message.from, &message.client_msg_id);
-        let known = self.shared.engine.sent_record(hash, self.now_ms)?;
+        let known = self.shared.engine.sent_ids.record(hash, self.now_ms)?;
         Ok(known.filter(|(seq, _)| *seq == message.seq).map(|(seq, ts)| SentId {
             conversation_id: message.conversation_id.clone(),
             from: message.from,

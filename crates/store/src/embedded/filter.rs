@@ -1,0 +1,122 @@
+//! A set that says of nearly everything that is not in it that it is not: one look at one line of memory, where the engine would
+//! look into each of its runs. It only grows, by parts, each twice as large as the one before.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::RwLock;
+
+/// A line of the processor's cache, in which all bits of a key lie.
+#[repr(align(64))]
+#[derive(Default)]
+struct Line([AtomicU64; 8]);
+
+/// Bits of memory for a key, and how many of a line each key sets: about one key in a hundred is mistaken.
+const BITS_PER_KEY: usize = 12;
+const BITS_SET: u32 = 7;
+const LINE_BITS: usize = 512;
+const FIRST_PART_KEYS: usize = 16 * 1024;
+const PART_MAX_KEYS: usize = 16 * 1024 * 1024;
+
+#[derive(Default)]
+pub(super) struct Filter {
+    parts: RwLock<Vec<Part>>,
+}
+
+struct Part {
+    lines: Box<[Line]>,
+    keys: AtomicUsize,
+    keys_max: usize,
+}
+
+impl Part {
+    fn new(keys_max: usize) -> Part {
+        let lines = (keys_max * BITS_PER_KEY).div_ceil(LINE_BITS);
+        Part { lines: (0..lines).map(|_| Line::default()).collect(), keys: AtomicUsize::new(0), keys_max }
+    }
+
+    /// The upper half of a key chooses its line, the lower one its bits there.
+    fn line(&self, key: u128) -> &Line {
+        let upper = key >> 64;
+        &self.lines[(upper * self.lines.len() as u128 >> 64) as usize]
+    }
+
+    fn contains(&self, key: u128) -> bool {
+        let line = self.line(key);
+        bits(key).all(|(word, bit)| line.0[word].load(Ordering::Relaxed) & bit != 0)
+    }
+}
+
+fn bits(key: u128) -> impl Iterator<Item = (usize, u64)> {
+    (0..BITS_SET).map(move |n| {
+        let place = (key >> (9 * n)) as usize % LINE_BITS;
+        (place / 64, 1 << (place % 64))
+    })
+}
+
+impl Filter {
+    /// Adds a key, which must be the digest of something: its bits are taken as chance.
+    pub(super) fn insert(&self, key: u128) {
+        loop {
+            let full = {
+                let parts = self.parts.read();
+                match parts.last() {
+                    Some(part) if part.keys.fetch_add(1, Ordering::Relaxed) < part.keys_max => {
+                        let line = part.line(key);
+                        bits(key).for_each(|(word, bit)| {
+                            line.0[word].fetch_or(bit, Ordering::Relaxed);
+                        });
+                        return;
+                    }
+                    _ => parts.len(),
+                }
+            };
+            let next = FIRST_PART_KEYS.checked_shl(full as u32).unwrap_or(PART_MAX_KEYS).min(PART_MAX_KEYS);
+            // Made before the lock: it takes a while.
+            let part = Part::new(next);
+            let mut parts = self.parts.write();
+            if parts.len() == full {
+                parts.push(part);
+            }
+        }
+    }
+
+    /// Whether a key may be in it. If not, it is not.
+    pub(super) fn may_contain(&self, key: u128) -> bool {
+        self.parts.read().iter().any(|part| part.contains(key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use xxhash_rust::xxh3::xxh3_128;
+
+    fn key(n: u64) -> u128 {
+        xxh3_128(&n.to_le_bytes())
+    }
+
+    #[test]
+    fn what_is_in_it_is_found_and_hardly_anything_else() {
+        let filter = Filter::default();
+        assert!(!filter.may_contain(key(1)));
+        let many = 200_000;
+        (0..many).for_each(|n| filter.insert(key(n)));
+        assert!((0..many).all(|n| filter.may_contain(key(n))));
+        let mistaken = (many..2 * many).filter(|&n| filter.may_contain(key(n))).count();
+        assert!(mistaken < many as usize / 20, "{mistaken}");
+        assert!(filter.parts.read().len() > 2, "it has grown");
+    }
+
+    #[test]
+    fn two_threads_add_to_it() {
+        let filter = Filter::default();
+        let half = 3 * FIRST_PART_KEYS as u64;
+        std::thread::scope(|scope| {
+            for from in [0, half] {
+                let filter = &filter;
+                scope.spawn(move || (from..from + half).for_each(|n| filter.insert(key(n))));
+            }
+        });
+        assert!((0..2 * half).all(|n| filter.may_contain(key(n))));
+    }
+}

@@ -1,0 +1,222 @@
+//! Idempotency records (R9): a keyspace for each third of their window, dropped whole when it is over. Nearly every send asks for an
+//! id that is not there, so each keyspace has a filter in memory, which is made anew after a start, in the background; until
+//! then the engine is asked.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use bluetick_protocol::Seq;
+use fjall::{
+    Database, Keyspace, KeyspaceCreateOptions,
+    compaction::Leveled,
+    config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry},
+};
+use parking_lot::RwLock;
+
+use super::{
+    bytes::{Reader, put_u64},
+    engine::{Change, broken, ingest_into},
+    filter::Filter,
+};
+use crate::{Result, StoreError};
+
+const PREFIX: &str = "sent_ids_";
+/// Runs that are merged together.
+const RUNS_MAX: u8 = 24;
+/// Ids that are learned between two looks whether to go on.
+const LEARN_AT_ONCE: usize = 4096;
+
+pub(super) struct SentIds {
+    db: Database,
+    buckets: RwLock<BTreeMap<u64, Arc<Bucket>>>,
+    bucket_ms: u64,
+    window_ms: u64,
+}
+
+struct Bucket {
+    space: Keyspace,
+    filter: Filter,
+    /// The filter has everything that the keyspace has.
+    learned: AtomicBool,
+}
+
+impl Bucket {
+    fn may_have(&self, hash: u128) -> bool {
+        !self.learned.load(Ordering::Acquire) || self.filter.may_contain(hash)
+    }
+}
+
+impl SentIds {
+    pub(super) fn open(db: Database, window_ms: u64) -> Result<SentIds> {
+        let mut buckets = BTreeMap::new();
+        for name in db.list_keyspace_names() {
+            if let Some(bucket) = number_of(&name) {
+                let space = db.keyspace(&name, options).map_err(broken)?;
+                let learned = AtomicBool::new(false);
+                buckets.insert(bucket, Arc::new(Bucket { space, filter: Filter::default(), learned }));
+            }
+        }
+        let bucket_ms = (window_ms / 3).max(1);
+        Ok(SentIds { db, buckets: RwLock::new(buckets), bucket_ms, window_ms })
+    }
+
+    /// The seq that an id got within the window, and the time from which the window counts.
+    pub(super) fn record(&self, hash: u128, now_ms: u64) -> Result<Option<(Seq, u64)>> {
+        let oldest = now_ms.saturating_sub(self.window_ms);
+        let buckets = self.buckets.read();
+        for (_, bucket) in buckets.range(oldest / self.bucket_ms..).filter(|(_, b)| b.may_have(hash)) {
+            if let Some(bytes) = bucket.space.get(hash.to_be_bytes()).map_err(broken)? {
+                let r = &mut Reader(&bytes);
+                let (seq, ts) = (r.u64()?, r.u64()?);
+                if ts >= oldest {
+                    return Ok(Some((seq, ts)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes records, each in the keyspace of its time, and drops the keyspaces that are out of the window whole.
+    pub(super) fn ingest(&self, mut ids: Vec<(u128, Seq, u64)>, now_ms: u64) -> Result<()> {
+        ids.sort_unstable_by_key(|&(hash, _, ts)| (ts / self.bucket_ms, hash, std::cmp::Reverse(ts)));
+        ids.dedup_by_key(|&mut (hash, _, ts)| (ts / self.bucket_ms, hash));
+        for ids in ids.chunk_by(|a, b| a.2 / self.bucket_ms == b.2 / self.bucket_ms) {
+            let changes = ids.iter().map(|&(hash, seq, ts)| {
+                let mut value = Vec::with_capacity(12);
+                put_u64(&mut value, seq);
+                put_u64(&mut value, ts);
+                (hash.to_be_bytes().to_vec(), Some(value))
+            });
+            let bucket = self.bucket(ids[0].2 / self.bucket_ms)?;
+            // Before the engine shows them: what the filter denies must not be there.
+            ids.iter().for_each(|&(hash, ..)| bucket.filter.insert(hash));
+            ingest_into(&bucket.space, changes.collect())?;
+        }
+        let oldest = now_ms.saturating_sub(self.window_ms) / self.bucket_ms;
+        let expired: Vec<u64> = self.buckets.read().range(..oldest).map(|(n, _)| *n).collect();
+        for bucket in expired {
+            let bucket = self.buckets.write().remove(&bucket);
+            if let Some(bucket) = bucket {
+                self.db.delete_keyspace(bucket.space.clone()).map_err(broken)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the filters of what was there at the start, for as long as it may go on.
+    pub(super) fn learn(&self, go_on: impl Fn() -> bool) -> Result<()> {
+        let buckets: Vec<Arc<Bucket>> = self.buckets.read().values().cloned().collect();
+        for bucket in buckets.iter().filter(|bucket| !bucket.learned.load(Ordering::Acquire)) {
+            for (n, item) in bucket.space.iter().enumerate() {
+                if n % LEARN_AT_ONCE == 0 && !go_on() {
+                    return Ok(());
+                }
+                let key = item.key().map_err(broken)?;
+                let hash: [u8; 16] = (*key)
+                    .try_into()
+                    .map_err(|_| StoreError::Corrupt("a key in sent_ids is no hash".into()))?;
+                bucket.filter.insert(u128::from_be_bytes(hash));
+            }
+            bucket.learned.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// The keyspaces, by name.
+    pub(super) fn spaces(&self) -> Vec<(String, Keyspace)> {
+        let buckets = self.buckets.read();
+        buckets.iter().map(|(n, bucket)| (format!("{PREFIX}{n}"), bucket.space.clone())).collect()
+    }
+
+    /// Fills a keyspace of a new engine with sorted rows, for a restore. The engine is opened anew after it.
+    pub(super) fn fill(&self, name: &str, changes: Vec<Change>) -> Result<()> {
+        let number =
+            number_of(name).ok_or_else(|| StoreError::Corrupt(format!("no keyspace is called {name:?}")))?;
+        let bucket = self.bucket(number)?;
+        bucket.learned.store(false, Ordering::Release);
+        ingest_into(&bucket.space, changes)
+    }
+
+    fn bucket(&self, number: u64) -> Result<Arc<Bucket>> {
+        if let Some(bucket) = self.buckets.read().get(&number) {
+            return Ok(bucket.clone());
+        }
+        let space = self.db.keyspace(&format!("{PREFIX}{number}"), options).map_err(broken)?;
+        // Nothing is in it yet.
+        let bucket = Arc::new(Bucket { space, filter: Filter::default(), learned: AtomicBool::new(true) });
+        self.buckets.write().insert(number, bucket.clone());
+        Ok(bucket)
+    }
+}
+
+fn number_of(name: &str) -> Option<u64> {
+    name.strip_prefix(PREFIX)?.parse().ok()
+}
+
+fn options() -> KeyspaceCreateOptions {
+    // For what the filter in memory is mistaken about, and until there is one.
+    let bloom = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(12.0));
+    // Hashes lie anywhere, so that to merge a few runs is to write all of them anew; and hardly anybody reads them.
+    let strategy = Leveled::default().with_l0_threshold(RUNS_MAX);
+    KeyspaceCreateOptions::default()
+        .filter_policy(FilterPolicy::all(bloom))
+        .compaction_strategy(Arc::new(strategy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: u64 = 3_000;
+
+    fn open(dir: &std::path::Path) -> SentIds {
+        SentIds::open(Database::builder(dir).open().unwrap(), WINDOW).unwrap()
+    }
+
+    fn is_learned(ids: &SentIds) -> bool {
+        ids.buckets.read().values().all(|bucket| bucket.learned.load(Ordering::Acquire))
+    }
+
+    #[test]
+    fn ids_are_found_before_and_after_their_filter_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let hash = |n: u128| n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+        let records: Vec<_> = (0..500u64).map(|n| (hash(n.into()), n + 1, 1_000 + n * 4)).collect();
+        let check = |ids: &SentIds| {
+            for &(hash, seq, ts) in &records {
+                assert_eq!(ids.record(hash, 3_500).unwrap(), Some((seq, ts)));
+            }
+            assert_eq!(ids.record(hash(1_000), 3_500).unwrap(), None);
+        };
+        let ids = open(dir.path());
+        ids.ingest(records.clone(), 3_500).unwrap();
+        assert!(is_learned(&ids));
+        check(&ids);
+        drop(ids);
+
+        let ids = open(dir.path());
+        assert!(!is_learned(&ids));
+        check(&ids);
+        // What comes while it is made is in it too.
+        ids.ingest(vec![(hash(2_000), 7, 3_400)], 3_500).unwrap();
+        ids.learn(|| false).unwrap();
+        assert!(!is_learned(&ids), "it was told to stop");
+        ids.learn(|| true).unwrap();
+        assert!(is_learned(&ids));
+        check(&ids);
+        assert_eq!(ids.record(hash(2_000), 3_500).unwrap(), Some((7, 3_400)));
+        // What is older than the window is not known, and goes.
+        assert_eq!(ids.record(records[0].0, 4_500).unwrap(), None);
+        ids.ingest(Vec::new(), 5_100).unwrap();
+        assert!(
+            ids.spaces().iter().all(|(name, _)| name.as_str() >= "sent_ids_2"),
+            "{:?}",
+            ids.spaces().len()
+        );
+    }
+}
