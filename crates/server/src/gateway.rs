@@ -110,22 +110,25 @@ async fn run(host: Arc<SessionHost>, upgrade: OnUpgrade, frame_max_bytes: usize,
     // Most connections, behind a proxy or on a network of one's own: the bare socket, without what HTTP had around it.
     match upgraded.downcast::<Plain>() {
         Ok(Parts { io, read_buf, .. }) => {
-            run_on(&host, io.into_inner().into_inner(), read_buf, frame_max_bytes).await;
+            // Copied: what was read is a part of a buffer that is as large as HTTP's.
+            let read = Vec::from(&*read_buf);
+            drop(read_buf);
+            run_on(&host, io.into_inner().into_inner(), read, frame_max_bytes).await;
         }
         Err(upgraded) => {
-            Box::pin(run_on(&host, TokioIo::new(upgraded), Bytes::new(), frame_max_bytes)).await;
+            Box::pin(run_on(&host, TokioIo::new(upgraded), Vec::new(), frame_max_bytes)).await;
         }
     }
     drop(peer);
 }
 
 /// A session on a socket of which some bytes may have been read.
-async fn run_on<S>(host: &SessionHost, stream: S, read: Bytes, frame_max_bytes: usize)
+async fn run_on<S>(host: &SessionHost, stream: S, read: Vec<u8>, frame_max_bytes: usize)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let (read, config) = (read.to_vec(), socket_config(frame_max_bytes));
-    let socket = WebSocketStream::from_partially_read(stream, read, Role::Server, Some(config)).await;
+    let config = Some(socket_config(frame_max_bytes));
+    let socket = WebSocketStream::from_partially_read(stream, read, Role::Server, config).await;
     let socket = Mutex::new(socket);
     let seed = SysRng.try_next_u64().unwrap_or_else(|_| std::ptr::from_ref(&socket) as u64);
     let source = Source { socket: &socket, ended: false };

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         .enable_all()
         .thread_name("bluetick")
         .max_blocking_threads(READER_THREADS)
+        .on_thread_park(memory::before_sleep)
         .build()
     {
         Ok(runtime) => runtime,

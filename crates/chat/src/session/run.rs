@@ -124,6 +124,8 @@ struct Session<'a, R, W> {
     stuck_since: Option<Instant>,
     /// The socket has taken frames that it has not written yet.
     unflushed: bool,
+    /// Something waits for room in the queue, or for the queue to be empty: to be looked at when the socket has taken all.
+    held_back: bool,
 }
 
 impl SessionHost {
@@ -268,6 +270,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             overdue: Vec::new(),
             stuck_since: None,
             unflushed: false,
+            held_back: false,
             seed: rng.random(),
         }
     }
@@ -376,8 +379,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             Poll::Ready(Err(_)) => Some(Ready::Gone),
             Poll::Ready(Ok(())) => {
                 self.stuck_since = None;
-                // More may have waited for room, or for the others to be gone.
-                (waiting >= OUT_MAX || self.own_ticks_at.is_some()).then_some(Ready::Look)
+                self.held_back.then_some(Ready::Look)
             }
             Poll::Pending => {
                 if self.queue.len() < waiting {
@@ -440,6 +442,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             }
             let stuck = state.delivery.is_stuck().then(unreadable);
             self.own_ticks_at = state.own_ticks_at;
+            self.held_back = out.len() >= room || free == 0 || state.own_ticks_at.is_some();
             self.wants_reads = state.delivery.wants_reads();
             self.wants_rows = state.delivery.wants_rows();
             (frames, out, state.close.take().or(stuck), state.delivery.unacked())
@@ -508,8 +511,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
 
     /// Starts what can be started: each slot works on one thing at a time.
     fn start_work(&mut self, now: Instant) {
-        if self.queue.len() < OUT_MAX {
-            self.start_request();
+        match self.queue.len() < OUT_MAX {
+            true => self.start_request(),
+            false => self.held_back = true,
         }
         // Acks of a slow reader still count; what they answer is bounded by what is accepted.
         if self.receipts_at.is_none_or(|at| at <= now) {

@@ -123,7 +123,7 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// Nobody waits for it: it may stay for a moment, until there is something else to make durable.
+    /// Hardly anybody waits for it: it may stay for a moment, until there is something else to make durable.
     fn is_patient(&self) -> bool {
         matches!(self, Op::Advance { .. } | Op::Settle { .. } | Op::Notified { .. } | Op::Tick)
     }
@@ -182,6 +182,12 @@ pub(super) struct Committer {
     checkpoint_wanted: bool,
     closing: Option<Reply<()>>,
     meters: Meters,
+}
+
+/// The kernel may have dropped the pages: neither a retry nor going on can be trusted.
+fn end_of_the_log(e: &std::io::Error) -> ! {
+    tracing::error!(error = %e, "the log could not be made durable; ending the process");
+    std::process::abort();
 }
 
 impl Committer {
@@ -448,11 +454,7 @@ impl Committer {
                     self.fail(StoreError::Full(format!("the log could not be written: {e}")));
                     return;
                 }
-                Err(AppendError::Unknown(e)) => {
-                    // The kernel may have dropped the pages: neither a retry nor going on can be trusted.
-                    tracing::error!(error = %e, "the log could not be made durable; ending the process");
-                    std::process::abort();
-                }
+                Err(AppendError::Unknown(e)) => end_of_the_log(&e),
             }
             self.meters.fsync_seconds.record(begun.elapsed().as_secs_f64());
             self.meters.group_answers.record(self.waiting.len() as f64);
@@ -518,9 +520,13 @@ impl Committer {
             return;
         }
         self.quiet_ticks = 0;
-        if let Err(e) = self.log.rotate() {
-            tracing::error!(error = %e, "no new log segment could be begun; the checkpoint waits");
-            return;
+        match self.log.rotate() {
+            Ok(()) => {}
+            Err(AppendError::Refused(e)) => {
+                tracing::error!(error = %e, "no new log segment could be begun; the checkpoint waits");
+                return;
+            }
+            Err(AppendError::Unknown(e)) => end_of_the_log(&e),
         }
         self.checkpoint_wanted = false;
         self.frozen = true;

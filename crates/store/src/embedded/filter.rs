@@ -1,7 +1,7 @@
 //! A set that says of nearly everything that is not in it that it is not: one look at one line of memory, where the engine would
-//! look into each of its runs. It only grows, by parts, each twice as large as the one before.
+//! look into each of its runs. It only grows, by parts, each twice as large as the one before, up to a size.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 
@@ -14,12 +14,14 @@ struct Line([AtomicU64; 8]);
 const BITS_PER_KEY: usize = 12;
 const BITS_SET: u32 = 7;
 const LINE_BITS: usize = 512;
-const FIRST_PART_KEYS: usize = 16 * 1024;
-const PART_MAX_KEYS: usize = 16 * 1024 * 1024;
+const FIRST_PART_KEYS: usize = 64 * 1024;
+/// So many parts hold 33 million keys in 50 MB. With more than that a filter lets go of them, and says nothing any more.
+const PARTS_MAX: usize = 9;
 
 #[derive(Default)]
 pub(super) struct Filter {
     parts: RwLock<Vec<Part>>,
+    overflowed: AtomicBool,
 }
 
 struct Part {
@@ -56,7 +58,7 @@ fn bits(key: u128) -> impl Iterator<Item = (usize, u64)> {
 impl Filter {
     /// Adds a key, which must be the digest of something: its bits are taken as chance.
     pub(super) fn insert(&self, key: u128) {
-        loop {
+        while !self.overflowed.load(Ordering::Acquire) {
             let full = {
                 let parts = self.parts.read();
                 match parts.last() {
@@ -70,9 +72,13 @@ impl Filter {
                     _ => parts.len(),
                 }
             };
-            let next = FIRST_PART_KEYS.checked_shl(full as u32).unwrap_or(PART_MAX_KEYS).min(PART_MAX_KEYS);
+            if full == PARTS_MAX {
+                self.overflowed.store(true, Ordering::Release);
+                self.parts.write().clear();
+                return;
+            }
             // Made before the lock: it takes a while.
-            let part = Part::new(next);
+            let part = Part::new(FIRST_PART_KEYS << full);
             let mut parts = self.parts.write();
             if parts.len() == full {
                 parts.push(part);
@@ -82,7 +88,9 @@ impl Filter {
 
     /// Whether a key may be in it. If not, it is not.
     pub(super) fn may_contain(&self, key: u128) -> bool {
-        self.parts.read().iter().any(|part| part.contains(key))
+        // Looked at under the lock: a filter that overflows is marked before it lets go of what it has.
+        let parts = self.parts.read();
+        self.overflowed.load(Ordering::Acquire) || parts.iter().any(|part| part.contains(key))
     }
 }
 
@@ -99,12 +107,22 @@ mod tests {
     fn what_is_in_it_is_found_and_hardly_anything_else() {
         let filter = Filter::default();
         assert!(!filter.may_contain(key(1)));
-        let many = 200_000;
+        let many = 300_000;
         (0..many).for_each(|n| filter.insert(key(n)));
         assert!((0..many).all(|n| filter.may_contain(key(n))));
         let mistaken = (many..2 * many).filter(|&n| filter.may_contain(key(n))).count();
         assert!(mistaken < many as usize / 20, "{mistaken}");
         assert!(filter.parts.read().len() > 2, "it has grown");
+    }
+
+    #[test]
+    fn one_that_has_overflowed_denies_nothing() {
+        let filter = Filter::default();
+        filter.insert(key(1));
+        filter.parts.write().extend((1..PARTS_MAX).map(|_| Part::new(1)));
+        (2..4).for_each(|n| filter.insert(key(n)));
+        assert!(filter.parts.read().is_empty());
+        assert!((1..9).all(|n| filter.may_contain(key(n))));
     }
 
     #[test]

@@ -342,14 +342,22 @@ impl Hot {
         Ok(ids)
     }
 
-    /// Whether a user has no more candidates than so many.
+    /// Whether a user has no more candidates than so many, and the rows of all of them are in memory.
     pub(super) fn has_few(&self, engine: &Engine, space: Space, user: &UserId, most: usize) -> Result<bool> {
         let recent: usize = {
             let shard = self.user_shard(user.as_str()).lock();
             let dirty = [shard.active.get(user), shard.frozen.get(user)];
             dirty.into_iter().flatten().map(|dirty| dirty.convs.len()).sum()
         };
-        Ok(recent <= most && engine.conversations_under(space, user, most + 1)?.len() <= most - recent)
+        if recent > most {
+            return Ok(false);
+        }
+        let older = engine.conversations_under(space, user, most + 1)?;
+        let in_memory = |id: &ConversationId| {
+            let shard = self.conv_shard(id).lock();
+            shard.active.contains_key(id) || shard.frozen.contains_key(id) || shard.clean.peek(id).is_some()
+        };
+        Ok(older.len() <= most - recent && older.iter().all(in_memory))
     }
 
     /// Positions of a user's inbox, newest first.

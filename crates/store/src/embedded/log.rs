@@ -212,7 +212,7 @@ impl Log {
             return Ok(());
         }
         if self.end >= self.segment_bytes {
-            self.rotate().map_err(AppendError::Refused)?;
+            self.rotate()?;
         }
         group.seal(self.seed, self.next_group, self.next_lsn);
         failpoint::hit_after("log.half_a_group", || {
@@ -252,21 +252,21 @@ impl Log {
     }
 
     /// Cuts off what lies behind the last group, durably.
-    fn cut_room(&mut self) -> io::Result<()> {
-        self.file.set_len(self.end)?;
+    fn cut_room(&mut self) -> Result<(), AppendError> {
+        self.file.set_len(self.end).map_err(AppendError::Refused)?;
         self.length = self.end;
-        self.file.sync_all()
+        self.file.sync_all().map_err(AppendError::Unknown)
     }
 
     /// Begins a new segment, so that everything before it can be let go of together.
-    pub(super) fn rotate(&mut self) -> io::Result<()> {
+    pub(super) fn rotate(&mut self) -> Result<(), AppendError> {
         if self.end == 0 {
             return Ok(());
         }
         // Before there is another: only the last segment may have something behind its groups.
         self.cut_room()?;
         failpoint::hit("log.room_cut");
-        let (file, path) = create_segment(&self.dir, self.next_lsn)?;
+        let (file, path) = create_segment(&self.dir, self.next_lsn).map_err(AppendError::Refused)?;
         failpoint::hit("log.segment_made");
         self.old.push((segment_start(&self.path).unwrap_or_default(), self.end));
         (self.file, self.path, self.end, self.length) = (file, path, 0, 0);
@@ -325,7 +325,9 @@ fn scan(
     let mut at = 0usize;
     while at < bytes.len() {
         let Some((header, records)) = whole_group(seed, &bytes[at..]) else {
-            if last_segment && !later_group(seed, &bytes[at..], next.group) {
+            // Room that was not cut durably when the segment was left says nothing: what is missing, the next segment shows.
+            let room = bytes[at..].iter().all(|&byte| byte == 0);
+            if room || (last_segment && !later_group(seed, &bytes[at..], next.group)) {
                 return Ok(at as u64);
             }
             return Err(StoreError::Corrupt(format!(
@@ -611,6 +613,27 @@ mod tests {
         append(&mut log, &[b"last"]);
         drop(log);
         assert_eq!(open(dir.path()).unwrap().1.len(), 4);
+    }
+
+    #[test]
+    fn room_that_is_left_in_an_old_segment_does_no_harm_and_hides_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(dir.path()).unwrap();
+        append(&mut log, &[b"first"]);
+        append(&mut log, &[b"second"]);
+        let (old, bytes) = (log.path.clone(), fs::read(&log.path).unwrap());
+        let (first, end) = (log.end as usize / 2, log.end as usize);
+        log.rotate().unwrap();
+        append(&mut log, &[b"third"]);
+        drop(log);
+        assert!(bytes.len() > end, "with its room");
+        fs::write(&old, &bytes).unwrap();
+        assert_eq!(open(dir.path()).unwrap().1.len(), 3);
+        // A group in its place is missed.
+        let mut lost = bytes.clone();
+        lost[first..end].fill(0);
+        fs::write(&old, &lost).unwrap();
+        assert!(matches!(open(dir.path()), Err(StoreError::Corrupt(_))));
     }
 
     #[test]

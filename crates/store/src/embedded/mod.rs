@@ -94,9 +94,8 @@ use crate::{Clock, ColdObjects, Result, StoreError, failpoint};
 const DIRECTORY_VERSION: u32 = 3;
 /// What names a send: two users with a mark between them, a zero, the side, and the client's id.
 const NAME_MAX_BYTES: usize = 3 * limits::ID_MAX_BYTES + 3;
-/// How far the engine's threads, and those of checkpoints, give way to others.
-const ENGINE_NICE: i32 = 4;
-const BACKGROUND_NICE: i32 = 10;
+/// How far threads in the background give way to others.
+const NICE: i32 = 4;
 /// Writes that wait for the committer; beyond it callers wait to hand theirs over.
 const QUEUE_OPS: usize = 8192;
 
@@ -240,14 +239,14 @@ impl Embedded {
         let threads = vec![
             spawn("bluetick-commit", move || committer.run(ops_in))?,
             spawn("bluetick-learn", move || {
-                give_way(BACKGROUND_NICE);
+                give_way();
                 let go_on = || learn_while.upgrade().is_some_and(|ops| !ops.is_closed());
                 if let Err(e) = learn_shared.engine.sent_ids.learn(go_on) {
                     tracing::warn!(error = %e, "sends ask the engine for their ids: the filter could not be made");
                 }
             })?,
             spawn("bluetick-checkpoint", move || {
-                give_way(BACKGROUND_NICE);
+                give_way();
                 checkpoint::run(checkpoint_shared, jobs_in, done, weak);
             })?,
         ];
@@ -340,24 +339,25 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<std::thread
 /// The engine's own threads are begun by one that gives way, and so do they.
 fn open_engine(config: &EmbeddedConfig) -> Result<Engine> {
     let open = || {
-        give_way(ENGINE_NICE);
+        give_way();
         Engine::open(&config.dir.join("engine"), config.cache_bytes, config.idempotency_window_ms)
     };
     let opened = std::thread::scope(|scope| scope.spawn(open).join());
     opened.unwrap_or_else(|_| Err(StoreError::Unusable("the engine could not be opened".into())))
 }
 
-/// What goes on behind the log takes the time that sends and receipts leave, mostly: they wait for a group, and a whole turn of
-/// the processor is longer than that. If a checkpoint gets too little, the committer waits for it; the engine must not fall
-/// far behind, or everybody who reads pays for it.
-fn give_way(nice: i32) {
+/// What goes on behind the log leaves the processor to sends and receipts, if not by much: they wait for a group, and a whole turn
+/// of the processor is longer than that. But it holds locks that they need, and must not fall far behind.
+fn give_way() {
     // Without a number it is the calling thread that is meant, on Linux.
     #[cfg(target_os = "linux")]
-    if let Err(e) = rustix::process::setpriority_process(None, nice) {
-        tracing::debug!(error = %e, "a background thread keeps its priority");
+    {
+        use rustix::process::{getpriority_process, setpriority_process};
+        let lowered = getpriority_process(None).and_then(|now| setpriority_process(None, now + NICE));
+        if let Err(e) = lowered {
+            tracing::debug!(error = %e, "a background thread keeps its priority");
+        }
     }
-    #[cfg(not(target_os = "linux"))]
-    let _ = nice;
 }
 
 /// A seed from the operating system, never zero.

@@ -4,6 +4,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Bound,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -29,7 +30,7 @@ const PREFIX: &str = "sent_ids_";
 /// Runs that are merged together.
 const RUNS_MAX: u8 = 24;
 /// Ids that are learned between two looks whether to go on.
-const LEARN_AT_ONCE: usize = 4096;
+const LEARN_AT_ONCE: usize = 50_000;
 
 pub(super) struct SentIds {
     db: Database,
@@ -112,15 +113,25 @@ impl SentIds {
     pub(super) fn learn(&self, go_on: impl Fn() -> bool) -> Result<()> {
         let buckets: Vec<Arc<Bucket>> = self.buckets.read().values().cloned().collect();
         for bucket in buckets.iter().filter(|bucket| !bucket.learned.load(Ordering::Acquire)) {
-            for (n, item) in bucket.space.iter().enumerate() {
-                if n % LEARN_AT_ONCE == 0 && !go_on() {
+            let mut from = Bound::Unbounded;
+            // A part at a time: nobody else's rows are kept for as long as all of it takes.
+            loop {
+                if !go_on() {
                     return Ok(());
                 }
-                let key = item.key().map_err(broken)?;
-                let hash: [u8; 16] = (*key)
-                    .try_into()
-                    .map_err(|_| StoreError::Corrupt("a key in sent_ids is no hash".into()))?;
-                bucket.filter.insert(u128::from_be_bytes(hash));
+                let mut last = None;
+                for item in bucket.space.range::<[u8; 16], _>((from, Bound::Unbounded)).take(LEARN_AT_ONCE) {
+                    let key = item.key().map_err(broken)?;
+                    let hash: [u8; 16] = (*key)
+                        .try_into()
+                        .map_err(|_| StoreError::Corrupt("a key in sent_ids is no hash".into()))?;
+                    bucket.filter.insert(u128::from_be_bytes(hash));
+                    last = Some(hash);
+                }
+                match last {
+                    Some(hash) => from = Bound::Excluded(hash),
+                    None => break,
+                }
             }
             bucket.learned.store(true, Ordering::Release);
         }
@@ -147,8 +158,9 @@ impl SentIds {
             return Ok(bucket.clone());
         }
         let space = self.db.keyspace(&format!("{PREFIX}{number}"), options).map_err(broken)?;
-        // Nothing is in it yet.
-        let bucket = Arc::new(Bucket { space, filter: Filter::default(), learned: AtomicBool::new(true) });
+        // Nothing is in it yet, unless it could not be deleted and the clock fell back.
+        let learned = AtomicBool::new(space.is_empty().map_err(broken)?);
+        let bucket = Arc::new(Bucket { space, filter: Filter::default(), learned });
         self.buckets.write().insert(number, bucket.clone());
         Ok(bucket)
     }

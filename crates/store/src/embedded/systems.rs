@@ -18,8 +18,9 @@ use crate::{
     PendingDeliveries, PendingRow, Result, StatusRow, StoreError, Users,
 };
 
-/// So many conversations of a user are read where they are asked for: that takes less time than another thread.
-const FEW: usize = 64;
+/// So many conversations of a user are read where they are asked for, if they are in memory: that takes less time than
+/// another thread.
+const FEW: usize = 16;
 
 impl Shared {
     fn conv(&self, id: &ConversationId) -> Result<Option<Arc<Conv>>> {
@@ -84,7 +85,7 @@ fn side_of(id: &ConversationId, user: &UserId) -> Result<Side> {
 }
 
 impl Embedded {
-    /// Reads a user's conversations: here if they are few, as single rows are read here, and off the async threads otherwise.
+    /// Reads a user's conversations: here if they are few and in memory, and off the async threads otherwise.
     async fn nearby<T: Send + 'static>(
         &self,
         user: &UserId,

@@ -2,8 +2,8 @@
 //!
 //! What an fsync costs hardly depends on how much it makes durable, so that groups which follow each other closely keep a distance,
 //! in which the next one fills: a message that comes alone is made durable at once, and of many that come nobody waits for
-//! longer than two groups. And nobody waits for a receipt: with nothing else at hand it stays a moment longer, and shares the
-//! group of the message that comes next.
+//! longer than two groups. And hardly anybody waits for a receipt: with nothing else at hand it stays a
+//! moment longer, and shares the group of the message that comes next.
 
 use std::{
     sync::Arc,
@@ -81,7 +81,8 @@ impl Intake {
     fn take(&mut self, batch: &mut Vec<Op>, until: Option<Instant>) -> bool {
         loop {
             let cx = &mut Context::from_waker(&self.waker);
-            if let Poll::Ready(taken) = self.ops.poll_recv_many(cx, batch, GROUP_MAX_OPS) {
+            let room = GROUP_MAX_OPS.saturating_sub(batch.len());
+            if let Poll::Ready(taken) = self.ops.poll_recv_many(cx, batch, room) {
                 return taken > 0;
             }
             match until.map(|until| until.saturating_duration_since(Instant::now())) {
