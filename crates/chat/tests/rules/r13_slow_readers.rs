@@ -40,6 +40,25 @@ async fn a_socket_that_takes_slowly_and_steadily_stays() {
     assert_eq!(bob.messages().len(), 200);
 }
 
+/// A write that had to wait ends like any other: what waited for its room goes out behind it, without a sign of anybody.
+#[tokio::test(start_paused = true)]
+async fn what_waited_for_room_follows_a_write_that_had_to_wait() {
+    let world = World::new();
+    for n in 1..=200 {
+        world.send("alice", "bob", &format!("m{n}")).await;
+    }
+    for taken_first in [1, 40, 63, 64, 65] {
+        let bob = world.connect(Device::new("bob", "phone").without_acks());
+        bob.take_only(taken_first);
+        world.pass(Duration::from_millis(100)).await;
+        assert!(bob.messages().len() < 66, "{} frames were taken", bob.frames().len());
+        bob.take_only(usize::MAX);
+        world.pass(Duration::from_millis(100)).await;
+        assert_eq!(bob.messages().len(), 200, "with {taken_first} taken at first");
+        bob.vanish().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stuck_reader_holds_up_neither_senders_nor_the_other_device() {
     let world = World::new();
