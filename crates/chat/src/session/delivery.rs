@@ -65,6 +65,8 @@ struct Lane {
     /// A device without a cursor is owed what the row says, and nothing else of before.
     rows_only: bool,
     settling: bool,
+    /// The row was to be removed and nobody said whether it was: it may be gone, and what came after it has no other.
+    row_in_doubt: bool,
     /// What was sent and not acked, and when.
     unacked: VecDeque<(Seq, Moment)>,
     /// Up to here it was told that acks are overdue (R14).
@@ -527,6 +529,7 @@ impl Delivery {
             return;
         };
         lane.settling = false;
+        lane.row_in_doubt = outcome.is_none();
         let Some((row, last_seq)) = outcome else {
             self.may_settle.insert(id.clone());
             return;
@@ -641,8 +644,9 @@ impl Delivery {
         let debt = |(id, lane): (&ConversationId, &Lane)| {
             let first_unacked = match lane.next {
                 Some(next) => {
-                    // A row that is being removed may have had more to it than was read.
-                    let unsent = Some(next).filter(|&next| next <= lane.peer_head || lane.settling);
+                    // A row that is being removed, or may have been, may have had more to it than was read.
+                    let unread = lane.settling || lane.row_in_doubt;
+                    let unsent = Some(next).filter(|&next| next <= lane.peer_head || unread);
                     let unacked = lane.unacked.front().map(|&(seq, _)| seq);
                     From::Seq([unacked, unsent].into_iter().flatten().min()?)
                 }

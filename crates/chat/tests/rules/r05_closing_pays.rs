@@ -1,6 +1,7 @@
 //! R5: a closing session pays its debts.
 
 use bluetick_chat::{Rule, Rules};
+use bluetick_protocol::ServerFrame;
 
 use crate::harness::{Step, World, phone, tablet, user};
 
@@ -130,4 +131,25 @@ async fn a_debt_that_could_not_be_written_is_written_again() {
     world.steps.fail(Step::Note, "bob");
     bob.vanish().await;
     assert_eq!(world.connected(phone("bob")).await.bodies(), ["owed"]);
+}
+
+/// The row that a sender relied on is removed while the session closes, and nobody says so: the session owes what lies behind it.
+#[tokio::test(start_paused = true)]
+async fn a_row_whose_removal_was_not_answered_is_made_again_for_what_it_stood_for() {
+    let world = World::new();
+    world.send("alice", "bob", "drained").await;
+    let mut settling = world.steps.stop_before(Step::Settle, "bob");
+    let bob = world.connect(phone("bob"));
+    settling.reached().await;
+    world.flush_registry().await;
+    world.send("alice", "bob", "relies-on-the-row").await;
+    // Once for the removal under way, and once for the try that a closing session makes.
+    world.steps.lose_answer(Step::Settle, "bob");
+    world.steps.lose_answer(Step::Settle, "bob");
+    bob.start_to_vanish();
+    world.quiet().await;
+    settling.open();
+    assert_eq!(bob.ended().await.iter().filter(|frame| matches!(frame, ServerFrame::Message(_))).count(), 1);
+    assert_eq!(world.row("bob", "alice~bob").await, Some(2));
+    assert_eq!(world.connected(phone("bob")).await.bodies(), ["relies-on-the-row"]);
 }
