@@ -39,7 +39,7 @@ impl Part {
     /// The upper half of a key chooses its line, the lower one its bits there.
     fn line(&self, key: u128) -> &Line {
         let upper = key >> 64;
-        &self.lines[(upper * self.lines.len() as u128 >> 64) as usize]
+        &self.lines[((upper * self.lines.len() as u128) >> 64) as usize]
     }
 
     fn contains(&self, key: u128) -> bool {
