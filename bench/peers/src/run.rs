@@ -20,8 +20,11 @@ use crate::{
 
 /// What a server puts off it does within this time after the last of its work, or begins to.
 const REST: Duration = Duration::from_secs(6);
+/// After the messages that were sent online a longer one: a device that comes back within a minute may be sent once more what
+/// it sent in that minute itself, and that is no part of storing.
+const REST_ONLINE: Duration = Duration::from_secs(65);
 /// Longer than this nobody waits for it to be done.
-const REST_MAX: Duration = Duration::from_secs(60);
+const REST_MAX: Duration = Duration::from_secs(120);
 
 /// How much is done in each stage.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -120,8 +123,9 @@ pub fn run(plan: &Plan) -> Result<Comparison, String> {
 fn one_round(plan: &Plan, peer: Peer) -> Round {
     let mut round = Round::default();
     let used = with_server(plan, peer, |server, place| {
-        round.online =
-            Some(online(plan, peer, server, place)?.with_put_off(server.tree().rest(REST, REST_MAX)));
+        let rest = if peer.stores() { REST_ONLINE } else { REST };
+        let online = online(plan, peer, server, place)?;
+        round.online = Some(online.with_put_off(server.tree().rest(rest, REST_MAX)));
         if peer.stores() {
             let (store, drain) = offline(plan, peer, server, place)?;
             (round.store, round.drain) = (Some(store), Some(drain));
