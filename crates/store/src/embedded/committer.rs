@@ -33,6 +33,7 @@ use crate::{Advanced, Message, NewMessage, Noted, OwedPush, Result, StoreError, 
 /// Most records in a group: enough to share an fsync widely, few enough to answer soon.
 const GROUP_MAX_OPS: usize = 2048;
 const GROUP_MAX_BYTES: usize = 4 * 1024 * 1024;
+const RETRY_CHECKPOINT: Duration = Duration::from_millis(500);
 /// Most small rows in a record. More go into several, which one group makes durable together.
 const RECORD_MAX_ROWS: usize = 1000;
 
@@ -180,6 +181,8 @@ pub(super) struct Committer {
     /// Who waits for the next checkpoint, and who for the one under way.
     checkpoint_waiters: [Vec<Reply<EngineSnapshot>>; 2],
     checkpoint_wanted: bool,
+    /// No new segment could be begun; not tried again before.
+    checkpoint_after: Option<Instant>,
     closing: Option<Reply<()>>,
     meters: Meters,
 }
@@ -219,6 +222,7 @@ impl Committer {
             quiet_ticks: 0,
             checkpoint_waiters: Default::default(),
             checkpoint_wanted: false,
+            checkpoint_after: None,
             closing: None,
             meters: Meters::new(),
         }
@@ -306,7 +310,10 @@ impl Committer {
         self.checkpoint_wanted = self.active_bytes > 0;
         while (self.frozen || self.checkpoint_wanted) && Instant::now() < deadline {
             self.maybe_checkpoint();
-            self.collect_checkpoint(Duration::from_millis(50));
+            match self.frozen {
+                true => self.collect_checkpoint(Duration::from_millis(50)),
+                false => std::thread::sleep(Duration::from_millis(50)),
+            }
         }
         let _ = reply.send(Ok(()));
     }
@@ -519,11 +526,15 @@ impl Committer {
         if self.frozen || !(full || quiet || self.checkpoint_wanted) {
             return;
         }
+        if self.checkpoint_after.is_some_and(|at| Instant::now() < at) {
+            return;
+        }
         self.quiet_ticks = 0;
         match self.log.rotate() {
-            Ok(()) => {}
+            Ok(()) => self.checkpoint_after = None,
             Err(AppendError::Refused(e)) => {
                 tracing::error!(error = %e, "no new log segment could be begun; the checkpoint waits");
+                self.checkpoint_after = Some(Instant::now() + RETRY_CHECKPOINT);
                 return;
             }
             Err(AppendError::Unknown(e)) => end_of_the_log(&e),

@@ -20,8 +20,9 @@ use crate::{Result, StoreError};
 
 /// Where objects are put together.
 const ASIDE: &str = "incoming";
-/// How much of an object is in memory at once, written or read.
-const PIECE_BYTES: usize = 128 * 1024;
+/// How much of an object is in memory at once, written or read. Of larger pieces the allocator keeps tens of megabytes while a
+/// file is read.
+const PIECE_BYTES: usize = 64 * 1024;
 const KEEP_TRIES: u32 = 10;
 
 /// An object that is being written. Dropped, it leaves nothing behind.
