@@ -83,6 +83,9 @@ impl Node {
     /// and would have no place for it when it comes.
     async fn first_owed_before(&self, user: &UserId, id: &ConversationId, first: Seq) -> Answer<Option<Seq>> {
         let side = id.side_of(user).ok_or_else(WireError::not_found)?;
+        if self.store.status.has_acked_all(user, id).await.map_err(wire)? {
+            return Ok(None);
+        }
         let acked = self.store.status.status(user, id).await.map_err(wire)?.last_delivered_seq;
         let mut next = acked + 1;
         while next < first {

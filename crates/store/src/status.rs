@@ -54,6 +54,12 @@ pub trait MessageStatus: Send + Sync {
         Ok(statuses)
     }
 
+    /// Whether the other side has written nothing behind `last_delivered_seq` that this user may see, and nothing can
+    /// appear there any more but behind the last seq. A backend that would have to read messages for that says no.
+    async fn has_acked_all(&self, _user: &UserId, _conversation: &ConversationId) -> Result<bool> {
+        Ok(false)
+    }
+
     /// The boundaries, and in one step with them up to where the user's devices were notified (R14).
     async fn notified(&self, user: &UserId, conversation: &ConversationId) -> Result<(StatusRow, Seq)>;
 

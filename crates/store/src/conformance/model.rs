@@ -332,9 +332,15 @@ async fn in_conversation(store: &Store, id: &ConversationId) -> InConversation {
     assert!(messages.is_sorted_by(|a, b| a.message_id < b.message_id), "ids of {id} grow with the seq");
     let newest = store.messages.read_before(id, Seq::MAX, PageLimit::messages(3)).await.unwrap();
     let mut members = Vec::new();
-    for member in Side::BOTH.map(|side| id.member(side)) {
+    for side in Side::BOTH {
+        let member = id.member(side);
         let (status, notified) = store.status.notified(&member, id).await.unwrap();
         assert_eq!(store.status.status(&member, id).await.unwrap(), status);
+        if store.status.has_acked_all(&member, id).await.unwrap() {
+            let not_acked = messages.iter().filter(|m| m.seq > status.last_delivered_seq);
+            let mut owed = not_acked.filter(|m| m.from != side && m.visible_to(side));
+            assert_eq!(owed.next(), None, "{member} has acked all");
+        }
         members.push(OfMember {
             status: (status.boundaries(), notified),
             pending: store.pending.pending_row(&member, id).await.unwrap(),

@@ -98,6 +98,32 @@ pub async fn receipts_do_not_cover_what_is_withheld_at_the_end(t: &Fixture) {
     );
 }
 
+pub async fn all_is_acked_only_when_it_is(t: &Fixture) {
+    let (alice, bob, id) = (user("alice"), user("bob"), conversation("alice~bob"));
+    // A backend that cannot tell says no, here already.
+    let tells = t.store.status.has_acked_all(&bob, &id).await.unwrap();
+    let check = async |when: &str, alices: bool, bobs: bool| {
+        for (member, expected) in [(&alice, alices), (&bob, bobs)] {
+            let said = t.store.status.has_acked_all(member, &id).await.unwrap();
+            assert_eq!(said, expected && tells, "{member} {when}");
+        }
+    };
+    t.send_many(&id, Side::Low, 3).await;
+    check("with three of alice's", true, false).await;
+    t.store.status.advance(&bob, &id, 2, 0).await.unwrap();
+    check("with one of them left", true, false).await;
+    t.store.status.advance(&bob, &id, 3, 0).await.unwrap();
+    check("with none of them left", true, true).await;
+    t.send(NewMessage { withheld: true, ..message(&id, Side::Low, "unseen") }).await;
+    check("with one that bob never sees", true, true).await;
+    t.send_many(&id, Side::High, 20).await;
+    check("with twenty of bob's", false, true).await;
+    t.send_many(&id, Side::Low, 1).await;
+    check("with one more for bob", false, false).await;
+    t.store.status.advance(&alice, &id, 24, 24).await.unwrap();
+    check("with all of bob's acked", true, false).await;
+}
+
 pub async fn nothing_is_made_without_messages(t: &Fixture) {
     let (bob, id) = (user("bob"), conversation("alice~bob"));
     let advanced = t.store.status.advance(&bob, &id, 5, 5).await.unwrap();

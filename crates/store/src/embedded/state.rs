@@ -350,6 +350,11 @@ impl Conv {
         self.counted[side.other().index()].saturating_sub(read)
     }
 
+    /// Whether the other side's messages were all acked, but for those that a member may not see.
+    pub(super) fn has_acked_all(&self, side: Side) -> bool {
+        self.member(side).delivered.counted == self.counted[side.other().index()]
+    }
+
     /// The last seq that a member may see.
     pub(super) fn last_visible(&self, side: Side) -> Seq {
         self.member(side).last.as_ref().map_or(0, |last| last.seq)

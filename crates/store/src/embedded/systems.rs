@@ -346,6 +346,11 @@ impl MessageStatus for Embedded {
         Ok(stored.map_or_else(|| no_status(user, conversation), |(side, conv)| conv.status_row(side)))
     }
 
+    async fn has_acked_all(&self, user: &UserId, conversation: &ConversationId) -> Result<bool> {
+        let stored = conversation.side_of(user).zip(self.shared.conv(conversation)?);
+        Ok(stored.is_none_or(|(side, conv)| conv.has_acked_all(side)))
+    }
+
     async fn notified(&self, user: &UserId, conversation: &ConversationId) -> Result<(StatusRow, Seq)> {
         let stored = conversation.side_of(user).zip(self.shared.conv(conversation)?);
         Ok(match stored {

@@ -79,6 +79,17 @@ impl MessageStatus for Memory {
         Ok(status_row(user, conversation, &self.read().boundaries(user, conversation)))
     }
 
+    async fn has_acked_all(&self, user: &UserId, conversation: &ConversationId) -> Result<bool> {
+        let state = self.read();
+        let Some((side, known)) = conversation.side_of(user).zip(state.conversations.get(conversation)) else {
+            return Ok(true);
+        };
+        let acked = state.boundaries(user, conversation).last_delivered_seq;
+        // A message may still come where a hole is.
+        let there = known.messages.range(acked + 1..).count() as u64;
+        Ok(known.counter.max(known.last_seq()) - acked == there && known.unread_of(side, acked) == 0)
+    }
+
     async fn notified(&self, user: &UserId, conversation: &ConversationId) -> Result<(StatusRow, Seq)> {
         let state = self.read();
         let row = status_row(user, conversation, &state.boundaries(user, conversation));

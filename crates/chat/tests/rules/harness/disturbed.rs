@@ -200,6 +200,10 @@ impl MessageStatus for Disturbed {
         self.inner.status.status(user, id).await
     }
 
+    async fn has_acked_all(&self, user: &UserId, id: &ConversationId) -> Result<bool> {
+        self.inner.status.has_acked_all(user, id).await
+    }
+
     async fn notified(&self, user: &UserId, id: &ConversationId) -> Result<(StatusRow, Seq)> {
         self.inner.status.notified(user, id).await
     }
