@@ -54,13 +54,16 @@ impl Intake {
         if !self.take(batch, None) {
             return false;
         }
-        let (mut looked_at, mut hurry) = (0, false);
+        // Not woken by what comes meanwhile: that is found afterwards, all of it at once.
+        if batch.len() < ENOUGH {
+            thread::sleep(self.not_before.saturating_duration_since(Instant::now()));
+            self.take(batch, Some(self.not_before));
+        }
         let patience_ends = Instant::now() + PATIENCE;
-        while batch.len() < ENOUGH {
-            hurry |= !batch[looked_at..].iter().all(Op::is_patient);
+        let mut looked_at = 0;
+        while batch.len() < ENOUGH && batch[looked_at..].iter().all(Op::is_patient) {
             looked_at = batch.len();
-            let until = if hurry { self.not_before } else { patience_ends.max(self.not_before) };
-            if !self.take(batch, Some(until)) {
+            if !self.take(batch, Some(patience_ends)) {
                 break;
             }
         }
