@@ -55,17 +55,13 @@ impl Node {
     ) -> Answer<()> {
         let messages: Arc<[Arc<Message>]> = committed.iter().map(|c| c.message.clone()).collect();
         let show = async |step, device: Option<&DeviceId>, sessions: Option<usize>| {
-            for message in messages.iter() {
-                let glimpse = Glimpse { device, count: sessions, ..Glimpse::new(step, receiver) };
-                self.show(glimpse.message(&message.conversation_id, message.seq)).await;
-            }
+            let glimpse = Glimpse { device, count: sessions, ..Glimpse::new(step, receiver) };
+            self.show_each(glimpse, messages.iter()).await;
         };
         if row_written {
-            for Committed { message, .. } in committed.iter().filter(|c| !c.duplicate) {
-                metrics::counter!("bluetick_pending_rows_written_total").increment(1);
-                let row = Glimpse::new(Step::PendingRow, receiver);
-                self.show(row.message(&message.conversation_id, message.seq)).await;
-            }
+            let new = || committed.iter().filter(|c| !c.duplicate).map(|c| &c.message);
+            metrics::counter!("bluetick_pending_rows_written_total").increment(new().count() as u64);
+            self.show_each(Glimpse::new(Step::PendingRow, receiver), new()).await;
             if !rule!(self.rules, R2) {
                 return Ok(());
             }
@@ -118,10 +114,8 @@ impl Node {
                 .await;
         noted?;
         // The row stands for the others too, now that it is there.
-        for message in nobody_has.iter().filter(|message| message.seq != first.seq) {
-            let row = Glimpse::new(Step::PendingRow, receiver);
-            self.show(row.message(&message.conversation_id, message.seq)).await;
-        }
+        let others = nobody_has.iter().copied().filter(|message| message.seq != first.seq);
+        self.show_each(Glimpse::new(Step::PendingRow, receiver), others).await;
         owed
     }
 

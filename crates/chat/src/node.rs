@@ -8,7 +8,7 @@ use bluetick_protocol::{
     Presence, Profile, PushDeviceCard, PushRegistration, S3Ref, Sent, Seq, Side, StatusAnswer, Upload,
     UploadRequest, UploadedParts, UserCard, UserId, WireError, limits,
 };
-use bluetick_store::{Clock, SessionEntry, Store};
+use bluetick_store::{Clock, Message, SessionEntry, Store};
 
 use crate::{
     Answer, App, Debt, DebtsRequest, Event, Gateways, Plan, PlanRequest, Push, Range, RangeRequest,
@@ -144,6 +144,15 @@ impl Node {
     /// A step that this node has just made.
     pub(crate) async fn show(&self, glimpse: Glimpse<'_>) {
         self.trace.show(&*self.clock, glimpse).await;
+    }
+
+    /// The same of several messages.
+    pub(crate) async fn show_each(
+        &self,
+        glimpse: Glimpse<'_>,
+        messages: impl Iterator<Item = &Arc<Message>>,
+    ) {
+        self.trace.show_each(&*self.clock, glimpse, messages).await;
     }
 
     /// The side a user is on in a conversation that exists, or the one error for all others.

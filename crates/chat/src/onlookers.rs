@@ -128,9 +128,13 @@ impl Onlookers {
         self.watching.store(seats.taken.len(), Ordering::Relaxed);
     }
 
+    pub(crate) fn is_anybody(&self) -> bool {
+        self.watching.load(Ordering::Relaxed) > 0
+    }
+
     /// How slow a user's steps are.
     pub(crate) fn pace_of(&self, user: &UserId) -> Duration {
-        if self.watching.load(Ordering::Relaxed) == 0 {
+        if !self.is_anybody() {
             return Duration::ZERO;
         }
         let seats = self.seats.read();
@@ -140,7 +144,7 @@ impl Onlookers {
 
     /// Returns how long the one with the least hurry wants to look.
     pub(crate) fn tell(&self, clock: &dyn Clock, glimpse: Glimpse<'_>) -> Duration {
-        if self.watching.load(Ordering::Relaxed) == 0 {
+        if !self.is_anybody() {
             return Duration::ZERO;
         }
         let (mut slowest, mut late) = (Duration::ZERO, Vec::new());

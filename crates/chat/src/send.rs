@@ -120,10 +120,8 @@ impl Node {
             _ => Ok(()),
         };
         if all.is_ok() {
-            for Stored { committed, .. } in &stored {
-                let Message { conversation_id: id, seq, .. } = &*committed.message;
-                self.show(Glimpse::new(Step::Sent, sender).message(id, *seq)).await;
-            }
+            let messages = stored.iter().map(|stored| &stored.committed.message);
+            self.show_each(Glimpse::new(Step::Sent, sender), messages).await;
         }
         Delivered { stored, all, repeated }
     }
@@ -224,10 +222,8 @@ impl Node {
             .map(|stored| &stored.committed)
             .filter(|committed| !committed.duplicate || rule!(self.rules, R9))
             .collect();
-        for Committed { message, .. } in stored.iter().filter(|committed| !committed.duplicate) {
-            let stored = Glimpse::new(Step::Stored, sender);
-            self.show(stored.message(&message.conversation_id, message.seq)).await;
-        }
+        let new = stored.iter().filter(|committed| !committed.duplicate).map(|committed| &committed.message);
+        self.show_each(Glimpse::new(Step::Stored, sender), new).await;
         let theirs: Vec<&Committed> =
             stored.iter().copied().filter(|c| !c.message.withheld && !c.message.void).collect();
         let row_written = receiver.offline && rule!(self.rules, R3);

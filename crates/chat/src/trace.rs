@@ -1,10 +1,10 @@
 //! What the server does with messages, step by step: a bounded ring of recent steps, for `bluetick trace`, and the
 //! onlookers who see each as it happens (`onlookers.rs`).
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use bluetick_protocol::{ConversationId, DeviceId, Seq, UserId};
-use bluetick_store::Clock;
+use bluetick_store::{Clock, Message};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -97,13 +97,13 @@ impl<'a> Glimpse<'a> {
     }
 }
 
-/// A step in the ring: nothing is written out before somebody asks.
+/// A step in the ring, which several messages in a row may share: nothing is written out before somebody asks.
 #[derive(Debug)]
 struct Kept {
     at: u64,
     step: Step,
     conversation_id: ConversationId,
-    seq: Seq,
+    seqs: RangeInclusive<Seq>,
     who: Who,
 }
 
@@ -114,13 +114,18 @@ enum Who {
 }
 
 impl Kept {
-    fn event(&self) -> TraceEvent {
+    fn is_receipt(&self) -> bool {
+        matches!(self.step, Step::Acked | Step::Read)
+    }
+
+    /// As it concerns a message.
+    fn event(&self, of: Seq) -> TraceEvent {
         let who = match &self.who {
             Who::User(user) => user.to_string(),
             Who::Device(device) => device.to_string(),
         };
-        let Kept { at, step, conversation_id, seq, .. } = self;
-        TraceEvent { at: *at, step: *step, conversation_id: conversation_id.clone(), seq: *seq, who }
+        let seq = if self.is_receipt() { *self.seqs.end() } else { of };
+        TraceEvent { at: self.at, step: self.step, conversation_id: self.conversation_id.clone(), seq, who }
     }
 }
 
@@ -133,21 +138,61 @@ pub struct Trace {
 impl Trace {
     /// Notes a step and tells the onlookers. Returns how long the one with the least hurry wants to look at it.
     pub(crate) fn tell(&self, clock: &dyn Clock, glimpse: Glimpse<'_>) -> Duration {
-        if glimpse.step.is_kept()
-            && let Some((id, Some(seq))) = glimpse.message
-        {
-            let who = match glimpse.device {
-                Some(device) => Who::Device(device.clone()),
-                None => Who::User(glimpse.user.clone()),
-            };
-            let (at, step, conversation_id) = (clock.now_ms(), glimpse.step, id.clone());
-            let mut ring = self.ring.lock();
-            if ring.len() >= RING_STEPS {
-                ring.pop_front();
-            }
-            ring.push_back(Kept { at, step, conversation_id, seq, who });
+        if let Some((id, Some(seq))) = glimpse.message {
+            self.keep(clock, &glimpse, id, seq..=seq);
         }
         self.onlookers.tell(clock, glimpse)
+    }
+
+    fn keep(&self, clock: &dyn Clock, glimpse: &Glimpse<'_>, id: &ConversationId, seqs: RangeInclusive<Seq>) {
+        if !glimpse.step.is_kept() {
+            return;
+        }
+        let who = match glimpse.device {
+            Some(device) => Who::Device(device.clone()),
+            None => Who::User(glimpse.user.clone()),
+        };
+        let kept = Kept { at: clock.now_ms(), step: glimpse.step, conversation_id: id.clone(), seqs, who };
+        let mut ring = self.ring.lock();
+        if ring.len() >= RING_STEPS {
+            ring.pop_front();
+        }
+        ring.push_back(kept);
+    }
+
+    /// The same step of several messages. Where nobody watches, those of one conversation in a row are noted as one.
+    pub(crate) async fn show_each(
+        &self,
+        clock: &dyn Clock,
+        glimpse: Glimpse<'_>,
+        messages: impl Iterator<Item = &Arc<Message>>,
+    ) {
+        if self.onlookers.is_anybody() {
+            for message in messages {
+                self.show(clock, glimpse.message(&message.conversation_id, message.seq)).await;
+            }
+            return;
+        }
+        if !glimpse.step.is_kept() {
+            return;
+        }
+        let mut run: Option<(&ConversationId, Seq, Seq)> = None;
+        for message in messages {
+            run = Some(match run {
+                Some((id, first, last)) if message.seq == last + 1 && message.conversation_id == *id => {
+                    (id, first, message.seq)
+                }
+                other => {
+                    if let Some((id, first, last)) = other {
+                        self.keep(clock, &glimpse, id, first..=last);
+                    }
+                    (&message.conversation_id, message.seq, message.seq)
+                }
+            });
+        }
+        if let Some((id, first, last)) = run {
+            self.keep(clock, &glimpse, id, first..=last);
+        }
     }
 
     /// Notes a step, tells the onlookers, and waits for as long as they want to look.
@@ -163,17 +208,16 @@ impl Trace {
         let ring = self.ring.lock();
         let mut steps: Vec<&Kept> = Vec::new();
         for event in ring.iter().filter(|event| event.conversation_id == *id) {
-            let is_receipt = matches!(event.step, Step::Acked | Step::Read);
             let covered = |known: &&Kept| known.step == event.step && known.who == event.who;
-            let concerns = match is_receipt {
-                true => event.seq >= seq && !steps.iter().any(covered),
-                false => event.seq == seq,
+            let concerns = match event.is_receipt() {
+                true => *event.seqs.end() >= seq && !steps.iter().any(covered),
+                false => event.seqs.contains(&seq),
             };
             if concerns {
                 steps.push(event);
             }
         }
-        steps.into_iter().map(Kept::event).collect()
+        steps.into_iter().map(|step| step.event(seq)).collect()
     }
 }
 
@@ -199,5 +243,34 @@ mod tests {
         }
         let steps: Vec<_> = trace.of(&id, 2).iter().map(|event| (event.step, event.seq)).collect();
         assert_eq!(steps, [(Step::Stored, 2), (Step::Acked, 2), (Step::Read, 5)]);
+    }
+
+    #[tokio::test]
+    async fn messages_in_a_row_share_a_step_and_others_have_their_own() {
+        let (trace, bob) = (Trace::default(), UserId::new("bob").unwrap());
+        let ids = ["alice~bob", "bob~carol"].map(|id| ConversationId::new(id).unwrap());
+        let message = |id: &ConversationId, seq| {
+            Arc::new(Message {
+                conversation_id: id.clone(),
+                seq,
+                message_id: Default::default(),
+                ts: 0,
+                from: bluetick_protocol::Side::Low,
+                client_msg_id: bluetick_protocol::ClientMsgId::new("x").unwrap(),
+                body: "hi".into(),
+                attachment: None,
+                meta: None,
+                withheld: false,
+                void: false,
+            })
+        };
+        let sent = [(0, 1), (0, 2), (0, 3), (0, 5), (1, 6), (1, 7)].map(|(id, seq)| message(&ids[id], seq));
+        trace.show_each(&SystemClock, Glimpse::new(Step::Stored, &bob), sent.iter()).await;
+        assert_eq!(trace.ring.lock().len(), 3);
+        for (id, seq, stored) in [(0, 1, true), (0, 3, true), (0, 4, false), (0, 5, true), (0, 6, false), (1, 6, true)] {
+            let steps: Vec<_> = trace.of(&ids[id], seq).iter().map(|event| (event.step, event.seq)).collect();
+            let expected: &[_] = if stored { &[(Step::Stored, seq)] } else { &[] };
+            assert_eq!(steps, expected, "{} {seq}", ids[id]);
+        }
     }
 }

@@ -3,6 +3,8 @@
 //! An idle connection is what a server has most of, so nothing is kept for one that is not in use: the library's
 //! buffers are small, and long texts leave in fragments, because its write buffer never shrinks again.
 
+mod gather;
+
 use std::{
     collections::VecDeque,
     sync::Arc,
@@ -18,7 +20,7 @@ use bluetick_chat::session::{FrameSink, FrameSource, Gone, Incoming, Outgoing, S
 use bluetick_protocol::{ErrorCode, WireError};
 use bytes::Bytes;
 use futures_util::{Sink as _, Stream as _};
-use hyper::upgrade::{OnUpgrade, Parts};
+use hyper::upgrade::{OnUpgrade, Parts, Upgraded};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rand::{TryRng as _, rngs::SysRng};
@@ -26,7 +28,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
-        Error as WsError, Message,
+        Error as WsError, Message, Utf8Bytes,
         handshake::derive_accept_key,
         protocol::{
             CloseFrame, Role, WebSocketConfig,
@@ -40,8 +42,9 @@ use tokio_tungstenite::{
 
 use crate::{
     http::{AppState, error::ApiError, origin},
-    listen::{Peer, Plain},
+    listen::{Lingering, Peer, Plain},
 };
+use gather::Gathering;
 
 /// Allocated for every connection for as long as it lives.
 const READ_BUFFER_BYTES: usize = 2 * 1024;
@@ -122,12 +125,24 @@ async fn run(host: Arc<SessionHost>, upgrade: OnUpgrade, frame_max_bytes: usize,
     drop(peer);
 }
 
+/// What a WebSocket is spoken on.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
+    /// The client has said that it sends nothing more.
+    fn client_ended(&mut self) {}
+}
+
+impl Stream for Lingering {
+    fn client_ended(&mut self) {
+        Lingering::client_ended(self);
+    }
+}
+
+impl Stream for TokioIo<Upgraded> {}
+
 /// A session on a socket of which some bytes may have been read.
-async fn run_on<S>(host: &SessionHost, stream: S, read: Vec<u8>, frame_max_bytes: usize)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send,
-{
+async fn run_on(host: &SessionHost, stream: impl Stream, read: Vec<u8>, frame_max_bytes: usize) {
     let config = Some(socket_config(frame_max_bytes));
+    let stream = Gathering::new(stream, WRITE_BUFFER_BYTES);
     let socket = WebSocketStream::from_partially_read(stream, read, Role::Server, config).await;
     let socket = Mutex::new(socket);
     let seed = SysRng.try_next_u64().unwrap_or_else(|_| std::ptr::from_ref(&socket) as u64);
@@ -147,24 +162,27 @@ fn socket_config(frame_max_bytes: usize) -> WebSocketConfig {
 
 struct Source<'a, S> {
     /// Both halves run in one task, so the lock is never waited for.
-    socket: &'a Mutex<WebSocketStream<S>>,
+    socket: &'a Mutex<WebSocketStream<Gathering<S>>>,
     /// The stream is out of step after a frame that was not read: nothing more can be made of it.
     ended: bool,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> FrameSource for Source<'_, S> {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming> {
+impl<S: Stream> FrameSource for Source<'_, S> {
+    type Text = Utf8Bytes;
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming<Utf8Bytes>> {
         if self.ended {
             return Poll::Pending;
         }
         let mut socket = self.socket.lock();
         let incoming = match ready!(std::pin::Pin::new(&mut *socket).poll_next(cx)) {
-            Some(Ok(Message::Text(text))) => Incoming::Text(text.as_str().to_owned()),
+            Some(Ok(Message::Text(text))) => Incoming::Text(text),
             Some(Ok(Message::Binary(_))) => Incoming::Binary,
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Incoming::Alive,
             Some(Ok(Message::Close(_))) => {
                 // The answer to a close leaves with the next read; one try, for who is in a hurry will not wait.
                 let _ = std::pin::Pin::new(&mut *socket).poll_next(cx);
+                socket.get_mut().get_mut().client_ended();
                 Incoming::Closed
             }
             Some(Err(WsError::Capacity(_))) => {
@@ -174,7 +192,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> FrameSource for Source<'_, S> {
             // Bytes that are not text are not JSON either, and an empty text is answered as such.
             Some(Err(WsError::Utf8(_))) => {
                 self.ended = true;
-                Incoming::Text(String::new())
+                Incoming::Text(Utf8Bytes::default())
             }
             Some(Err(_)) | None => Incoming::Closed,
         };
@@ -183,12 +201,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> FrameSource for Source<'_, S> {
 }
 
 struct Sink<'a, S> {
-    socket: &'a Mutex<WebSocketStream<S>>,
+    socket: &'a Mutex<WebSocketStream<Gathering<S>>>,
     /// The fragments of a long text that the socket has not taken yet.
     unsent: Option<Bytes>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> FrameSink for Sink<'_, S> {
+impl<S: Stream> FrameSink for Sink<'_, S> {
     fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut VecDeque<Outgoing>) -> Poll<Result<(), Gone>> {
         let mut socket = self.socket.lock();
         let mut socket = std::pin::Pin::new(&mut *socket);
@@ -237,13 +255,16 @@ mod tests {
     use futures_util::{SinkExt as _, StreamExt as _};
     use tokio::io::DuplexStream;
 
+    impl Stream for DuplexStream {}
+
     const FRAME_MAX: usize = 1024 * 1024;
 
     /// Both ends of a WebSocket, ours behind its lock. The pipe takes a kibibyte at a time.
     async fn pair(
         frame_max_bytes: usize,
-    ) -> (Mutex<WebSocketStream<DuplexStream>>, WebSocketStream<DuplexStream>) {
+    ) -> (Mutex<WebSocketStream<Gathering<DuplexStream>>>, WebSocketStream<DuplexStream>) {
         let (ours, theirs) = tokio::io::duplex(1024);
+        let ours = Gathering::new(ours, WRITE_BUFFER_BYTES);
         let config = socket_config(frame_max_bytes);
         let ours = WebSocketStream::from_raw_socket(ours, Role::Server, Some(config)).await;
         (Mutex::new(ours), WebSocketStream::from_raw_socket(theirs, Role::Client, None).await)
@@ -309,7 +330,7 @@ mod tests {
         assert_eq!(source.next().await, Incoming::Text("hi".into()));
         assert_eq!(source.next().await, Incoming::Binary);
         assert_eq!(source.next().await, Incoming::Alive);
-        assert_eq!(source.next().await, Incoming::Text("y".repeat(1000)));
+        assert_eq!(source.next().await, Incoming::Text("y".repeat(1000).into()));
         assert_eq!(source.next().await, Incoming::TooLarge);
         // The other direction still works: there is a reason to be told.
         let mut queue = VecDeque::from([Outgoing::Text("too long".into())]);
@@ -334,7 +355,7 @@ mod tests {
         let mut source = Source { socket: &ours, ended: false };
         let broken = Frame::message(vec![0xff, 0xfe], OpCode::Data(Data::Text), true);
         theirs.send(Message::Frame(broken)).await.unwrap();
-        assert_eq!(source.next().await, Incoming::Text(String::new()));
+        assert_eq!(source.next().await, Incoming::Text(Utf8Bytes::default()));
         drop(theirs);
         let (ours, theirs) = pair(1000).await;
         drop(theirs);

@@ -12,17 +12,19 @@ use tokio::{
 };
 
 pub struct Device {
-    to_server: UnboundedSender<Incoming>,
+    to_server: UnboundedSender<Incoming<String>>,
     from_server: UnboundedReceiver<String>,
     session: JoinHandle<()>,
 }
 
-pub struct Source(UnboundedReceiver<Incoming>);
+pub struct Source(UnboundedReceiver<Incoming<String>>);
 
 pub struct Sink(UnboundedSender<String>);
 
 impl FrameSource for Source {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming> {
+    type Text = String;
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming<String>> {
         self.0.poll_recv(cx).map(|incoming| incoming.unwrap_or(Incoming::Closed))
     }
 }

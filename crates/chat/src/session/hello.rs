@@ -28,7 +28,7 @@ impl SessionHost {
                 Incoming::Binary => return Some(Err(not_text())),
                 Incoming::TooLarge => return Some(Err(too_large())),
             };
-            let hello = match decode(&text) {
+            let hello = match decode(text.as_ref()) {
                 Ok(ClientFrame::Hello(hello)) => hello,
                 Ok(_) => {
                     let why = "the first frame must be hello";

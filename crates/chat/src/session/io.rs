@@ -11,8 +11,8 @@ use bluetick_protocol::{UserId, WireError};
 
 /// What came from the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Incoming {
-    Text(String),
+pub enum Incoming<T> {
+    Text(T),
     /// A binary frame, which nobody speaks here.
     Binary,
     /// A frame longer than the server reads.
@@ -32,11 +32,14 @@ pub enum Outgoing {
 }
 
 pub trait FrameSource: Send {
+    /// A text as the socket has it: it is read at once, and need not be copied for that.
+    type Text: AsRef<str> + Send;
+
     /// The next frame, if there is one.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming>;
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming<Self::Text>>;
 
     /// The next frame. Dropping the future loses nothing.
-    fn next(&mut self) -> impl Future<Output = Incoming> + Send {
+    fn next(&mut self) -> impl Future<Output = Incoming<Self::Text>> + Send {
         poll_fn(|cx| self.poll_next(cx))
     }
 }

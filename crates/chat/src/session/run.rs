@@ -38,7 +38,7 @@ use upkeep::Upkeep;
 
 /// Frames that wait for the socket; beyond it nothing more is taken from the window.
 const OUT_MAX: usize = 64;
-/// Texts that are taken from a socket before they are looked at.
+/// Texts that are taken from a socket before they are worked on.
 const INCOMING_BYTES: usize = 256 * 1024;
 /// How soon something that failed is tried again.
 const RETRY: Duration = Duration::from_millis(500);
@@ -56,7 +56,8 @@ enum Ready {
     Receipted(Receipted),
     Read(Vec<RangeRead>),
     Upkept(Upkeep),
-    Frames,
+    /// Frames were taken in, or the last one that this session looks at.
+    Frames(Result<(), End>),
     /// Something was left for the session, or it is time for something.
     Look,
     /// The socket is.
@@ -87,8 +88,6 @@ struct Session<'a, R, W> {
     paced_until: Option<Instant>,
     /// It was told that it has caught up.
     caught_up: bool,
-    /// What came from the socket and was not looked at.
-    incoming: Vec<Incoming>,
     requests: VecDeque<ClientFrame>,
     receipts: Receipts,
     /// When to try those again that failed.
@@ -174,33 +173,6 @@ async fn flush(sink: &mut impl FrameSink, queue: &mut VecDeque<Outgoing>) {
     let _ = timeout(FAREWELL, poll_fn(|cx| sink.poll_write(cx, queue))).await;
 }
 
-/// Takes the frames that are there, at most so many and so long. Ready if there was one.
-fn poll_frames(
-    source: &mut impl FrameSource,
-    cx: &mut Context<'_>,
-    most: usize,
-    frames: &mut Vec<Incoming>,
-) -> Poll<()> {
-    let mut bytes = 0;
-    while frames.len() < most && bytes < INCOMING_BYTES {
-        match source.poll_next(cx) {
-            // After the end there is nothing to ask for.
-            Poll::Ready(Incoming::Closed) => {
-                frames.push(Incoming::Closed);
-                break;
-            }
-            Poll::Ready(incoming) => {
-                if let Incoming::Text(text) = &incoming {
-                    bytes += text.len();
-                }
-                frames.push(incoming);
-            }
-            Poll::Pending => break,
-        }
-    }
-    if frames.is_empty() { Poll::Pending } else { Poll::Ready(()) }
-}
-
 impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     fn open(host: &'a SessionHost, source: R, sink: W, seed: u64, hello: Hello, who: Identity) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
@@ -242,7 +214,6 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             own_ticks_at: None,
             paced_until: None,
             caught_up: false,
-            incoming: Vec::new(),
             requests: VecDeque::new(),
             receipts: Receipts::default(),
             receipts_at: None,
@@ -326,9 +297,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                         return Some(why);
                     }
                 }
-                Ready::Frames => {
+                Ready::Frames(taken) => {
                     self.last_heard = Instant::now();
-                    if let Err(end) = self.take_incoming() {
+                    if let Err(end) = taken {
                         return end;
                     }
                 }
@@ -360,9 +331,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         {
             return Poll::Ready(ready);
         }
-        let accepts = self.accepts();
-        if accepts > 0 && poll_frames(&mut self.source, cx, accepts, &mut self.incoming).is_ready() {
-            return Poll::Ready(Ready::Frames);
+        if let Poll::Ready(taken) = self.poll_frames(cx) {
+            return Poll::Ready(Ready::Frames(taken));
         }
         if self.handle.poll_woken(cx).is_ready() || timer.poll(cx).is_ready() {
             return Poll::Ready(Ready::Look);
@@ -396,17 +366,24 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         if self.queue.len() < 2 * OUT_MAX { limits::REQUESTS_AHEAD_MAX.saturating_sub(waiting) } else { 0 }
     }
 
-    fn take_incoming(&mut self) -> Result<(), End> {
-        for incoming in std::mem::take(&mut self.incoming) {
+    /// Takes in the frames that are there, so that work on them begins with all of them. Ready if there was one.
+    fn poll_frames(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        let (most, mut taken, mut bytes) = (self.accepts(), 0, 0);
+        while taken < most && bytes < INCOMING_BYTES {
+            let Poll::Ready(incoming) = self.source.poll_next(cx) else { break };
+            taken += 1;
             match incoming {
-                Incoming::Text(text) => self.take_frame(&text)?,
+                Incoming::Text(text) => {
+                    bytes += text.as_ref().len();
+                    self.take_frame(text.as_ref())?;
+                }
                 Incoming::Alive => {}
-                Incoming::Binary => return Err(Some(not_text())),
-                Incoming::TooLarge => return Err(Some(too_large())),
-                Incoming::Closed => return Err(None),
+                Incoming::Binary => return Poll::Ready(Err(Some(not_text()))),
+                Incoming::TooLarge => return Poll::Ready(Err(Some(too_large()))),
+                Incoming::Closed => return Poll::Ready(Err(None)),
             }
         }
-        Ok(())
+        if taken > 0 { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
     /// Takes what others left for this session, and what may go out, to the socket's queue.

@@ -31,6 +31,11 @@ impl Lingering {
         Lingering { stream: Some(stream), client_ended: false }
     }
 
+    /// The client has said in its own way that it sends nothing more: nothing is waited for then.
+    pub fn client_ended(&mut self) {
+        self.client_ended = true;
+    }
+
     fn stream(&mut self) -> std::io::Result<Pin<&mut TcpStream>> {
         self.stream.as_mut().map(Pin::new).ok_or_else(|| std::io::ErrorKind::NotConnected.into())
     }

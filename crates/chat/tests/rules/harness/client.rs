@@ -79,19 +79,21 @@ struct Line {
 
 pub struct Client {
     line: Arc<Mutex<Line>>,
-    to_server: mpsc::UnboundedSender<Incoming>,
+    to_server: mpsc::UnboundedSender<Incoming<String>>,
     pub(super) session: JoinHandle<()>,
 }
 
-pub struct Source(mpsc::UnboundedReceiver<Incoming>);
+pub struct Source(mpsc::UnboundedReceiver<Incoming<String>>);
 
 pub struct Sink {
     line: Arc<Mutex<Line>>,
-    to_server: mpsc::UnboundedSender<Incoming>,
+    to_server: mpsc::UnboundedSender<Incoming<String>>,
 }
 
 impl FrameSource for Source {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming> {
+    type Text = String;
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming<String>> {
         self.0.poll_recv(cx).map(|incoming| incoming.unwrap_or(Incoming::Closed))
     }
 }
@@ -115,7 +117,7 @@ impl FrameSink for Sink {
 
 impl Line {
     /// Writes a frame down; returns what the device answers by itself.
-    fn take(&mut self, frame: Outgoing) -> Option<Incoming> {
+    fn take(&mut self, frame: Outgoing) -> Option<Incoming<String>> {
         match frame {
             Outgoing::Ping => Some(Incoming::Alive),
             Outgoing::Close(..) => None,

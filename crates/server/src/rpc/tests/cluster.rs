@@ -105,7 +105,9 @@ struct Source(mpsc::UnboundedReceiver<String>);
 struct Sink(mpsc::UnboundedSender<Value>);
 
 impl FrameSource for Source {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming> {
+    type Text = String;
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming<String>> {
         self.0.poll_recv(cx).map(|text| text.map_or(Incoming::Closed, Incoming::Text))
     }
 }
