@@ -267,7 +267,9 @@ mod tests {
         let sent = [(0, 1), (0, 2), (0, 3), (0, 5), (1, 6), (1, 7)].map(|(id, seq)| message(&ids[id], seq));
         trace.show_each(&SystemClock, Glimpse::new(Step::Stored, &bob), sent.iter()).await;
         assert_eq!(trace.ring.lock().len(), 3);
-        for (id, seq, stored) in [(0, 1, true), (0, 3, true), (0, 4, false), (0, 5, true), (0, 6, false), (1, 6, true)] {
+        for (id, seq, stored) in
+            [(0, 1, true), (0, 3, true), (0, 4, false), (0, 5, true), (0, 6, false), (1, 6, true)]
+        {
             let steps: Vec<_> = trace.of(&ids[id], seq).iter().map(|event| (event.step, event.seq)).collect();
             let expected: &[_] = if stored { &[(Step::Stored, seq)] } else { &[] };
             assert_eq!(steps, expected, "{} {seq}", ids[id]);

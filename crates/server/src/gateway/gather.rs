@@ -125,7 +125,8 @@ mod tests {
         assert_eq!(lengths(&written(usize::MAX, &many).await), [GATHERED_BYTES + 199, 307]);
         for at_a_time in [1, 99, 5000] {
             let all: Vec<u8> = written(at_a_time, &many).await.concat();
-            let expected: Vec<u8> = many.iter().enumerate().flat_map(|(n, length)| vec![n as u8; *length]).collect();
+            let expected: Vec<u8> =
+                many.iter().enumerate().flat_map(|(n, length)| vec![n as u8; *length]).collect();
             assert!(all == expected, "{at_a_time} at a time");
         }
     }

@@ -128,6 +128,13 @@ impl Op {
     fn is_patient(&self) -> bool {
         matches!(self, Op::Advance { .. } | Op::Settle { .. } | Op::Notified { .. } | Op::Tick)
     }
+
+    fn messages(&self) -> usize {
+        match self {
+            Op::Sends(sends, _) => sends.len(),
+            _ => 0,
+        }
+    }
 }
 
 /// Looked up once: they are raised with every group.

@@ -81,7 +81,8 @@ impl MessageStatus for Memory {
 
     async fn has_acked_all(&self, user: &UserId, conversation: &ConversationId) -> Result<bool> {
         let state = self.read();
-        let Some((side, known)) = conversation.side_of(user).zip(state.conversations.get(conversation)) else {
+        let Some((side, known)) = conversation.side_of(user).zip(state.conversations.get(conversation))
+        else {
             return Ok(true);
         };
         let acked = state.boundaries(user, conversation).last_delivered_seq;

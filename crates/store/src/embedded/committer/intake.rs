@@ -2,8 +2,8 @@
 //!
 //! What an fsync costs hardly depends on how much it makes durable, so that groups which follow each other closely keep a distance,
 //! in which the next one fills: a message that comes alone is made durable at once, and of many that come nobody waits for
-//! longer than two groups. And hardly anybody waits for a receipt: with nothing else at hand it stays a
-//! moment longer, and shares the group of the message that comes next.
+//! longer than two groups. The distance is larger behind a group that many messages shared. And hardly anybody waits for a
+//! receipt: with nothing else at hand it stays a moment longer, and shares the group of the message that comes next.
 
 use std::{
     sync::Arc,
@@ -18,8 +18,11 @@ use super::{GROUP_MAX_OPS, Op};
 
 /// From the beginning of a group to that of the next.
 const DISTANCE: Duration = Duration::from_micros(500);
+/// The same where there is much to do, which so many messages in a group are.
+const DISTANCE_BUSY: Duration = Duration::from_millis(1);
+const BUSY: usize = 16;
 /// How long receipts wait for something that is in a hurry.
-const PATIENCE: Duration = Duration::from_millis(1);
+const PATIENCE: Duration = Duration::from_millis(4);
 /// So many operations are worth a group, whatever they are.
 const ENOUGH: usize = 64;
 
@@ -67,7 +70,8 @@ impl Intake {
                 break;
             }
         }
-        self.not_before = Instant::now() + DISTANCE;
+        let is_busy = batch.iter().map(Op::messages).sum::<usize>() >= BUSY;
+        self.not_before = Instant::now() + if is_busy { DISTANCE_BUSY } else { DISTANCE };
         true
     }
 
