@@ -90,15 +90,15 @@ impl<T> Pipe<T> {
 /// The device's end.
 pub struct Line {
     sim: Arc<Sim>,
-    to_server: Arc<Pipe<Incoming>>,
+    to_server: Arc<Pipe<Incoming<String>>>,
     to_device: Arc<Pipe<Outgoing>>,
 }
 
 pub struct Source {
     sim: Arc<Sim>,
-    from_device: Arc<Pipe<Incoming>>,
+    from_device: Arc<Pipe<Incoming<String>>>,
     /// The frame that is waited for.
-    next: Option<BoxFuture<'static, Option<Incoming>>>,
+    next: Option<BoxFuture<'static, Option<Incoming<String>>>>,
     to_device: Arc<Pipe<Outgoing>>,
 }
 
@@ -148,7 +148,9 @@ impl Drop for Source {
 }
 
 impl FrameSource for Source {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming> {
+    type Text = String;
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming<String>> {
         let next = self.next.get_or_insert_with(|| {
             let pipe = self.from_device.clone();
             Box::pin(async move { pipe.next().await })

@@ -218,10 +218,12 @@ impl ConversationId {
 
     /// The side a user is on, or `None` for who is not a member.
     pub fn side_of(&self, user: &UserId) -> Option<Side> {
-        let (low, high) = self.halves();
-        if low == &*user.0 {
+        // No name has a `~` in it: one that is next to this name is the one between both.
+        let (id, user) = (self.0.as_bytes(), user.0.as_bytes());
+        let other = id.len().checked_sub(user.len() + 1)?;
+        if id[user.len()] == b'~' && id.starts_with(user) {
             Some(Side::Low)
-        } else if high == &*user.0 {
+        } else if id[other] == b'~' && id.ends_with(user) {
             Some(Side::High)
         } else {
             None
@@ -372,7 +374,21 @@ mod tests {
         assert_eq!(id.as_str(), "alice~bob");
         assert_eq!(ConversationId::between(&b, &a).unwrap(), id);
         assert_eq!(id.peer_of(&a), Some(b));
-        assert_eq!(id.peer_of(&user("carol")), None);
+        for stranger in [
+            "carol",
+            "alic",
+            "lice",
+            "alice2",
+            "bo",
+            "ob",
+            "xbob",
+            "alice-bob",
+            "a-much-longer-name-than-both",
+        ] {
+            assert_eq!(id.side_of(&user(stranger)), None, "{stranger}");
+        }
+        assert_eq!(ConversationId::new("bob~bobby").unwrap().side_of(&user("bob")), Some(Side::Low));
+        assert_eq!(ConversationId::new("abob~bob").unwrap().side_of(&user("bob")), Some(Side::High));
         assert_eq!(ConversationId::between(&a, &a), None);
     }
 
