@@ -116,7 +116,7 @@ pub fn connect(sim: &Arc<Sim>) -> (Source, Sink, Line) {
 }
 
 impl Line {
-    pub fn write(&self, frame: Incoming) {
+    pub fn write(&self, frame: Incoming<String>) {
         self.to_server.push(&self.sim, frame);
     }
 
