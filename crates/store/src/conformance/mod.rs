@@ -93,7 +93,7 @@ macro_rules! conformance_tests {
                 receipts_only_grow
                 read_implies_delivered
                 receipts_are_clamped_to_the_last_seq
-                all_is_acked_only_when_it_is,
+                all_is_acked_only_when_it_is
                 receipts_do_not_cover_what_is_withheld_at_the_end
                 nothing_is_made_without_messages
                 concurrent_receipts_merge_to_the_maximum
