@@ -83,11 +83,9 @@ impl Node {
     /// and would have no place for it when it comes.
     async fn first_owed_before(&self, user: &UserId, id: &ConversationId, first: Seq) -> Answer<Option<Seq>> {
         let side = id.side_of(user).ok_or_else(WireError::not_found)?;
-        if self.store.status.has_acked_all(user, id).await.map_err(wire)? {
-            return Ok(None);
-        }
         let acked = self.store.status.status(user, id).await.map_err(wire)?.last_delivered_seq;
-        let mut next = acked + 1;
+        let nothing_owed = self.store.status.has_acked_all(user, id).await.map_err(wire)?;
+        let mut next = if nothing_owed { first } else { acked + 1 };
         while next < first {
             let (messages, after) = self.read_without_holes(id, next, PAGE, first - 1).await?;
             let is_owed = |m: &&Arc<Message>| m.seq < first && m.from != side && m.visible_to(side);

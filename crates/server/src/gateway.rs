@@ -126,21 +126,21 @@ async fn run(host: Arc<SessionHost>, upgrade: OnUpgrade, frame_max_bytes: usize,
 }
 
 /// What a WebSocket is spoken on.
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
+trait Wire: AsyncRead + AsyncWrite + Unpin + Send {
     /// The client has said that it sends nothing more.
     fn client_ended(&mut self) {}
 }
 
-impl Stream for Lingering {
+impl Wire for Lingering {
     fn client_ended(&mut self) {
         Lingering::client_ended(self);
     }
 }
 
-impl Stream for TokioIo<Upgraded> {}
+impl Wire for TokioIo<Upgraded> {}
 
 /// A session on a socket of which some bytes may have been read.
-async fn run_on(host: &SessionHost, stream: impl Stream, read: Vec<u8>, frame_max_bytes: usize) {
+async fn run_on(host: &SessionHost, stream: impl Wire, read: Vec<u8>, frame_max_bytes: usize) {
     let config = Some(socket_config(frame_max_bytes));
     let stream = Gathering::new(stream, WRITE_BUFFER_BYTES);
     let socket = WebSocketStream::from_partially_read(stream, read, Role::Server, config).await;
@@ -167,7 +167,7 @@ struct Source<'a, S> {
     ended: bool,
 }
 
-impl<S: Stream> FrameSource for Source<'_, S> {
+impl<S: Wire> FrameSource for Source<'_, S> {
     type Text = Utf8Bytes;
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming<Utf8Bytes>> {
@@ -182,7 +182,9 @@ impl<S: Stream> FrameSource for Source<'_, S> {
             Some(Ok(Message::Close(_))) => {
                 // The answer to a close leaves with the next read; one try, for who is in a hurry will not wait.
                 let _ = std::pin::Pin::new(&mut *socket).poll_next(cx);
-                socket.get_mut().get_mut().client_ended();
+                let stream = socket.get_mut();
+                let _ = std::pin::Pin::new(&mut *stream).poll_flush(cx);
+                stream.get_mut().client_ended();
                 Incoming::Closed
             }
             Some(Err(WsError::Capacity(_))) => {
@@ -206,7 +208,7 @@ struct Sink<'a, S> {
     unsent: Option<Bytes>,
 }
 
-impl<S: Stream> FrameSink for Sink<'_, S> {
+impl<S: Wire> FrameSink for Sink<'_, S> {
     fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut VecDeque<Outgoing>) -> Poll<Result<(), Gone>> {
         let mut socket = self.socket.lock();
         let mut socket = std::pin::Pin::new(&mut *socket);
@@ -255,7 +257,7 @@ mod tests {
     use futures_util::{SinkExt as _, StreamExt as _};
     use tokio::io::DuplexStream;
 
-    impl Stream for DuplexStream {}
+    impl Wire for DuplexStream {}
 
     const FRAME_MAX: usize = 1024 * 1024;
 

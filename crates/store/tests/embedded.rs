@@ -80,6 +80,24 @@ async fn everything_is_there_after_a_clean_end() {
 }
 
 #[tokio::test]
+async fn it_can_tell_without_reading_messages_whether_all_is_acked() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let id = ConversationId::new("alice~bob").unwrap();
+    let store = open(dir.path(), 1 << 20, &clock);
+    store.messages.commit_sends((1..=3).map(message).collect()).await;
+    store.status.advance(&user("bob"), &id, 3, 0).await.unwrap();
+    store.maintenance.close().await.unwrap();
+    drop(store);
+    let store = open(dir.path(), 1 << 20, &clock);
+    for name in ["alice", "bob"] {
+        assert!(store.status.has_acked_all(&user(name), &id).await.unwrap(), "{name}");
+    }
+    store.messages.commit_sends(vec![message(4)]).await;
+    assert!(!store.status.has_acked_all(&user("bob"), &id).await.unwrap());
+}
+
+#[tokio::test]
 async fn message_ids_grow_even_if_the_clock_fell_back_over_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new(START_MS));

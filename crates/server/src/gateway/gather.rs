@@ -9,7 +9,7 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// So much is gathered at most, and a little more.
+/// So much is gathered at most, unless a single write is longer.
 const GATHERED_BYTES: usize = 16 * 1024;
 
 pub(super) struct Gathering<S> {
@@ -57,7 +57,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gathering<S> {
         if this.gathered.is_empty() && buf.len() <= this.short {
             return Pin::new(&mut this.stream).poll_write(cx, buf);
         }
-        if this.gathered.len() >= GATHERED_BYTES {
+        if !this.gathered.is_empty() && this.gathered.len() + buf.len() > GATHERED_BYTES {
             ready!(this.poll_gathered(cx))?;
         }
         this.gathered.extend_from_slice(buf);
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(lengths(&pieces), [8050]);
         assert_eq!(lengths(&written(usize::MAX, &[50]).await), [50]);
         let many = [GATHERED_BYTES - 1, 200, 300, 7];
-        assert_eq!(lengths(&written(usize::MAX, &many).await), [GATHERED_BYTES + 199, 307]);
+        assert_eq!(lengths(&written(usize::MAX, &many).await), [GATHERED_BYTES - 1, 507]);
         for at_a_time in [1, 99, 5000] {
             let all: Vec<u8> = written(at_a_time, &many).await.concat();
             let expected: Vec<u8> =

@@ -109,3 +109,32 @@ async fn read_out(mut stream: TcpStream) {
     }
     while matches!(stream.read(&mut ignored).await, Ok(1..)) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// What a client reads to the end after it wrote something that nobody read.
+    async fn last_words(said_goodbye: bool) -> std::io::Result<String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut server = Lingering::new(listener.accept().await.unwrap().0);
+        client.write_all(b"not read").await.unwrap();
+        server.stream().unwrap().readable().await.unwrap();
+        server.write_all(b"bye").await.unwrap();
+        if said_goodbye {
+            server.client_ended();
+        }
+        drop(server);
+        let mut read = String::new();
+        client.read_to_string(&mut read).await.map(|_| read)
+    }
+
+    #[tokio::test]
+    async fn the_last_words_arrive_unless_the_client_said_goodbye_and_goes_on() {
+        assert_eq!(last_words(false).await.unwrap(), "bye");
+        assert_eq!(last_words(true).await.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    }
+}

@@ -93,8 +93,8 @@ macro_rules! conformance_tests {
                 receipts_only_grow
                 read_implies_delivered
                 receipts_are_clamped_to_the_last_seq
-                all_is_acked_only_when_it_is
                 receipts_do_not_cover_what_is_withheld_at_the_end
+                all_is_acked_only_when_it_is
                 nothing_is_made_without_messages
                 concurrent_receipts_merge_to_the_maximum
                 a_reply_reads_what_its_sender_had_seen

@@ -33,6 +33,7 @@ use crate::{Advanced, Message, NewMessage, Noted, OwedPush, Result, StoreError, 
 /// Most records in a group: enough to share an fsync widely, few enough to answer soon.
 const GROUP_MAX_OPS: usize = 2048;
 const GROUP_MAX_BYTES: usize = 4 * 1024 * 1024;
+/// A segment that could not be begun is tried again after this, or a little later.
 const RETRY_CHECKPOINT: Duration = Duration::from_millis(500);
 /// Most small rows in a record. More go into several, which one group makes durable together.
 const RECORD_MAX_ROWS: usize = 1000;
@@ -129,7 +130,7 @@ impl Op {
         matches!(self, Op::Advance { .. } | Op::Settle { .. } | Op::Notified { .. } | Op::Tick)
     }
 
-    fn messages(&self) -> usize {
+    fn message_count(&self) -> usize {
         match self {
             Op::Sends(sends, _) => sends.len(),
             _ => 0,
@@ -484,7 +485,9 @@ impl Committer {
     }
 
     fn refusal(&self) -> Option<String> {
-        let stuck = self.is_far_ahead() && self.shared.checkpoint_failing.load(Ordering::Acquire);
+        let failing =
+            self.checkpoint_after.is_some() || self.shared.checkpoint_failing.load(Ordering::Acquire);
+        let stuck = self.is_far_ahead() && failing;
         match stuck {
             true => Some("the engine cannot be written and memory is full".into()),
             false => self.shared.refusing(),

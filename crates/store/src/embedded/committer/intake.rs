@@ -23,7 +23,7 @@ const DISTANCE_BUSY: Duration = Duration::from_millis(1);
 const BUSY: usize = 16;
 /// How long receipts wait for something that is in a hurry.
 const PATIENCE: Duration = Duration::from_millis(4);
-/// So many operations are worth a group, whatever they are.
+/// So many operations that are found at once are worth a group, whatever they are.
 const ENOUGH: usize = 64;
 
 pub(super) struct Intake {
@@ -70,7 +70,7 @@ impl Intake {
                 break;
             }
         }
-        let is_busy = batch.iter().map(Op::messages).sum::<usize>() >= BUSY;
+        let is_busy = batch.iter().map(Op::message_count).sum::<usize>() >= BUSY;
         self.not_before = Instant::now() + if is_busy { DISTANCE_BUSY } else { DISTANCE };
         true
     }
