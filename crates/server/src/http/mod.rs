@@ -26,10 +26,10 @@ use std::{
 
 use axum::{
     Router,
-    extract::{MatchedPath, Request},
+    extract::{MatchedPath, Request, State},
     http::{HeaderName, HeaderValue, StatusCode, header},
     middleware::{self, Next},
-    response::{IntoResponse as _, Response},
+    response::Response,
     routing::{get, post, put},
 };
 use bluetick_chat::{
@@ -112,8 +112,7 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/attachments/{s3_ref}/complete", post(attachments::complete))
         .route("/v1/conversations/{id}/attachments/{s3_ref}", get(attachments::download))
         .route("/v1/blobs/{s3_ref}", put(blobs::put).get(blobs::get))
-        .route("/v1/openapi.json", get(page::openapi))
-        .layer(middleware::from_fn_with_state(state.clone(), origin::share_with_listed));
+        .route("/v1/openapi.json", get(page::openapi));
     let mut router = Router::new()
         .route("/assets/{name}", get(assets::asset))
         .route("/healthz", get(ops::healthz))
@@ -142,9 +141,8 @@ pub fn router(state: AppState) -> Router {
         .merge(admin::router(state.clone()))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
-        .layer(middleware::from_fn_with_state(state, origin::share_with_listed))
-        .layer(middleware::from_fn(count))
-        .layer(middleware::map_response(guard))
+        // One layer: each costs as much as the upgrade of a connection.
+        .layer(middleware::from_fn_with_state(state, around))
 }
 
 async fn unknown_path() -> ApiError {
@@ -157,14 +155,24 @@ async fn wrong_method() -> ApiError {
     ApiError::with_status(StatusCode::METHOD_NOT_ALLOWED, error)
 }
 
+/// What is done with every request.
+async fn around(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let mut response = counted(request, |request| origin::share_with_listed(&state, request, next)).await;
+    guard(&mut response);
+    response
+}
+
 /// Counts requests by route, never by path: paths name users.
-async fn count(request: Request, next: Next) -> Response {
+async fn counted<F: Future<Output = Response>>(
+    request: Request,
+    answer: impl FnOnce(Request) -> F,
+) -> Response {
     let began = Instant::now();
     let method = request.method().as_str().to_owned();
     let route = request.extensions().get::<MatchedPath>().map_or("(none)", MatchedPath::as_str).to_owned();
     // Anything can be sent as a method; only known ones become a label.
     let method = if KNOWN_METHODS.contains(&method.as_str()) { method } else { "other".to_owned() };
-    let response = next.run(request).await;
+    let response = answer(request).await;
     let status = response.status().as_str().to_owned();
     // How long bytes take is up to whoever sends them.
     if !route.starts_with("/v1/blobs/") {
@@ -178,7 +186,7 @@ async fn count(request: Request, next: Next) -> Response {
 const KNOWN_METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"];
 
 /// Headers that every answer has, unless a handler set its own.
-async fn guard(response: Response) -> Response {
+fn guard(response: &mut Response) {
     const GUARDS: [(HeaderName, &str); 5] = [
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::X_FRAME_OPTIONS, "DENY"),
@@ -186,13 +194,11 @@ async fn guard(response: Response) -> Response {
         (header::CACHE_CONTROL, "no-store"),
         (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
     ];
-    let mut response = response.into_response();
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         for (name, value) in GUARDS {
             response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
         }
     }
-    response
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Web pages that may talk to this server: its own, and those the configuration lists. Programs send no `Origin`.
 
 use axum::{
-    extract::{Request, State},
+    extract::Request,
     http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
     middleware::Next,
     response::{IntoResponse as _, Response},
@@ -52,7 +52,7 @@ pub fn is_own(origin: &str, headers: &HeaderMap) -> bool {
 }
 
 /// Lets listed pages read the API's answers (CORS). Pages of the own host need no permission.
-pub async fn share_with_listed(State(state): State<AppState>, request: Request, next: Next) -> Response {
+pub async fn share_with_listed(state: &AppState, request: Request, next: Next) -> Response {
     let allowed = &state.config.limits.allowed_origins;
     let origin = request.headers().get(header::ORIGIN).cloned();
     let listed = origin
