@@ -60,6 +60,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gathering<S> {
         if !this.gathered.is_empty() && this.gathered.len() + buf.len() > GATHERED_BYTES {
             ready!(this.poll_gathered(cx))?;
         }
+        if this.gathered.is_empty() {
+            this.gathered.reserve_exact(GATHERED_BYTES.max(buf.len()));
+        }
         this.gathered.extend_from_slice(buf);
         Poll::Ready(Ok(buf.len()))
     }
