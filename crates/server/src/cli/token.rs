@@ -45,7 +45,7 @@ pub fn mint_for_chat(place: &Place, user: &UserId) -> Outcome<String> {
     let config = &place.config;
     if !config.auth.is_configured() && !config.jwt_secret_path().exists() {
         return Err(Failure::Failed(format!(
-            "no token: give --token, or --data with the server's data directory (there is no secret in {})",
+            "no token: there is no secret in {}; give --data with the server's data directory, or to `bluetick chat` a --token",
             config.server.data_dir.display()
         )));
     }

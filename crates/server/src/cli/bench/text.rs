@@ -101,8 +101,10 @@ impl Lines {
     }
 
     fn idle(&mut self, report: &IdleReport) {
-        if let Some(bytes) = report.rss_bytes_per_connection {
-            self.add("each takes", &format!("{bytes} bytes of the server's memory"));
+        match report.rss_bytes_per_connection {
+            Some(0) => self.add("each takes", "what the server had already; ask one that was just started"),
+            Some(bytes) => self.add("each takes", &format!("{bytes} bytes of the server's memory")),
+            None => {}
         }
         if let Some(micros) = report.server_cpu_micros_per_login {
             self.add("server cpu", &format!("{micros:.0} µs to connect and log in"));
