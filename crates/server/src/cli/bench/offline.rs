@@ -121,9 +121,6 @@ async fn drain(
     });
     let receivers: Vec<_> = stream::iter(draining).buffered(RETURNING_AT_ONCE).try_collect().await?;
     let messages = receivers.iter().map(|r| u64::from(r.books.received)).sum();
-    if messages == 0 {
-        return Err("nothing was waiting: leave something first, with --offline and as many --pairs".into());
-    }
     report.drain = Some(clock.stop(messages, &plan.meters.received));
     report.return_to_receive = Some(plan.meters.received.summary());
     report.return_to_caught_up = Some(caught_up.summary());

@@ -75,6 +75,10 @@ impl Lines {
     }
 
     fn offline(&mut self, report: &OfflineReport) {
+        if report.store.is_none() && report.drain.as_ref().is_some_and(|drain| drain.messages == 0) {
+            let why = "nothing was waiting: leave something first, with --offline and as many --pairs";
+            return self.add("drained", why);
+        }
         if let Some(store) = &report.store {
             self.stage("stored", store);
         }
