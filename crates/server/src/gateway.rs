@@ -142,7 +142,7 @@ impl Wire for TokioIo<Upgraded> {}
 /// A session on a socket of which some bytes may have been read.
 async fn run_on(host: &SessionHost, stream: impl Wire, read: Vec<u8>, frame_max_bytes: usize) {
     let config = Some(socket_config(frame_max_bytes));
-    let stream = Gathering::new(stream, WRITE_BUFFER_BYTES);
+    let stream = Gathering::new(stream);
     let socket = WebSocketStream::from_partially_read(stream, read, Role::Server, config).await;
     let socket = Mutex::new(socket);
     let seed = SysRng.try_next_u64().unwrap_or_else(|_| std::ptr::from_ref(&socket) as u64);
@@ -266,7 +266,7 @@ mod tests {
         frame_max_bytes: usize,
     ) -> (Mutex<WebSocketStream<Gathering<DuplexStream>>>, WebSocketStream<DuplexStream>) {
         let (ours, theirs) = tokio::io::duplex(1024);
-        let ours = Gathering::new(ours, WRITE_BUFFER_BYTES);
+        let ours = Gathering::new(ours);
         let config = socket_config(frame_max_bytes);
         let ours = WebSocketStream::from_raw_socket(ours, Role::Server, Some(config)).await;
         (Mutex::new(ours), WebSocketStream::from_raw_socket(theirs, Role::Client, None).await)

@@ -277,6 +277,18 @@ impl World {
         self.store.sessions.flush().await.unwrap();
     }
 
+    /// Bob's session has drained and acked a row, and is held before it removes it; the registry has lost him. A sender
+    /// finds the row, so it writes nothing, and finds no session.
+    pub async fn bobs_row_is_relied_on(&self) -> (Client, Gate) {
+        self.send("alice", "bob", "drained").await;
+        let mut settling = self.steps.stop_before(Step::Settle, "bob");
+        let bob = self.connect(phone("bob"));
+        settling.reached().await;
+        self.flush_registry().await;
+        self.send("alice", "bob", "relies-on-the-row").await;
+        (bob, settling)
+    }
+
     pub async fn registered(&self, of: &str) -> Vec<String> {
         let entries = self.store.sessions.lookup(&user(of)).await.unwrap();
         entries.iter().map(|entry| entry.device.to_string()).collect()

@@ -9,12 +9,7 @@ use crate::harness::{Step, World, phone};
 /// one, without a cursor, gets.
 async fn a_sender_finds_the_row_that_is_being_removed(rules: Rules) -> (Vec<String>, Vec<String>) {
     let world = World::under(rules);
-    world.send("alice", "bob", "drained").await;
-    let mut settling = world.steps.stop_before(Step::Settle, "bob");
-    let bob = world.connect(phone("bob"));
-    settling.reached().await;
-    world.flush_registry().await;
-    world.send("alice", "bob", "relies-on-the-row").await;
+    let (bob, settling) = world.bobs_row_is_relied_on().await;
     settling.open();
     world.quiet().await;
     let in_session = bob.bodies();
@@ -77,13 +72,8 @@ async fn a_row_that_changed_since_it_was_read_is_not_removed() {
 #[tokio::test(start_paused = true)]
 async fn a_removal_whose_answer_is_lost_is_tried_again_and_reads_again() {
     let world = World::new();
-    world.send("alice", "bob", "drained").await;
-    let mut settling = world.steps.stop_before(Step::Settle, "bob");
+    let (bob, settling) = world.bobs_row_is_relied_on().await;
     world.steps.lose_answer(Step::Settle, "bob");
-    let bob = world.connect(phone("bob"));
-    settling.reached().await;
-    world.flush_registry().await;
-    world.send("alice", "bob", "relies-on-the-row").await;
     settling.open();
     world.quiet().await;
     assert_eq!(world.row("bob", "alice~bob").await, None, "it was removed");
@@ -94,12 +84,7 @@ async fn a_removal_whose_answer_is_lost_is_tried_again_and_reads_again() {
 #[tokio::test(start_paused = true)]
 async fn a_session_that_closes_while_its_row_is_removed_reads_again_all_the_same() {
     let world = World::new();
-    world.send("alice", "bob", "drained").await;
-    let mut settling = world.steps.stop_before(Step::Settle, "bob");
-    let bob = world.connect(phone("bob"));
-    settling.reached().await;
-    world.flush_registry().await;
-    world.send("alice", "bob", "relies-on-the-row").await;
+    let (bob, settling) = world.bobs_row_is_relied_on().await;
     let mut removed = world.steps.stop_after(Step::Settle, "bob");
     settling.open();
     removed.reached().await;

@@ -137,12 +137,7 @@ async fn a_debt_that_could_not_be_written_is_written_again() {
 #[tokio::test(start_paused = true)]
 async fn a_row_whose_removal_was_not_answered_is_made_again_for_what_it_stood_for() {
     let world = World::new();
-    world.send("alice", "bob", "drained").await;
-    let mut settling = world.steps.stop_before(Step::Settle, "bob");
-    let bob = world.connect(phone("bob"));
-    settling.reached().await;
-    world.flush_registry().await;
-    world.send("alice", "bob", "relies-on-the-row").await;
+    let (bob, settling) = world.bobs_row_is_relied_on().await;
     // Once for the removal under way, and once for the try that a closing session makes.
     world.steps.lose_answer(Step::Settle, "bob");
     world.steps.lose_answer(Step::Settle, "bob");

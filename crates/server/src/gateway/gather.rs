@@ -9,21 +9,21 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::WRITE_BUFFER_BYTES;
+
 /// So much is gathered at most, unless a single write is longer.
 const GATHERED_BYTES: usize = 16 * 1024;
 
 pub(super) struct Gathering<S> {
     stream: S,
-    /// Writes that are no longer than this are the last before a flush.
-    short: usize,
     gathered: Vec<u8>,
     /// How much of it is written.
     written: usize,
 }
 
 impl<S> Gathering<S> {
-    pub(super) fn new(stream: S, short: usize) -> Self {
-        Gathering { stream, short, gathered: Vec::new(), written: 0 }
+    pub(super) fn new(stream: S) -> Self {
+        Gathering { stream, gathered: Vec::new(), written: 0 }
     }
 
     pub(super) fn get_mut(&mut self) -> &mut S {
@@ -54,7 +54,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gathering<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Gathering<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<Result<usize>> {
         let this = self.get_mut();
-        if this.gathered.is_empty() && buf.len() <= this.short {
+        // What does not fill the library's buffer is the last before a flush.
+        if this.gathered.is_empty() && buf.len() <= WRITE_BUFFER_BYTES {
             return Pin::new(&mut this.stream).poll_write(cx, buf);
         }
         if !this.gathered.is_empty() && this.gathered.len() + buf.len() > GATHERED_BYTES {
@@ -107,7 +108,7 @@ mod tests {
     }
 
     async fn written(at_a_time: usize, lengths: &[usize]) -> Vec<Vec<u8>> {
-        let mut stream = Gathering::new(Pieces(at_a_time, Vec::new()), 100);
+        let mut stream = Gathering::new(Pieces(at_a_time, Vec::new()));
         let mut pinned = Pin::new(&mut stream);
         for (n, length) in lengths.iter().enumerate() {
             let piece = vec![n as u8; *length];
@@ -121,9 +122,9 @@ mod tests {
     #[tokio::test]
     async fn long_writes_leave_together_and_all_of_them_in_order() {
         let lengths = |pieces: &[Vec<u8>]| pieces.iter().map(Vec::len).collect::<Vec<_>>();
-        let pieces = written(usize::MAX, &[4000, 4000, 50]).await;
-        assert_eq!(lengths(&pieces), [8050]);
-        assert_eq!(lengths(&written(usize::MAX, &[50]).await), [50]);
+        let pieces = written(usize::MAX, &[5000, 5000, 50]).await;
+        assert_eq!(lengths(&pieces), [10_050]);
+        assert_eq!(lengths(&written(usize::MAX, &[50, 60]).await), [50, 60]);
         let many = [GATHERED_BYTES - 1, 200, 300, 7];
         assert_eq!(lengths(&written(usize::MAX, &many).await), [GATHERED_BYTES - 1, 507]);
         for at_a_time in [1, 99, 5000] {
