@@ -131,6 +131,7 @@ export class Log {
   // ---- drawing --------------------------------------------------------------------------------------------------
 
   draw() {
+    this.noteScroll();
     const { conversation: c } = this;
     const messages = c.messages;
     this.divider.update(c);
@@ -189,6 +190,7 @@ export class Log {
 
   /** The box or its content changed its size: a keyboard opened, a picture came. */
   settle() {
+    this.noteScroll();
     if (this.follow && this.placed) this.scrollTo(this.scroller.scrollHeight);
     this.drawJump();
     this.readIfSeen();
@@ -197,11 +199,18 @@ export class Log {
   get toEnd() { return this.scroller.scrollHeight - this.scroller.scrollTop - this.scroller.clientHeight; }
 
   scrolled() {
-    const { scrollTop } = this.scroller;
-    if (this.toEnd < IN_SIGHT && !this.upTo) this.follow = true;
-    else if (scrollTop < this.lastTop - 1 || this.upTo) this.follow = false;
-    this.lastTop = scrollTop;
+    this.noteScroll();
     this.drawSoon();
+  }
+
+  /** Follows the end or not, by where the person has gone. The event that tells may come after the next drawing. */
+  noteScroll() {
+    const { scrollTop, clientHeight } = this.scroller;
+    if (clientHeight) {
+      if (this.toEnd < IN_SIGHT && !this.upTo) this.follow = true;
+      else if (scrollTop < this.lastTop - 1 || this.upTo) this.follow = false;
+    }
+    this.lastTop = scrollTop;
   }
 
   /** Fetches what comes next where the person is about to arrive. */
