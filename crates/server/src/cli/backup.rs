@@ -58,7 +58,7 @@ mod tests {
     fn a_backup_without_its_end_is_none() {
         let mut file = tempfile::tempfile().unwrap();
         assert!(rows_at_end(&mut file).is_err());
-        file.write_all(b"BLUETICK-BACKUP-3\nrow after row").unwrap();
+        file.write_all(b"BLUETICK-BACKUP-4\nrow after row").unwrap();
         assert!(rows_at_end(&mut file).is_err());
         file.write_all(&[0, 7, 0, 0, 0, 0, 0, 0, 0]).unwrap();
         assert_eq!(rows_at_end(&mut file), Ok(7));

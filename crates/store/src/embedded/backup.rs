@@ -1,7 +1,7 @@
 //! Backup and restore: every row of the engine in one stream, taken while serving.
 //!
 //! ```text
-//! "BLUETICK-BACKUP-3\n" · row* · end
+//! "BLUETICK-BACKUP-4\n" · row* · end
 //! row = 0x01 · keyspace · key · value · crc32c u32        (texts with a varint length in front)
 //! end = 0x00 · number of rows u64
 //! ```
@@ -22,8 +22,8 @@ use super::{
 };
 use crate::{BackupSink, Result, StoreError};
 
-const MAGIC: &[u8] = b"BLUETICK-BACKUP-3\n";
-const OLDER_MAGICS: [&[u8]; 2] = [b"BLUETICK-BACKUP-1\n", b"BLUETICK-BACKUP-2\n"];
+const MAGIC: &[u8] = b"BLUETICK-BACKUP-4\n";
+const OLDER_MAGICS: [&[u8]; 3] = [b"BLUETICK-BACKUP-1\n", b"BLUETICK-BACKUP-2\n", b"BLUETICK-BACKUP-3\n"];
 const CHUNK_BYTES: usize = 256 * 1024;
 /// Rows gathered for one sorted run of a restore.
 const RUN_ROWS: usize = 200_000;

@@ -18,12 +18,13 @@ use super::{
     Shared,
     bytes::put_u64,
     committer::Op,
-    engine::{Change, Meta, Space, message_key, user_key},
+    engine::{Change, Meta, Space, user_key},
     hot::{Dirty, Frozen},
     rows::{Changed, RowSpace},
-    state::FORMAT,
+    runs::Fate,
+    state::{Entry, FORMAT},
 };
-use crate::{PageLimit, Result, failpoint};
+use crate::{Result, failpoint};
 
 pub(super) struct CheckpointJob {
     pub frozen: Frozen,
@@ -166,24 +167,21 @@ fn per_member<'a>(
     changes
 }
 
-/// Overwrites the messages that an erased member wrote before this checkpoint.
+/// Makes the messages void that an erased member wrote before this checkpoint.
 fn void_erased(shared: &Shared, dirty: &Dirty) -> Result<()> {
-    let (id, mut from) = (&dirty.conv.id, 1);
-    loop {
+    let fate = |entry: &Entry| match &entry.message {
+        message if !message.void && message.seq <= dirty.conv.member(message.from).erased => {
+            Fate::BecomesVoid
+        }
+        _ => Fate::Stays,
+    };
+    let mut from = Some(1);
+    while let Some(first) = from {
         // What is dropped between the read and the write would come back.
         let _nothing_is_dropped = shared.cold.rewriting.lock();
-        let page =
-            shared.engine.entries(id, from, Seq::MAX, PageLimit { messages: 10_000, bytes: 16 << 20 })?;
-        let Some(last) = page.last() else { return Ok(()) };
-        from = last.message.seq + 1;
-        let voids = page
-            .iter()
-            .filter(|e| !e.message.void && e.message.seq <= dirty.conv.member(e.message.from).erased);
-        let voids = voids.map(|e| {
-            let mut value = Vec::new();
-            e.voided().encode(&mut value);
-            (message_key(id, e.message.seq), Some(value))
-        });
-        shared.engine.ingest(Space::Messages, voids.collect())?;
+        let (voids, rest) = shared.engine.rewritten(&dirty.conv.id, first..Seq::MAX, fate)?;
+        shared.engine.ingest(Space::Messages, voids)?;
+        from = rest;
     }
+    Ok(())
 }

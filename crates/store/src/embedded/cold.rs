@@ -6,7 +6,11 @@
 
 pub(super) mod reads;
 
-use std::{collections::HashMap, ops::Bound, ops::Range, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    ops::{Bound, Range},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, MessageId, Seq, Side};
@@ -14,10 +18,11 @@ use parking_lot::Mutex;
 
 use super::{
     Embedded, Shared,
-    bytes::{Malformed, Reader, put_str, put_u64},
-    engine::{EngineSnapshot, Space, conversation_id, message_key},
+    bytes::{Reader, put_str, put_u64},
+    engine::{EngineSnapshot, Space, conversation_id},
     hot::mask,
     rows::{Bytes, RowSpace, View},
+    runs::{Fate, keys_from, message_key, split_message_key},
     state::{Conv, Entry, FORMAT, check_format},
 };
 use crate::{
@@ -63,8 +68,7 @@ impl RunRow {
     }
 
     pub(super) fn decode(key: &[u8], value: &[u8]) -> Result<RunRow> {
-        let split = key.split_last_chunk::<8>().and_then(|(id, seq)| Some((id.strip_suffix(&[0])?, seq)));
-        let (id, last_seq) = split.ok_or(Malformed("a key of a cold run is cut short"))?;
+        let (id, last_seq) = split_message_key(key)?;
         let r = &mut Reader(value);
         check_format(r)?;
         let first_seq = r.u64()?;
@@ -72,7 +76,7 @@ impl RunRow {
         let run = ColdRun {
             conversation_id: conversation_id(id)?,
             first_seq,
-            last_seq: Seq::from_be_bytes(*last_seq),
+            last_seq,
             bytes: r.u64()?,
             index_bytes: r.u64()?,
             first_ts: r.u64()?,
@@ -88,13 +92,6 @@ impl RunRow {
     fn read((key, value): (Bytes, Bytes)) -> Result<RunRow> {
         RunRow::decode(&key, &value)
     }
-}
-
-/// The keys of a conversation's runs that end at or after a seq.
-fn keys_from(id: &ConversationId, seq: Seq) -> Range<Vec<u8>> {
-    let mut end = id.as_str().as_bytes().to_vec();
-    end.push(1);
-    message_key(id, seq)..end
 }
 
 /// The keys of all runs after one. Ids are text, where no byte is so high.
@@ -165,11 +162,23 @@ impl Shared {
     /// Removes messages from the engine, in the order of their keys, as far as they are in a run.
     fn drop_hot(&self, places: &[(ConversationId, Seq)]) -> Result<()> {
         let _nothing_is_rewritten = self.cold.rewriting.lock();
-        let mut changes = Vec::with_capacity(places.len());
+        let mut changes = Vec::new();
         for of_one in places.chunk_by(|(a, _), (b, _)| a == b) {
-            let border = self.border(&of_one[0].0)?;
-            let cold = of_one.iter().filter(|(_, seq)| *seq <= border);
-            changes.extend(cold.map(|(id, seq)| (message_key(id, *seq), None)));
+            let id = &of_one[0].0;
+            let border = self.border(id)?;
+            let cold: BTreeSet<Seq> =
+                of_one.iter().map(|(_, seq)| *seq).filter(|seq| *seq <= border).collect();
+            let fate = |entry: &Entry| match cold.contains(&entry.message.seq) {
+                true => Fate::Goes,
+                false => Fate::Stays,
+            };
+            let (Some(first), Some(last)) = (cold.first(), cold.last()) else { continue };
+            let mut from = Some(*first);
+            while let Some(first) = from {
+                let (some, rest) = self.engine.rewritten(id, first..last + 1, fate)?;
+                changes.extend(some);
+                from = rest;
+            }
         }
         changes.sort_unstable();
         self.engine.ingest(Space::Messages, changes)

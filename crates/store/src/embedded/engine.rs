@@ -16,9 +16,9 @@ use super::{
     bytes::{Reader, put_u64},
     rows::{Bytes, RowMap},
     sent_ids::SentIds,
-    state::{Conv, Entry, FORMAT, UserRow, check_format},
+    state::{Conv, FORMAT, UserRow, check_format},
 };
-use crate::{PageLimit, Result, StoreError, failpoint};
+use crate::{Result, StoreError};
 
 /// A key, and the value it gets, or `None` to remove it.
 pub(super) type Change = (Vec<u8>, Option<Vec<u8>>);
@@ -107,18 +107,6 @@ pub(super) fn broken(e: fjall::Error) -> StoreError {
     StoreError::Corrupt(format!("the engine failed: {e}"))
 }
 
-pub(super) fn message_key(id: &ConversationId, seq: Seq) -> Vec<u8> {
-    let mut key = Vec::with_capacity(id.as_str().len() + 9);
-    put_message_key(&mut key, id, seq);
-    key
-}
-
-fn put_message_key(key: &mut Vec<u8>, id: &ConversationId, seq: Seq) {
-    key.extend_from_slice(id.as_str().as_bytes());
-    key.push(0);
-    key.extend_from_slice(&seq.to_be_bytes());
-}
-
 /// PK user, SK conversation: no id holds a zero byte.
 pub(super) fn user_key(user: &str, id: &ConversationId) -> Vec<u8> {
     let mut key = Vec::with_capacity(user.len() + 1 + id.as_str().len());
@@ -185,39 +173,6 @@ impl Engine {
         })
     }
 
-    pub(super) fn entry(&self, id: &ConversationId, seq: Seq) -> Result<Option<Entry>> {
-        match self.space(Space::Messages).get(message_key(id, seq)).map_err(broken)? {
-            None => Ok(None),
-            Some(bytes) => Ok(Some(Entry::decode(id, &bytes)?)),
-        }
-    }
-
-    /// Entries of a conversation in `from..before`, from the front, within the limit.
-    pub(super) fn entries(
-        &self,
-        id: &ConversationId,
-        from: Seq,
-        before: Seq,
-        limit: PageLimit,
-    ) -> Result<Vec<Entry>> {
-        let range = message_key(id, from)..message_key(id, before);
-        collect(id, self.space(Space::Messages).range(range), limit)
-    }
-
-    /// The last entries of a conversation in `floor..before`, in order, within the limit.
-    pub(super) fn entries_before(
-        &self,
-        id: &ConversationId,
-        floor: Seq,
-        before: Seq,
-        limit: PageLimit,
-    ) -> Result<Vec<Entry>> {
-        let range = message_key(id, floor.min(before))..message_key(id, before);
-        let mut entries = collect(id, self.space(Space::Messages).range(range).rev(), limit)?;
-        entries.reverse();
-        Ok(entries)
-    }
-
     /// The conversations under a user's key in `members` or `pending_deliveries`, the first ones.
     pub(super) fn conversations_under(
         &self,
@@ -282,29 +237,6 @@ impl Engine {
     /// Writes sorted changes as one run that is durable when this returns.
     pub(super) fn ingest(&self, space: Space, changes: Vec<Change>) -> Result<()> {
         ingest_into(self.space(space), changes)
-    }
-
-    /// Writes messages in the order of their keys, those that were erased as voids, through one pair of buffers: this is
-    /// the bulk of a checkpoint.
-    pub(super) fn ingest_messages<'a>(&self, entries: impl Iterator<Item = (&'a Entry, bool)>) -> Result<()> {
-        let mut entries = entries.peekable();
-        if entries.peek().is_none() {
-            return Ok(());
-        }
-        let mut ingestion = self.space(Space::Messages).start_ingestion().map_err(broken)?;
-        let (mut key, mut value) = (Vec::with_capacity(160), Vec::with_capacity(1024));
-        for (entry, erased) in entries {
-            key.clear();
-            value.clear();
-            put_message_key(&mut key, &entry.message.conversation_id, entry.message.seq);
-            match erased {
-                true => entry.voided().encode(&mut value),
-                false => entry.encode(&mut value),
-            }
-            ingestion.write(key.as_slice(), value.as_slice()).map_err(broken)?;
-            failpoint::hit("checkpoint.half_a_run");
-        }
-        ingestion.finish().map_err(broken)
     }
 
     /// Whether the engine's own work has ended with an error, as when the disk was full during a compaction. It then
@@ -405,24 +337,4 @@ pub(super) fn conversation_id(bytes: &[u8]) -> Result<ConversationId> {
         .ok()
         .and_then(|text| ConversationId::new(text).ok())
         .ok_or_else(|| StoreError::Corrupt("a key holds no conversation id".into()))
-}
-
-fn collect(
-    id: &ConversationId,
-    items: impl Iterator<Item = fjall::Guard>,
-    limit: PageLimit,
-) -> Result<Vec<Entry>> {
-    let (mut entries, mut bytes) = (Vec::new(), 0);
-    for item in items {
-        if entries.len() >= limit.messages {
-            break;
-        }
-        let entry = Entry::decode(id, &item.value().map_err(broken)?)?;
-        bytes += entry.message.body.len();
-        if bytes > limit.bytes && !entries.is_empty() {
-            break;
-        }
-        entries.push(entry);
-    }
-    Ok(entries)
 }

@@ -8,7 +8,7 @@
 //! DIR/log/{lsn}.log          segments of the log (`log.rs`): everything since the last checkpoint
 //! DIR/engine/                keyspaces of the engine (`engine.rs`), sorted by key:
 //!
-//!   messages             conversation 0x00 seq       → the message, and how many count as unread up to it
+//!   messages             conversation 0x00 last_seq  → a run of messages, each with how many count as unread up to it (`runs.rs`)
 //!   conversations        conversation                → both members' `conversations` and `message_status` rows and
 //!                                                      pending row side by side: one read loads them, one write saves them
 //!   members              user 0x00 conversation      → (nothing) which conversations a user is in
@@ -54,6 +54,7 @@ mod log;
 mod mutes;
 mod outbox;
 mod rows;
+mod runs;
 mod scan;
 mod sent_ids;
 mod state;
@@ -91,7 +92,7 @@ use self::{
 use crate::{Clock, ColdObjects, Result, StoreError, failpoint};
 
 /// What this version writes into `VERSION`, and the newest it reads.
-const DIRECTORY_VERSION: u32 = 3;
+const DIRECTORY_VERSION: u32 = 4;
 /// What names a send: two users with a mark between them, a zero, the side, and the client's id.
 const NAME_MAX_BYTES: usize = 3 * limits::ID_MAX_BYTES + 3;
 /// How far threads in the background give way to others.

@@ -1,7 +1,7 @@
 //! The rows of one conversation as they are in memory, and how a record changes them. The committer, the replay
 //! after a crash and nothing else go through [`Conv::apply`], so that both come to the same rows.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use bluetick_protocol::{Boundaries, ClientMsgId, ConversationId, MessageId, Profile, Seq, Side, UserId};
 
@@ -46,37 +46,72 @@ impl Entry {
         put_opt(out, m.meta.as_ref().map(|j| j.as_str()));
     }
 
-    /// A whole value of `messages`.
-    pub(super) fn decode(id: &ConversationId, bytes: &[u8]) -> Result<Entry, Malformed> {
-        let r = &mut Reader(bytes);
-        let entry = Entry::read(id, r)?;
-        r.end()?;
-        Ok(entry)
+    /// Those of a value of `messages` with a seq in a range: one follows another.
+    pub(super) fn of_run<'a>(
+        id: &'a ConversationId,
+        run: &'a [u8],
+        seqs: Range<Seq>,
+    ) -> impl Iterator<Item = Result<Entry, Malformed>> + 'a {
+        let mut r = Reader(run);
+        std::iter::from_fn(move || {
+            while !r.0.is_empty() {
+                match Entry::read_if(id, &mut r, |seq| seqs.contains(&seq)) {
+                    Ok(Some(entry)) => return Some(Ok(entry)),
+                    Ok(None) => {}
+                    Err(malformed) => {
+                        r.0 = &[];
+                        return Some(Err(malformed));
+                    }
+                }
+            }
+            None
+        })
+    }
+
+    /// The first seq of a value of `messages`.
+    pub(super) fn first_seq(run: &[u8]) -> Result<Seq, Malformed> {
+        let r = &mut Reader(run);
+        check_format(r)?;
+        r.u8()?;
+        r.u64()
     }
 
     fn read(id: &ConversationId, r: &mut Reader<'_>) -> Result<Entry, Malformed> {
+        Entry::read_if(id, r, |_| true)?.ok_or(Malformed("no message"))
+    }
+
+    /// Reads one, and makes it only if it is wanted.
+    fn read_if(
+        id: &ConversationId,
+        r: &mut Reader<'_>,
+        wanted: impl FnOnce(Seq) -> bool,
+    ) -> Result<Option<Entry>, Malformed> {
         check_format(r)?;
         let flags = r.u8()?;
         let seq = r.u64()?;
         let message_id = MessageId(r.u64()?);
         let ts = r.u64()?;
         let counted = [r.u64()?, r.u64()?];
-        let client_msg_id = ClientMsgId::new(r.str()?).map_err(|_| Malformed("not a client_msg_id"))?;
-        let body = r.str()?.to_owned();
+        let (client_msg_id, body) = (r.str()?, r.str()?);
+        if !wanted(seq) {
+            r.opt()?;
+            r.opt()?;
+            return Ok(None);
+        }
         let message = Message {
             conversation_id: id.clone(),
             seq,
             message_id,
-            client_msg_id,
+            client_msg_id: ClientMsgId::new(client_msg_id).map_err(|_| Malformed("not a client_msg_id"))?,
             from: side(flags & 1),
-            body,
+            body: body.to_owned(),
             ts,
             attachment: r.json()?,
             meta: r.json()?,
             withheld: flags & 2 != 0,
             void: flags & 4 != 0,
         };
-        Ok(Entry { message: Arc::new(message), counted })
+        Ok(Some(Entry { message: Arc::new(message), counted }))
     }
 }
 

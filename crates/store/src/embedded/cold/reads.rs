@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use bluetick_protocol::{ConversationId, Seq, Side};
 
-use super::{RunRow, keys_from};
+use super::RunRow;
 use crate::{
     ColdObjects, ColdRun, Message, PageLimit, Result, StoreError,
     embedded::{
         Embedded, Shared,
         hot::mask_message,
+        runs::keys_from,
         state::{Conv, Entry, Mark},
     },
 };

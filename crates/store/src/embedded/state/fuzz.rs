@@ -18,6 +18,11 @@ fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     bytes
 }
 
+/// All of a value of `messages`.
+fn entries(id: &ConversationId, bytes: &[u8]) -> Result<Vec<Entry>, Malformed> {
+    Entry::of_run(id, bytes, 0..Seq::MAX).collect()
+}
+
 fn id() -> ConversationId {
     ConversationId::new("alice~bob").unwrap()
 }
@@ -46,9 +51,10 @@ fn record() {
 #[test]
 fn row() {
     fuzz("row", 30_000, |bytes| match bytes.split_first() {
-        Some((b'm', rest)) => Entry::decode(&id(), rest).is_ok_and(|entry| {
-            let written = encoded(|out| entry.encode(out));
-            assert_eq!(Entry::decode(&id(), &written).as_ref(), Ok(&entry));
+        Some((b'm', rest)) => entries(&id(), rest).is_ok_and(|run| {
+            let written = encoded(|out| run.iter().for_each(|entry| entry.encode(out)));
+            assert_eq!(entries(&id(), &written).as_ref(), Ok(&run));
+            assert_eq!(run.first().map(|entry| entry.message.seq), Entry::first_seq(&written).ok(),);
             true
         }),
         Some((b'c', rest)) => Conv::decode(id(), rest).is_ok_and(|conv| {

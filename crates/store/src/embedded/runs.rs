@@ -1,0 +1,412 @@
+//! `messages` in the engine: a row holds a run of messages that follow each other in their conversation, under the seq of the
+//! last. What the engine does for each row, when it is written, whenever it is merged and when it is read, it does once for all of
+//! them. A row of one message is what versions before this one wrote for each.
+//!
+//! Runs may overlap: where a crash cut a checkpoint short, the next one writes the same messages again, and may cut them into runs
+//! elsewhere. Each of the two covers all of its messages without a gap, so who reads rows in their order and takes every seq once
+//! misses none.
+
+use std::ops::Range;
+
+use bluetick_protocol::{ConversationId, Seq};
+
+use super::{
+    bytes::Malformed,
+    engine::{Change, Engine, Space, broken},
+    state::Entry,
+};
+use crate::{PageLimit, Result, failpoint};
+
+/// A run ends when it is so long: half of a block of the engine, which is read as a whole whatever is wanted of it.
+const RUN_BYTES: usize = 4 * 1024;
+/// So much is read at a time to be rewritten.
+const REWRITE_BYTES: usize = 16 * 1024 * 1024;
+
+/// What becomes of a message when runs are rewritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Stays,
+    BecomesVoid,
+    Goes,
+}
+
+/// PK conversation, SK seq: no id holds a zero byte.
+pub(super) fn message_key(id: &ConversationId, seq: Seq) -> Vec<u8> {
+    let mut key = Vec::with_capacity(id.as_str().len() + 9);
+    put_message_key(&mut key, id, seq);
+    key
+}
+
+fn put_message_key(key: &mut Vec<u8>, id: &ConversationId, seq: Seq) {
+    key.extend_from_slice(id.as_str().as_bytes());
+    key.push(0);
+    key.extend_from_slice(&seq.to_be_bytes());
+}
+
+/// The conversation and the seq of a key.
+pub(super) fn split_message_key(key: &[u8]) -> Result<(&[u8], Seq), Malformed> {
+    let split = key.split_last_chunk::<8>().and_then(|(id, seq)| Some((id.strip_suffix(&[0])?, seq)));
+    let (id, seq) = split.ok_or(Malformed("a key with a seq is cut short"))?;
+    Ok((id, Seq::from_be_bytes(*seq)))
+}
+
+/// The keys of a conversation's runs that end at or after a seq.
+pub(super) fn keys_from(id: &ConversationId, seq: Seq) -> Range<Vec<u8>> {
+    let mut end = id.as_str().as_bytes().to_vec();
+    end.push(1);
+    message_key(id, seq)..end
+}
+
+/// The messages of a page, as far as they fit.
+struct Collected {
+    entries: Vec<Entry>,
+    bytes: usize,
+    limit: PageLimit,
+}
+
+impl Collected {
+    fn new(limit: PageLimit) -> Collected {
+        Collected { entries: Vec::new(), bytes: 0, limit }
+    }
+
+    /// Returns whether there is room for it.
+    fn take(&mut self, entry: Entry) -> bool {
+        self.bytes += entry.message.body.len();
+        let fits = self.entries.is_empty() || self.bytes <= self.limit.bytes;
+        let fits = fits && !self.is_full();
+        if fits {
+            self.entries.push(entry);
+        }
+        fits
+    }
+
+    fn is_full(&self) -> bool {
+        self.entries.len() >= self.limit.messages
+    }
+}
+
+impl Engine {
+    pub(super) fn entry(&self, id: &ConversationId, seq: Seq) -> Result<Option<Entry>> {
+        Ok(self.entries(id, seq, seq.saturating_add(1), PageLimit::messages(1))?.pop())
+    }
+
+    /// Entries of a conversation in `from..before`, from the front, within the limit.
+    pub(super) fn entries(
+        &self,
+        id: &ConversationId,
+        from: Seq,
+        before: Seq,
+        limit: PageLimit,
+    ) -> Result<Vec<Entry>> {
+        let (mut page, mut next) = (Collected::new(limit), from);
+        let mut rows = self.space(Space::Messages).range(keys_from(id, from));
+        while next < before
+            && !page.is_full()
+            && let Some(row) = rows.next()
+        {
+            let run = row.value().map_err(broken)?;
+            if Entry::first_seq(&run)? >= before {
+                break;
+            }
+            for entry in Entry::of_run(id, &run, next..before) {
+                let entry = entry?;
+                next = entry.message.seq + 1;
+                if !page.take(entry) {
+                    return Ok(page.entries);
+                }
+            }
+        }
+        Ok(page.entries)
+    }
+
+    /// The last entries of a conversation in `floor..before`, in order, within the limit.
+    pub(super) fn entries_before(
+        &self,
+        id: &ConversationId,
+        floor: Seq,
+        before: Seq,
+        limit: PageLimit,
+    ) -> Result<Vec<Entry>> {
+        if before <= floor {
+            return Ok(Vec::new());
+        }
+        let messages = self.space(Space::Messages);
+        let (mut page, mut before) = (Collected::new(limit), before);
+        // The run that the last of them is in may end behind it; all others end before.
+        let keys = keys_from(id, before - 1);
+        let older = message_key(id, floor)..keys.start.clone();
+        let mut rows = messages.range(keys).take(1).chain(messages.range(older).rev());
+        while floor < before
+            && !page.is_full()
+            && let Some(row) = rows.next()
+        {
+            let run = row.value().map_err(broken)?;
+            let entries: Vec<Entry> = Entry::of_run(id, &run, floor..before).collect::<Result<_, _>>()?;
+            before = entries.first().map_or(before, |entry| entry.message.seq);
+            if !entries.into_iter().rev().all(|entry| page.take(entry)) {
+                break;
+            }
+        }
+        page.entries.reverse();
+        Ok(page.entries)
+    }
+
+    /// Writes messages in the order of their conversations and seqs, those that were erased as voids, through one pair of buffers:
+    /// this is the bulk of a checkpoint.
+    pub(super) fn ingest_messages<'a>(&self, entries: impl Iterator<Item = (&'a Entry, bool)>) -> Result<()> {
+        let mut entries = entries.peekable();
+        if entries.peek().is_none() {
+            return Ok(());
+        }
+        let mut ingestion = self.space(Space::Messages).start_ingestion().map_err(broken)?;
+        let (mut key, mut run) = (Vec::with_capacity(160), Vec::with_capacity(2 * RUN_BYTES));
+        while let Some((entry, erased)) = entries.next() {
+            match erased {
+                true => entry.voided().encode(&mut run),
+                false => entry.encode(&mut run),
+            }
+            let message = &entry.message;
+            let goes_on = entries.peek().is_some_and(|(next, _)| {
+                next.message.seq == message.seq + 1 && next.message.conversation_id == message.conversation_id
+            });
+            if goes_on && run.len() < RUN_BYTES {
+                continue;
+            }
+            put_message_key(&mut key, &message.conversation_id, message.seq);
+            ingestion.write(key.as_slice(), run.as_slice()).map_err(broken)?;
+            failpoint::hit("checkpoint.half_a_run");
+            key.clear();
+            run.clear();
+        }
+        ingestion.finish().map_err(broken)
+    }
+
+    /// What has to be written so that each message of a conversation with a seq in a range meets its fate; where to go on, if there
+    /// is more than is read at a time.
+    pub(super) fn rewritten(
+        &self,
+        id: &ConversationId,
+        seqs: Range<Seq>,
+        fate: impl Fn(&Entry) -> Fate,
+    ) -> Result<(Vec<Change>, Option<Seq>)> {
+        let (mut changes, mut bytes) = (Vec::new(), 0);
+        for row in self.space(Space::Messages).range(keys_from(id, seqs.start)) {
+            let (key, run) = row.into_inner().map_err(broken)?;
+            if Entry::first_seq(&run)? >= seqs.end {
+                break;
+            }
+            let (mut left, mut changed) = (Vec::with_capacity(run.len()), false);
+            for entry in Entry::of_run(id, &run, 0..Seq::MAX) {
+                let entry = entry?;
+                let fate = if seqs.contains(&entry.message.seq) { fate(&entry) } else { Fate::Stays };
+                changed |= fate != Fate::Stays;
+                match fate {
+                    Fate::Stays => entry.encode(&mut left),
+                    Fate::BecomesVoid => entry.voided().encode(&mut left),
+                    Fate::Goes => {}
+                }
+            }
+            if changed {
+                changes.push((key.to_vec(), Some(left).filter(|left| !left.is_empty())));
+            }
+            bytes += run.len();
+            if bytes >= REWRITE_BYTES {
+                return Ok((changes, Some(split_message_key(&key)?.1 + 1)));
+            }
+        }
+        Ok((changes, None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bluetick_protocol::{ClientMsgId, MessageId, Side};
+
+    use super::*;
+    use crate::Message;
+
+    const ALL: PageLimit = PageLimit { messages: usize::MAX, bytes: usize::MAX };
+
+    fn conversation(name: &str) -> ConversationId {
+        ConversationId::new(name).unwrap()
+    }
+
+    fn entry(id: &ConversationId, seq: Seq) -> Entry {
+        let message = Message {
+            conversation_id: id.clone(),
+            seq,
+            message_id: MessageId(seq * 10),
+            client_msg_id: ClientMsgId::new(&format!("c-{seq}")).unwrap(),
+            from: if seq.is_multiple_of(3) { Side::High } else { Side::Low },
+            body: "x".repeat(200),
+            ts: seq * 100,
+            attachment: None,
+            meta: None,
+            withheld: false,
+            void: false,
+        };
+        Entry { message: Arc::new(message), counted: [seq, seq / 3] }
+    }
+
+    struct Opened {
+        engine: Engine,
+        _dir: tempfile::TempDir,
+    }
+
+    fn open() -> Opened {
+        let dir = tempfile::tempdir().unwrap();
+        Opened { engine: Engine::open(dir.path(), 1 << 20, 3_000).unwrap(), _dir: dir }
+    }
+
+    impl Opened {
+        fn write(&self, id: &ConversationId, seqs: Range<Seq>) {
+            let entries: Vec<Entry> = seqs.map(|seq| entry(id, seq)).collect();
+            self.engine.ingest_messages(entries.iter().map(|entry| (entry, false))).unwrap();
+        }
+
+        fn rows(&self) -> usize {
+            self.engine.space(Space::Messages).iter().count()
+        }
+
+        fn seqs(&self, id: &ConversationId) -> Vec<Seq> {
+            seqs_of(&self.engine.entries(id, 0, Seq::MAX, ALL).unwrap())
+        }
+
+        /// Every way to read gives what is there, whatever the rows are cut into.
+        fn reads(&self, id: &ConversationId, there: Range<Seq>) {
+            for from in 0..there.end + 3 {
+                let expected: Vec<Seq> = (from.max(there.start)..there.end).collect();
+                let found = self.engine.entries(id, from, Seq::MAX, ALL).unwrap();
+                assert_eq!(seqs_of(&found), expected, "from {from}");
+                let some = self.engine.entries(id, from, from + 4, PageLimit::messages(3)).unwrap();
+                let expected: Vec<Seq> = (from.max(there.start)..there.end.min(from + 4)).take(3).collect();
+                assert_eq!(seqs_of(&some), expected, "three from {from}");
+                let one = self.engine.entry(id, from).unwrap();
+                assert_eq!(one, there.contains(&from).then(|| entry(id, from)));
+                for floor in [0, there.start + 5] {
+                    let back = self.engine.entries_before(id, floor, from, PageLimit::messages(20)).unwrap();
+                    let expected: Vec<Seq> = (floor.max(there.start)..from.min(there.end)).collect();
+                    let expected = &expected[expected.len().saturating_sub(20)..];
+                    assert_eq!(seqs_of(&back), expected, "before {from}, not below {floor}");
+                }
+            }
+            let bytes = PageLimit { messages: 100, bytes: 500 };
+            assert_eq!(self.engine.entries(id, there.start, Seq::MAX, bytes).unwrap().len(), 2);
+            assert_eq!(self.engine.entries_before(id, 0, there.end, bytes).unwrap().len(), 2);
+            let none = PageLimit { messages: 100, bytes: 0 };
+            assert_eq!(self.engine.entries(id, there.start, Seq::MAX, none).unwrap().len(), 1);
+        }
+    }
+
+    fn seqs_of(entries: &[Entry]) -> Vec<Seq> {
+        entries.iter().map(|entry| entry.message.seq).collect()
+    }
+
+    #[test]
+    fn messages_that_follow_each_other_share_rows_and_are_read_one_by_one() {
+        let (store, id) = (open(), conversation("alice~bob"));
+        let others = [conversation("alice~b"), conversation("alice~boba")];
+        for other in &others {
+            store.write(other, 1..9);
+        }
+        store.write(&id, 1..70);
+        store.write(&id, 70..72);
+        store.write(&id, 72..120);
+        assert!(store.rows() < 16, "{} rows", store.rows());
+        store.reads(&id, 1..120);
+        for other in &others {
+            store.reads(other, 1..9);
+        }
+        assert!(store.seqs(&conversation("alice~bobb")).is_empty());
+    }
+
+    #[test]
+    fn rows_of_one_message_each_are_read_as_before() {
+        let (store, id) = (open(), conversation("alice~bob"));
+        let rows = (1..30).map(|seq| {
+            let mut value = Vec::new();
+            entry(&id, seq).encode(&mut value);
+            (message_key(&id, seq), Some(value))
+        });
+        store.engine.ingest(Space::Messages, rows.collect()).unwrap();
+        store.write(&id, 30..60);
+        store.reads(&id, 1..60);
+    }
+
+    #[test]
+    fn runs_that_overlap_give_each_message_once() {
+        // What checkpoints left that were cut short, each with other ends, and what the last one wrote.
+        for cuts in [[20, 40, 60], [15, 16, 100], [60, 61, 62], [90, 99, 100]] {
+            let (store, id) = (open(), conversation("alice~bob"));
+            store.write(&id, 1..10);
+            let mut from = 10;
+            for cut in cuts {
+                store.write(&id, from..cut);
+                from = cut;
+            }
+            store.write(&id, 10..100);
+            store.reads(&id, 1..100);
+        }
+    }
+
+    #[test]
+    fn rewriting_leaves_what_is_not_meant() {
+        let (store, id, other) = (open(), conversation("alice~bob"), conversation("alice~bobb"));
+        store.write(&id, 1..100);
+        store.write(&id, 90..110);
+        store.write(&other, 1..20);
+        let rewrite = |seqs: Range<Seq>, fate: &dyn Fn(&Entry) -> Fate| {
+            let (changes, rest) = store.engine.rewritten(&id, seqs, fate).unwrap();
+            assert_eq!(rest, None);
+            let rows = changes.len();
+            store.engine.ingest(Space::Messages, changes).unwrap();
+            rows
+        };
+        assert_eq!(rewrite(1..Seq::MAX, &|_| Fate::Stays), 0);
+        // A prefix that ends within a run goes, from all runs that hold some of it.
+        rewrite(1..96, &|_| Fate::Goes);
+        assert_eq!(store.seqs(&id), (96..110).collect::<Vec<_>>());
+        assert_eq!(store.engine.entry(&id, 95).unwrap(), None);
+        assert_eq!(rewrite(1..96, &|_| Fate::Goes), 0, "nothing is left of it");
+        let fate = |entry: &Entry| match entry.message.from == Side::High {
+            true => Fate::BecomesVoid,
+            false => Fate::Stays,
+        };
+        assert!(rewrite(1..Seq::MAX, &fate) > 0);
+        for entry in store.engine.entries(&id, 0, Seq::MAX, ALL).unwrap() {
+            assert_eq!(entry.message.void, entry.message.from == Side::High);
+            assert_eq!(entry.message.body.is_empty(), entry.message.void);
+        }
+        rewrite(1..Seq::MAX, &|_| Fate::Goes);
+        assert!(store.seqs(&id).is_empty());
+        store.reads(&other, 1..20);
+    }
+
+    #[test]
+    fn a_long_conversation_is_rewritten_a_part_at_a_time() {
+        let (store, id) = (open(), conversation("alice~bob"));
+        let body = "y".repeat(60 * 1024);
+        let entries: Vec<Entry> = (1..400)
+            .map(|seq| {
+                let plain = entry(&id, seq);
+                Entry {
+                    message: Arc::new(Message { body: body.clone(), ..(*plain.message).clone() }),
+                    ..plain
+                }
+            })
+            .collect();
+        store.engine.ingest_messages(entries.iter().map(|entry| (entry, false))).unwrap();
+        let (mut from, mut parts) = (Some(1), 0);
+        while let Some(first) = from {
+            let (changes, rest) =
+                store.engine.rewritten(&id, first..Seq::MAX, |_| Fate::BecomesVoid).unwrap();
+            assert!(changes.len() <= REWRITE_BYTES / body.len() + 1);
+            store.engine.ingest(Space::Messages, changes).unwrap();
+            (from, parts) = (rest, parts + 1);
+        }
+        assert_eq!(parts, 2);
+        assert!(store.engine.entries(&id, 0, Seq::MAX, ALL).unwrap().iter().all(|entry| entry.message.void));
+    }
+}
