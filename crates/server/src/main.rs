@@ -25,10 +25,8 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::Parser;
 
-/// A server allocates a little for each of very many messages, on several threads; the system's allocator takes a tenth of all its
-/// time (docs/performance.md).
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: memory::Mimalloc = memory::Mimalloc;
 
 /// Threads for reads that touch the disk. A burst of them must wait its turn rather than become a burst of threads.
 const READER_THREADS: usize = 16;

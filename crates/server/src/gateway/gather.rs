@@ -1,8 +1,10 @@
-//! Fewer and larger writes. The WebSocket library writes whenever its small buffer is full, and keeps that buffer for as long as the
-//! connection lives; what it writes in a row is gathered here, and the room for it is given back.
+//! Fewer and larger reads and writes. The WebSocket library reads and writes whenever its small buffers are used up, and keeps those
+//! buffers for as long as the connection lives. What it writes in a row is gathered here, and what the socket has for it is read at
+//! once; the room for either is given back.
 
 use std::{
     io::{ErrorKind, Result},
+    mem::MaybeUninit,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -13,9 +15,14 @@ use super::WRITE_BUFFER_BYTES;
 
 /// So much is gathered at most, unless a single write is longer.
 const GATHERED_BYTES: usize = 16 * 1024;
+/// So much is read at once at most.
+const READ_BYTES: usize = 16 * 1024;
 
 pub(super) struct Gathering<S> {
     stream: S,
+    /// What was read beyond what the library had room for, from the place on that it has not taken.
+    ahead: Vec<u8>,
+    taken: usize,
     gathered: Vec<u8>,
     /// How much of it is written.
     written: usize,
@@ -23,7 +30,7 @@ pub(super) struct Gathering<S> {
 
 impl<S> Gathering<S> {
     pub(super) fn new(stream: S) -> Self {
-        Gathering { stream, gathered: Vec::new(), written: 0 }
+        Gathering { stream, ahead: Vec::new(), taken: 0, gathered: Vec::new(), written: 0 }
     }
 
     pub(super) fn get_mut(&mut self) -> &mut S {
@@ -47,7 +54,24 @@ impl<S: AsyncWrite + Unpin> Gathering<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Gathering<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_read(cx, buf)
+        let this = self.get_mut();
+        if this.ahead.is_empty() {
+            let mut room = [MaybeUninit::uninit(); READ_BYTES];
+            let mut read = ReadBuf::uninit(&mut room);
+            ready!(Pin::new(&mut this.stream).poll_read(cx, &mut read))?;
+            let (now, later) = read.filled().split_at(read.filled().len().min(buf.remaining()));
+            buf.put_slice(now);
+            this.ahead = later.to_vec();
+            return Poll::Ready(Ok(()));
+        }
+        let left = &this.ahead[this.taken..];
+        let now = &left[..left.len().min(buf.remaining())];
+        buf.put_slice(now);
+        this.taken += now.len();
+        if this.taken == this.ahead.len() {
+            (this.ahead, this.taken) = (Vec::new(), 0);
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -107,6 +131,19 @@ mod tests {
         }
     }
 
+    /// Has all of this, and counts how often it was asked.
+    struct Reader(Vec<u8>, usize);
+
+    impl AsyncRead for Reader {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<Result<()>> {
+            let this = self.get_mut();
+            let piece: Vec<u8> = this.0.drain(..this.0.len().min(buf.remaining())).collect();
+            buf.put_slice(&piece);
+            this.1 += 1;
+            Poll::Ready(Ok(()))
+        }
+    }
+
     async fn written(at_a_time: usize, lengths: &[usize]) -> Vec<Vec<u8>> {
         let mut stream = Gathering::new(Pieces(at_a_time, Vec::new()));
         let mut pinned = Pin::new(&mut stream);
@@ -117,6 +154,26 @@ mod tests {
         poll_fn(|cx| pinned.as_mut().poll_flush(cx)).await.unwrap();
         assert_eq!(stream.gathered.capacity(), 0, "the room is given back");
         stream.get_mut().1.drain(..).collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_there_is_read_at_once_and_taken_in_order() {
+        let sent: Vec<u8> = (0..40_000u32).map(|n| (n % 251) as u8).collect();
+        let mut reader = Reader(sent.clone(), 0);
+        let mut stream = Gathering::new(&mut reader);
+        let mut received = Vec::new();
+        for room in [1, 2048, 100, 5000].into_iter().cycle() {
+            let mut space = vec![0; room];
+            let mut buf = ReadBuf::new(&mut space);
+            poll_fn(|cx| Pin::new(&mut stream).poll_read(cx, &mut buf)).await.unwrap();
+            if buf.filled().is_empty() {
+                break;
+            }
+            received.extend_from_slice(buf.filled());
+        }
+        assert!(received == sent);
+        assert_eq!(stream.ahead.capacity(), 0, "the room is given back");
+        assert_eq!(reader.1, sent.len().div_ceil(READ_BYTES) + 1, "reads, the last of which finds the end");
     }
 
     #[tokio::test]
