@@ -18,6 +18,7 @@ use bluetick_protocol::{ConversationId, MessageId, Profile, Seq, Side, UserId};
 use foldhash::{HashMap, HashMapExt};
 use tokio::sync::{mpsc, oneshot};
 
+pub(super) use self::intake::Bell;
 use self::intake::Intake;
 use super::{
     Shared,
@@ -126,7 +127,7 @@ pub(super) enum Op {
 
 impl Op {
     /// Hardly anybody waits for it: it may stay for a moment, until there is something else to make durable.
-    fn is_patient(&self) -> bool {
+    pub(super) fn is_patient(&self) -> bool {
         matches!(self, Op::Advance { .. } | Op::Settle { .. } | Op::Notified { .. } | Op::Tick)
     }
 
@@ -279,7 +280,8 @@ impl Committer {
 
     /// Runs until it is closed or every caller is gone.
     pub(super) fn run(mut self, ops: mpsc::Receiver<Op>) {
-        let mut ops = Intake::new(ops);
+        let shared = self.shared.clone();
+        let mut ops = Intake::new(ops, &shared.bell);
         let mut batch = Vec::with_capacity(GROUP_MAX_OPS);
         while ops.fill(&mut batch) {
             self.meters.queue.set(ops.len() as f64);

@@ -81,7 +81,7 @@ pub use scan::{EmbeddedSource, SourceIdentity, Walk};
 
 use self::{
     cold::ColdState,
-    committer::{Committer, Op},
+    committer::{Bell, Committer, Op},
     engine::Engine,
     hot::Hot,
     log::Log,
@@ -144,6 +144,7 @@ struct Shared {
     /// How many checkpoints have ended.
     checkpoints: AtomicU64,
     checkpointed_lsn: AtomicU64,
+    bell: Bell,
     checkpoint_failing: AtomicBool,
     log_bytes: AtomicU64,
     unflushed: AtomicU64,
@@ -222,6 +223,7 @@ impl Embedded {
             seed: meta.seed,
             checkpoints: AtomicU64::new(0),
             checkpointed_lsn: AtomicU64::new(meta.lsn),
+            bell: Bell::default(),
             checkpoint_failing: AtomicBool::new(false),
             log_bytes: AtomicU64::new(0),
             unflushed: AtomicU64::new(0),
@@ -258,7 +260,12 @@ impl Embedded {
     async fn ask<T>(&self, op: impl FnOnce(oneshot::Sender<Result<T>>) -> Op) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let closed = || StoreError::unavailable("the store, which is closing,");
-        self.ops.send(op(reply)).await.map_err(|_| closed())?;
+        let op = op(reply);
+        let is_patient = op.is_patient();
+        self.ops.send(op).await.map_err(|_| closed())?;
+        if !is_patient {
+            self.shared.bell.ring();
+        }
         answer.await.map_err(|_| closed())?
     }
 

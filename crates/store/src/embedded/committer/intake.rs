@@ -3,10 +3,14 @@
 //! What an fsync costs hardly depends on how much it makes durable, so that groups which follow each other closely keep a distance,
 //! in which the next one fills: a message that comes alone is made durable at once, and of many that come nobody waits for
 //! longer than two groups. The distance is larger behind a group that many messages shared. And hardly anybody waits for a
-//! receipt: with nothing else at hand it stays a moment longer, and shares the group of the message that comes next.
+//! receipt: with nothing else at hand it stays a moment longer, and shares the group of the message that comes next. Receipts that
+//! come meanwhile wake nobody: only who is in a hurry rings the bell.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering, fence},
+    },
     task::{Context, Poll, Wake, Waker},
     thread::{self, Thread},
     time::{Duration, Instant},
@@ -26,8 +30,35 @@ const PATIENCE: Duration = Duration::from_millis(4);
 /// So many operations that are found at once are worth a group, whatever they are.
 const ENOUGH: usize = 64;
 
-pub(super) struct Intake {
+/// Wakes the committer from its patience.
+#[derive(Default)]
+pub(in crate::embedded) struct Bell {
+    /// The thread that waits, once there is one.
+    thread: OnceLock<Thread>,
+    is_patient: AtomicBool,
+}
+
+impl Bell {
+    /// For who has just handed over something that does not wait.
+    pub(in crate::embedded) fn ring(&self) {
+        // Either this sees that the committer waits, or the committer, which looks once more after it has said so, sees what came.
+        fence(Ordering::SeqCst);
+        if self.is_patient.load(Ordering::Relaxed)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+
+    fn set_patient(&self, is_patient: bool) {
+        self.is_patient.store(is_patient, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+}
+
+pub(super) struct Intake<'a> {
     ops: mpsc::Receiver<Op>,
+    bell: &'a Bell,
     waker: Waker,
     /// When the next group may begin.
     not_before: Instant,
@@ -45,30 +76,28 @@ impl Wake for Unpark {
     }
 }
 
-impl Intake {
+impl<'a> Intake<'a> {
     /// For the thread that calls this.
-    pub(super) fn new(ops: mpsc::Receiver<Op>) -> Intake {
+    pub(super) fn new(ops: mpsc::Receiver<Op>, bell: &'a Bell) -> Intake<'a> {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
-        Intake { ops, waker, not_before: Instant::now() }
+        bell.thread.get_or_init(thread::current);
+        Intake { ops, bell, waker, not_before: Instant::now() }
     }
 
     /// Waits for work and fills the batch with what makes a group. Returns whether there is any: not if every caller is gone.
     pub(super) fn fill(&mut self, batch: &mut Vec<Op>) -> bool {
-        if !self.take(batch, None) {
+        if !self.wait(batch) {
             return false;
         }
         // Not woken by what comes meanwhile: that is found afterwards, all of it at once.
         if batch.len() < ENOUGH {
             thread::sleep(self.not_before.saturating_duration_since(Instant::now()));
-            self.take(batch, Some(self.not_before));
+            self.take(batch);
         }
-        let patience_ends = Instant::now() + PATIENCE;
-        let mut looked_at = 0;
-        while batch.len() < ENOUGH && batch[looked_at..].iter().all(Op::is_patient) {
-            looked_at = batch.len();
-            if !self.take(batch, Some(patience_ends)) {
-                break;
-            }
+        if batch.len() < ENOUGH && batch.iter().all(Op::is_patient) {
+            self.bell.set_patient(true);
+            self.wait_for_hurry(batch, Instant::now() + PATIENCE);
+            self.bell.set_patient(false);
         }
         let is_busy = batch.iter().map(Op::message_count).sum::<usize>() >= BUSY;
         self.not_before = Instant::now() + if is_busy { DISTANCE_BUSY } else { DISTANCE };
@@ -83,20 +112,67 @@ impl Intake {
         self.ops.close();
     }
 
-    /// Adds to the batch what is there, and waits for something if there is nothing, at most until a moment. Returns whether
-    /// something came.
-    fn take(&mut self, batch: &mut Vec<Op>, until: Option<Instant>) -> bool {
+    /// Waits until there is something, and adds it to the batch. Returns whether anything came.
+    fn wait(&mut self, batch: &mut Vec<Op>) -> bool {
         loop {
             let cx = &mut Context::from_waker(&self.waker);
-            let room = GROUP_MAX_OPS.saturating_sub(batch.len());
-            if let Poll::Ready(taken) = self.ops.poll_recv_many(cx, batch, room) {
-                return taken > 0;
-            }
-            match until.map(|until| until.saturating_duration_since(Instant::now())) {
-                None => thread::park(),
-                Some(Duration::ZERO) => return false,
-                Some(left) => thread::park_timeout(left),
+            match self.ops.poll_recv_many(cx, batch, GROUP_MAX_OPS) {
+                Poll::Ready(taken) => return taken > 0,
+                Poll::Pending => thread::park(),
             }
         }
+    }
+
+    /// Adds to the batch what is there.
+    fn take(&mut self, batch: &mut Vec<Op>) {
+        while batch.len() < GROUP_MAX_OPS
+            && let Ok(op) = self.ops.try_recv()
+        {
+            batch.push(op);
+        }
+    }
+
+    /// Adds to the batch what comes until something is in a hurry, or has waited for long enough.
+    fn wait_for_hurry(&mut self, batch: &mut Vec<Op>, ends: Instant) {
+        loop {
+            let looked_at = batch.len();
+            self.take(batch);
+            let left = ends.saturating_duration_since(Instant::now());
+            if left.is_zero() || !batch[looked_at..].iter().all(Op::is_patient) {
+                return;
+            }
+            thread::park_timeout(left);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_in_a_hurry_is_not_kept_waiting_by_those_who_are_not() {
+        let (ops, ops_in) = mpsc::channel(8);
+        let bell = &Bell::default();
+        let waits = &AtomicBool::new(false);
+        thread::scope(|scope| {
+            let committer = scope.spawn(move || {
+                let mut intake = Intake::new(ops_in, bell);
+                let (mut batch, ends) = (Vec::new(), Instant::now() + Duration::from_secs(60));
+                bell.set_patient(true);
+                waits.store(true, Ordering::Release);
+                intake.wait_for_hurry(&mut batch, ends);
+                assert!(Instant::now() < ends, "nobody woke it");
+                batch.iter().map(Op::is_patient).collect::<Vec<_>>()
+            });
+            while !waits.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+            ops.try_send(Op::Tick).ok().unwrap();
+            let (reply, _) = tokio::sync::oneshot::channel();
+            ops.try_send(Op::Checkpoint(reply)).ok().unwrap();
+            bell.ring();
+            assert_eq!(committer.join().unwrap(), [true, false]);
+        });
     }
 }
