@@ -36,7 +36,7 @@ pub use cold::{
 };
 pub use error::wire;
 pub use gateway::Gateway;
-pub use node::{ChatConfig, Node, SendBudget, Unlimited};
+pub use node::{ChatConfig, Node, SendBudget, Taking, Unlimited};
 pub use onlookers::{Onlookers, Onlooking, Seen};
 pub use push::{
     About, Notification, NotificationKind, Notifier, Push, PushConfig, PushTested, Pushed, RouteHealth,

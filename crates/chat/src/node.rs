@@ -1,6 +1,10 @@
 //! An app server: the operations of [`App`] over a store, and the ways to reach sessions. It keeps no session.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::{Ready, ready},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use bluetick_protocol::{
@@ -9,6 +13,7 @@ use bluetick_protocol::{
     UploadRequest, UploadedParts, UserCard, UserId, WireError, limits,
 };
 use bluetick_store::{Clock, Message, SessionEntry, Store};
+use futures_util::future::{BoxFuture, Either};
 
 use crate::{
     Answer, App, Debt, DebtsRequest, Event, Gateways, Plan, PlanRequest, Push, Range, RangeRequest,
@@ -44,19 +49,20 @@ impl Default for ChatConfig {
 }
 
 /// How much a user may send.
-#[async_trait]
 pub trait SendBudget: Send + Sync {
     /// Takes `n` sends from the user's budget, all or none, or says after how many milliseconds there will be as many.
-    async fn take(&self, user: &UserId, n: u32) -> Result<(), u64>;
+    fn take<'a>(&'a self, user: &'a UserId, n: u32) -> Taking<'a>;
 }
+
+/// At once, as most know it, or once somebody else was asked.
+pub type Taking<'a> = Either<Ready<Result<(), u64>>, BoxFuture<'a, Result<(), u64>>>;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unlimited;
 
-#[async_trait]
 impl SendBudget for Unlimited {
-    async fn take(&self, _user: &UserId, _n: u32) -> Result<(), u64> {
-        Ok(())
+    fn take<'a>(&'a self, _user: &'a UserId, _n: u32) -> Taking<'a> {
+        Either::Left(ready(Ok(())))
     }
 }
 

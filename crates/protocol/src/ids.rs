@@ -200,7 +200,8 @@ impl ConversationId {
         Some(ConversationId(format!("{low}~{high}").into()))
     }
 
-    fn halves(&self) -> (&str, &str) {
+    /// Both members, the lower one first.
+    pub fn halves(&self) -> (&str, &str) {
         self.0.split_once('~').unwrap_or((&self.0, ""))
     }
 

@@ -4,11 +4,11 @@
 #[cfg(feature = "cluster")]
 pub mod shared;
 
-use std::num::NonZeroU32;
+use std::{future::ready, num::NonZeroU32};
 
-use async_trait::async_trait;
-use bluetick_chat::SendBudget;
+use bluetick_chat::{SendBudget, Taking};
 use bluetick_protocol::UserId;
+use futures_util::future::Either;
 use governor::{
     DefaultKeyedRateLimiter, Quota, RateLimiter,
     clock::{Clock as _, DefaultClock},
@@ -36,9 +36,14 @@ impl Buckets {
     }
 }
 
-#[async_trait]
 impl SendBudget for Buckets {
-    async fn take(&self, user: &UserId, n: u32) -> Result<(), u64> {
+    fn take<'a>(&'a self, user: &'a UserId, n: u32) -> Taking<'a> {
+        Either::Left(ready(self.take_now(user, n)))
+    }
+}
+
+impl Buckets {
+    fn take_now(&self, user: &UserId, n: u32) -> Result<(), u64> {
         // More than a bucket holds costs a full one: it could never be had otherwise.
         let Some(n) = NonZeroU32::new(n.min(self.burst.get())) else { return Ok(()) };
         match self.buckets.check_key_n(user, n) {

@@ -441,28 +441,38 @@ impl Delivery {
             let Some((_, id)) = self.fronts.first().cloned() else {
                 break;
             };
-            let Some(lane) = self.lanes.get_mut(&id) else {
-                break;
-            };
-            let Some(message) = lane.buffer.pop_front() else {
+            let Some(lane) = self.lanes.get_mut(&id).filter(|lane| !lane.buffer.is_empty()) else {
                 break;
             };
             self.fronts.pop_first();
-            self.read_ahead_bytes = self.read_ahead_bytes.saturating_sub(message.weight());
-            let seq = message.seq;
-            lane.next = Some(if lane.buffer.is_empty() { lane.covered.max(seq + 1) } else { seq + 1 });
+            // What this lane has goes out for as long as nothing of another comes before it, and not past where `caught_up` belongs.
+            let other = self.fronts.first().map(|(front, _)| *front);
+            let target = self.drain.as_ref().and_then(|(targets, _)| targets.get(&id).copied());
+            let held = self.held.get(&id);
+            while self.unacked < self.window
+                && self.out.len() < max_out
+                && let Some(message) =
+                    lane.buffer.pop_front_if(|m| other.is_none_or(|other| m.message_id <= other))
+            {
+                self.read_ahead_bytes = self.read_ahead_bytes.saturating_sub(message.weight());
+                let seq = message.seq;
+                let next = if lane.buffer.is_empty() { lane.covered.max(seq + 1) } else { seq + 1 };
+                lane.next = Some(next);
+                let known = lane.own.remove(&seq);
+                if !known && !held.is_some_and(|acked| acked.contains(&seq)) {
+                    self.unacked += lane.goes_out(seq, message.is_from(&self.user), self.now);
+                    self.out.push_back(Out::Message(message));
+                }
+                if target.is_some_and(|target| next > target) {
+                    break;
+                }
+            }
             lane.front = lane.buffer.front().map(|m| m.message_id);
-            if let Some(front) = lane.front {
-                self.fronts.insert((front, id.clone()));
-            }
-            let known = lane.own.remove(&seq);
-            let is_held = self.held.get(&id).is_some_and(|acked| acked.contains(&seq));
-            if !known && !is_held {
-                self.unacked += lane.goes_out(seq, message.is_from(&self.user), self.now);
-                self.out.push_back(Out::Message(message));
-            }
-            if self.lanes.get(&id).is_some_and(|lane| lane.front.is_none()) {
-                self.fall_behind(&id);
+            match lane.front {
+                Some(front) => {
+                    self.fronts.insert((front, id.clone()));
+                }
+                None => self.fall_behind(&id),
             }
             self.check_drained(&id);
         }

@@ -514,10 +514,11 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 ClientFrame::Send(first) => {
                     // What a session sent itself it remembers with its lanes.
                     self.last_activity = Instant::now();
-                    let mut sends = vec![first];
                     // In slow motion one after another, each with all of its steps.
                     let paced = !self.host.trace.onlookers.pace_of(&self.entry.user_id).is_zero();
                     let most = if paced { 1 } else { self.batch_max };
+                    let mut sends = Vec::with_capacity(most.min(self.requests.len() + 1));
+                    sends.push(first);
                     while sends.len() < most
                         && let Some(ClientFrame::Send(_)) = self.requests.front()
                     {

@@ -5,10 +5,10 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use async_trait::async_trait;
-use bluetick_chat::SendBudget;
+use bluetick_chat::{SendBudget, Taking};
 use bluetick_protocol::UserId;
 use bluetick_store::{Clock, Redis};
+use futures_util::future::Either;
 
 use super::Buckets;
 
@@ -36,10 +36,15 @@ impl SharedBuckets {
     }
 }
 
-#[async_trait]
 impl SendBudget for SharedBuckets {
-    async fn take(&self, user: &UserId, n: u32) -> Result<(), u64> {
-        self.own.take(user, n).await?;
+    fn take<'a>(&'a self, user: &'a UserId, n: u32) -> Taking<'a> {
+        Either::Right(Box::pin(self.take_everywhere(user, n)))
+    }
+}
+
+impl SharedBuckets {
+    async fn take_everywhere(&self, user: &UserId, n: u32) -> Result<(), u64> {
+        self.own.take_now(user, n)?;
         let now_ms = self.clock.now_ms();
         match self.redis.take_tokens(user, self.per_second, self.burst, n, now_ms).await {
             Ok(taken) => taken,

@@ -52,8 +52,12 @@ pub(super) struct PreparedSend {
 
 #[derive(Debug, Clone)]
 pub(super) enum SendOutcome {
-    Stored { message: Arc<Message>, implied_read: Option<Advanced> },
-    Duplicate(Seq),
+    Stored {
+        message: Arc<Message>,
+        implied_read: Option<Advanced>,
+    },
+    /// The seq that it has, and the send, of which nothing was taken.
+    Duplicate(Seq, Box<NewMessage>),
 }
 
 type Reply<T> = oneshot::Sender<Result<T>>;

@@ -134,14 +134,13 @@ impl Embedded {
         if let Some(why) = self.shared.refusing() {
             return sends.iter().map(|_| Err(StoreError::Full(why.clone()))).collect();
         }
-        // What a duplicate's answer needs of each send, kept beside what the committer takes.
         let mut answers: Vec<Option<Result<Committed>>> = Vec::with_capacity(sends.len());
-        let (mut prepared, mut places) = (Vec::new(), Vec::new());
+        let (mut prepared, mut places) = (Vec::with_capacity(sends.len()), Vec::with_capacity(sends.len()));
         for new in sends {
             match self.shared.prepare(new) {
                 Ok(Ok(send)) => match self.seen_by(&send.new).await {
                     Ok(seen) => {
-                        places.push((answers.len(), brief(&send.new)));
+                        places.push(answers.len());
                         prepared.push(PreparedSend { seen, ..send });
                         answers.push(None);
                     }
@@ -154,32 +153,20 @@ impl Embedded {
         if !prepared.is_empty() {
             match self.ask(|reply| Op::Sends(prepared, reply)).await {
                 Ok(outcomes) => {
-                    for ((place, new), outcome) in places.into_iter().zip(outcomes) {
+                    for (place, outcome) in places.into_iter().zip(outcomes) {
                         answers[place] = Some(match outcome {
                             SendOutcome::Stored { message, implied_read } => {
                                 Ok(Committed { message, duplicate: false, implied_read })
                             }
-                            SendOutcome::Duplicate(seq) => self.duplicate(&new, seq).await,
+                            SendOutcome::Duplicate(seq, new) => self.duplicate(&new, seq).await,
                         });
                     }
                 }
-                Err(e) => places.iter().for_each(|(place, _)| answers[*place] = Some(Err(e.clone()))),
+                Err(e) => places.iter().for_each(|place| answers[*place] = Some(Err(e.clone()))),
             }
         }
         let lost = || Err(StoreError::unavailable("the committer"));
         answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
-    }
-}
-
-/// A send without its content.
-fn brief(new: &NewMessage) -> NewMessage {
-    NewMessage {
-        conversation_id: new.conversation_id.clone(),
-        client_msg_id: new.client_msg_id.clone(),
-        body: String::new(),
-        attachment: None,
-        meta: None,
-        ..*new
     }
 }
 

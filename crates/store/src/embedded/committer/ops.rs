@@ -23,7 +23,7 @@ impl Committer {
     fn send(&mut self, send: PreparedSend, now: u64) -> Result<SendOutcome> {
         let PreparedSend { new, hash, looked_up_at, seen } = send;
         if let Some(seq) = self.known_id(hash, looked_up_at, now)? {
-            return Ok(SendOutcome::Duplicate(seq));
+            return Ok(SendOutcome::Duplicate(seq, Box::new(new)));
         }
         let id = new.conversation_id.clone();
         let (seq, mut counted, implied_read, read_before) = {
