@@ -73,6 +73,9 @@ struct RunOptions {
     /// XMPP messages go to one device of the receiver's and not to the receiver: cheaper for those servers
     #[arg(long)]
     full_addresses: bool,
+    /// Messages of each pair that are under way at a time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    in_flight: Option<u32>,
     /// Messages that wait for each user who is away; there are as many users as make the usual number of messages
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     waiting: Option<u32>,
@@ -109,6 +112,7 @@ fn main() -> ExitCode {
 fn compare(options: RunOptions) -> Result<(), String> {
     let mut sizes = if options.quick { Sizes::QUICK } else { Sizes::FULL };
     sizes.idle_connections = options.idle.unwrap_or(sizes.idle_connections);
+    sizes.in_flight = options.in_flight.unwrap_or(sizes.in_flight);
     if let Some(waiting) = options.waiting {
         sizes.offline_pairs = (sizes.offline_pairs * sizes.offline_messages / waiting).clamp(1, 10_000);
         sizes.offline_messages = waiting;
