@@ -669,3 +669,6 @@ impl Delivery {
         self.lanes.iter().filter_map(debt).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

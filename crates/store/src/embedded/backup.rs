@@ -25,8 +25,9 @@ use crate::{BackupSink, Result, StoreError};
 const MAGIC: &[u8] = b"BLUETICK-BACKUP-4\n";
 const OLDER_MAGICS: [&[u8]; 3] = [b"BLUETICK-BACKUP-1\n", b"BLUETICK-BACKUP-2\n", b"BLUETICK-BACKUP-3\n"];
 const CHUNK_BYTES: usize = 256 * 1024;
-/// Rows gathered for one sorted run of a restore.
+/// So much is gathered for one sorted run of a restore.
 const RUN_ROWS: usize = 200_000;
+const RUN_BYTES: usize = 32 * 1024 * 1024;
 const PART_MAX_BYTES: u64 = 16 * 1024 * 1024;
 
 impl Embedded {
@@ -90,7 +91,7 @@ pub fn restore(backup: &mut dyn Read, dir: &Path) -> Result<u64> {
 fn fill(input: &mut Input<impl Read>, dir: &Path) -> Result<u64> {
     let engine =
         Engine::open(&dir.join("engine"), 32 << 20, super::EmbeddedConfig::new(dir).idempotency_window_ms)?;
-    let (mut rows, mut space, mut run) = (0u64, String::new(), Vec::<Change>::new());
+    let (mut rows, mut space, mut run, mut bytes) = (0u64, String::new(), Vec::<Change>::new(), 0);
     loop {
         input.crc = 0;
         let mut kind = [0];
@@ -106,10 +107,11 @@ fn fill(input: &mut Input<impl Read>, dir: &Path) -> Result<u64> {
         if crc != u32::from_le_bytes(stored) {
             return Err(damaged(&format!("row {rows} does not match its checksum")));
         }
-        if name != space || run.len() >= RUN_ROWS {
+        if name != space || run.len() >= RUN_ROWS || bytes >= RUN_BYTES {
             engine.fill_run(&space, &mut run)?;
-            space = name;
+            (space, bytes) = (name, 0);
         }
+        bytes += key.len() + value.len();
         run.push((key, Some(value)));
         rows += 1;
     }

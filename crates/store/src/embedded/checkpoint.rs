@@ -175,13 +175,13 @@ fn void_erased(shared: &Shared, dirty: &Dirty) -> Result<()> {
         }
         _ => Fate::Stays,
     };
-    let mut from = Some(1);
-    while let Some(first) = from {
+    let mut next = Some(0);
+    while let Some(from) = next {
         // What is dropped between the read and the write would come back.
         let _nothing_is_dropped = shared.cold.rewriting.lock();
-        let (voids, rest) = shared.engine.rewritten(&dirty.conv.id, first..Seq::MAX, fate)?;
+        let (voids, rest) = shared.engine.rewritten(&dirty.conv.id, 0..Seq::MAX, from, fate)?;
         shared.engine.ingest(Space::Messages, voids)?;
-        from = rest;
+        next = rest;
     }
     Ok(())
 }

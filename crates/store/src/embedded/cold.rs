@@ -22,7 +22,7 @@ use super::{
     engine::{EngineSnapshot, Space, conversation_id},
     hot::mask,
     rows::{Bytes, RowSpace, View},
-    runs::{Fate, keys_from, message_key, split_message_key},
+    runs::{Fate, message_key, split_message_key},
     state::{Conv, Entry, FORMAT, check_format},
 };
 use crate::{
@@ -92,6 +92,13 @@ impl RunRow {
     fn read((key, value): (Bytes, Bytes)) -> Result<RunRow> {
         RunRow::decode(&key, &value)
     }
+}
+
+/// The keys of a conversation's runs that end at or after a seq.
+fn keys_from(id: &ConversationId, seq: Seq) -> Range<Vec<u8>> {
+    let mut end = id.as_str().as_bytes().to_vec();
+    end.push(1);
+    message_key(id, seq)..end
 }
 
 /// The keys of all runs after one. Ids are text, where no byte is so high.
@@ -173,11 +180,11 @@ impl Shared {
                 false => Fate::Stays,
             };
             let (Some(first), Some(last)) = (cold.first(), cold.last()) else { continue };
-            let mut from = Some(*first);
-            while let Some(first) = from {
-                let (some, rest) = self.engine.rewritten(id, first..last + 1, fate)?;
+            let mut next = Some(*first);
+            while let Some(from) = next {
+                let (some, rest) = self.engine.rewritten(id, *first..last + 1, from, fate)?;
                 changes.extend(some);
-                from = rest;
+                next = rest;
             }
         }
         changes.sort_unstable();

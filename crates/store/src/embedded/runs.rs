@@ -19,6 +19,8 @@ use crate::{PageLimit, Result, failpoint};
 
 /// A run ends when it is so long: half of a block of the engine, which is read as a whole whatever is wanted of it.
 const RUN_BYTES: usize = 4 * 1024;
+/// Nor does it hold more messages than this, however short they are: so a message is found that far from its key at most.
+const RUN_MESSAGES: u64 = 64;
 /// So much is read at a time to be rewritten.
 const REWRITE_BYTES: usize = 16 * 1024 * 1024;
 
@@ -50,11 +52,10 @@ pub(super) fn split_message_key(key: &[u8]) -> Result<(&[u8], Seq), Malformed> {
     Ok((id, Seq::from_be_bytes(*seq)))
 }
 
-/// The keys of a conversation's runs that end at or after a seq.
-pub(super) fn keys_from(id: &ConversationId, seq: Seq) -> Range<Vec<u8>> {
-    let mut end = id.as_str().as_bytes().to_vec();
-    end.push(1);
-    message_key(id, seq)..end
+/// The keys of all rows that may hold messages with these seqs. Behind what was dropped nothing is looked at that cannot.
+fn keys_of(id: &ConversationId, seqs: Range<Seq>) -> Range<Vec<u8>> {
+    let end = seqs.end.max(seqs.start).saturating_add(RUN_MESSAGES);
+    message_key(id, seqs.start)..message_key(id, end)
 }
 
 /// The messages of a page, as far as they fit.
@@ -99,15 +100,12 @@ impl Engine {
         limit: PageLimit,
     ) -> Result<Vec<Entry>> {
         let (mut page, mut next) = (Collected::new(limit), from);
-        let mut rows = self.space(Space::Messages).range(keys_from(id, from));
+        let mut rows = self.space(Space::Messages).range(keys_of(id, from..before));
         while next < before
             && !page.is_full()
             && let Some(row) = rows.next()
         {
             let run = row.value().map_err(broken)?;
-            if Entry::first_seq(&run)? >= before {
-                break;
-            }
             for entry in Entry::of_run(id, &run, next..before) {
                 let entry = entry?;
                 next = entry.message.seq + 1;
@@ -133,7 +131,7 @@ impl Engine {
         let messages = self.space(Space::Messages);
         let (mut page, mut before) = (Collected::new(limit), before);
         // The run that the last of them is in may end behind it; all others end before.
-        let keys = keys_from(id, before - 1);
+        let keys = keys_of(id, before - 1..before);
         let older = message_key(id, floor)..keys.start.clone();
         let mut rows = messages.range(keys).take(1).chain(messages.range(older).rev());
         while floor < before
@@ -160,6 +158,7 @@ impl Engine {
         }
         let mut ingestion = self.space(Space::Messages).start_ingestion().map_err(broken)?;
         let (mut key, mut run) = (Vec::with_capacity(160), Vec::with_capacity(2 * RUN_BYTES));
+        let mut messages = 0;
         while let Some((entry, erased)) = entries.next() {
             match erased {
                 true => entry.voided().encode(&mut run),
@@ -169,7 +168,8 @@ impl Engine {
             let goes_on = entries.peek().is_some_and(|(next, _)| {
                 next.message.seq == message.seq + 1 && next.message.conversation_id == message.conversation_id
             });
-            if goes_on && run.len() < RUN_BYTES {
+            messages += 1;
+            if goes_on && run.len() < RUN_BYTES && messages < RUN_MESSAGES {
                 continue;
             }
             put_message_key(&mut key, &message.conversation_id, message.seq);
@@ -177,24 +177,23 @@ impl Engine {
             failpoint::hit("checkpoint.half_a_run");
             key.clear();
             run.clear();
+            messages = 0;
         }
         ingestion.finish().map_err(broken)
     }
 
-    /// What has to be written so that each message of a conversation with a seq in a range meets its fate; where to go on, if there
-    /// is more than is read at a time.
+    /// What has to be written so that each message of a conversation with a seq in a range meets its fate, from the row on that ends
+    /// at `from` or behind it; and where to go on, if there is more than is read at a time.
     pub(super) fn rewritten(
         &self,
         id: &ConversationId,
         seqs: Range<Seq>,
+        from: Seq,
         fate: impl Fn(&Entry) -> Fate,
     ) -> Result<(Vec<Change>, Option<Seq>)> {
         let (mut changes, mut bytes) = (Vec::new(), 0);
-        for row in self.space(Space::Messages).range(keys_from(id, seqs.start)) {
+        for row in self.space(Space::Messages).range(keys_of(id, from..seqs.end)) {
             let (key, run) = row.into_inner().map_err(broken)?;
-            if Entry::first_seq(&run)? >= seqs.end {
-                break;
-            }
             let (mut left, mut changed) = (Vec::with_capacity(run.len()), false);
             for entry in Entry::of_run(id, &run, 0..Seq::MAX) {
                 let entry = entry?;
@@ -266,6 +265,23 @@ mod tests {
             self.engine.ingest_messages(entries.iter().map(|entry| (entry, false))).unwrap();
         }
 
+        /// Every fourth of them as a void, or none.
+        fn write_some_void(&self, id: &ConversationId, seqs: Range<Seq>, voids: bool) {
+            let entries: Vec<Entry> = seqs.map(|seq| entry(id, seq)).collect();
+            let written = entries.iter().map(|e| (e, voids && e.message.seq.is_multiple_of(4)));
+            self.engine.ingest_messages(written).unwrap();
+        }
+
+        /// As versions did that had a row for each.
+        fn write_singles(&self, id: &ConversationId, seqs: Range<Seq>) {
+            let rows = seqs.map(|seq| {
+                let mut value = Vec::new();
+                entry(id, seq).encode(&mut value);
+                (message_key(id, seq), Some(value))
+            });
+            self.engine.ingest(Space::Messages, rows.collect()).unwrap();
+        }
+
         fn rows(&self) -> usize {
             self.engine.space(Space::Messages).iter().count()
         }
@@ -283,8 +299,8 @@ mod tests {
                 let some = self.engine.entries(id, from, from + 4, PageLimit::messages(3)).unwrap();
                 let expected: Vec<Seq> = (from.max(there.start)..there.end.min(from + 4)).take(3).collect();
                 assert_eq!(seqs_of(&some), expected, "three from {from}");
-                let one = self.engine.entry(id, from).unwrap();
-                assert_eq!(one, there.contains(&from).then(|| entry(id, from)));
+                let one = self.engine.entry(id, from).unwrap().map(|entry| entry.message.seq);
+                assert_eq!(one, there.contains(&from).then_some(from));
                 for floor in [0, there.start + 5] {
                     let back = self.engine.entries_before(id, floor, from, PageLimit::messages(20)).unwrap();
                     let expected: Vec<Seq> = (floor.max(there.start)..from.min(there.end)).collect();
@@ -292,6 +308,7 @@ mod tests {
                     assert_eq!(seqs_of(&back), expected, "before {from}, not below {floor}");
                 }
             }
+            // The first and the last are never void here.
             let bytes = PageLimit { messages: 100, bytes: 500 };
             assert_eq!(self.engine.entries(id, there.start, Seq::MAX, bytes).unwrap().len(), 2);
             assert_eq!(self.engine.entries_before(id, 0, there.end, bytes).unwrap().len(), 2);
@@ -325,30 +342,54 @@ mod tests {
     #[test]
     fn rows_of_one_message_each_are_read_as_before() {
         let (store, id) = (open(), conversation("alice~bob"));
-        let rows = (1..30).map(|seq| {
-            let mut value = Vec::new();
-            entry(&id, seq).encode(&mut value);
-            (message_key(&id, seq), Some(value))
-        });
-        store.engine.ingest(Space::Messages, rows.collect()).unwrap();
+        store.write_singles(&id, 1..30);
         store.write(&id, 30..60);
         store.reads(&id, 1..60);
     }
 
     #[test]
     fn runs_that_overlap_give_each_message_once() {
-        // What checkpoints left that were cut short, each with other ends, and what the last one wrote.
-        for cuts in [[20, 40, 60], [15, 16, 100], [60, 61, 62], [90, 99, 100]] {
-            let (store, id) = (open(), conversation("alice~bob"));
-            store.write(&id, 1..10);
-            let mut from = 10;
-            for cut in cuts {
-                store.write(&id, from..cut);
-                from = cut;
+        // What a checkpoint left that was cut short, and what the next one wrote: with more messages, with voids that are
+        // shorter in place of some, or without those that were to be void.
+        for (left, voids) in [(12, false), (40, false), (40, true), (99, true), (100, false), (100, true)] {
+            for earlier in [true, false] {
+                let (store, id) = (open(), conversation("alice~bob"));
+                store.write(&id, 1..10);
+                store.write_some_void(&id, 10..left, voids && earlier);
+                store.write_some_void(&id, 10..100, voids && !earlier);
+                store.write(&id, 100..110);
+                store.reads(&id, 1..110);
             }
-            store.write(&id, 10..100);
-            store.reads(&id, 1..100);
         }
+    }
+
+    #[test]
+    fn a_message_is_not_far_from_its_key_however_short_it_is() {
+        let (store, id) = (open(), conversation("alice~bob"));
+        let voids: Vec<Entry> = (1..1_000).map(|seq| entry(&id, seq).voided()).collect();
+        store.engine.ingest_messages(voids.iter().map(|entry| (entry, false))).unwrap();
+        assert_eq!(store.rows(), 999usize.div_ceil(RUN_MESSAGES as usize));
+        for seq in [1, 2, 63, 64, 65, 500, 999] {
+            assert_eq!(store.engine.entry(&id, seq).unwrap().map(|entry| entry.message.seq), Some(seq));
+        }
+        assert_eq!(store.engine.entry(&id, 1_000).unwrap(), None);
+    }
+
+    /// Rewrites all rows, a part at a time. Returns how many were written, and in how many parts.
+    fn rewrite(
+        store: &Opened,
+        id: &ConversationId,
+        seqs: Range<Seq>,
+        fate: impl Fn(&Entry) -> Fate + Copy,
+    ) -> (usize, usize) {
+        let (mut next, mut rows, mut parts) = (Some(seqs.start), 0, 0);
+        while let Some(from) = next {
+            let (changes, rest) = store.engine.rewritten(id, seqs.clone(), from, fate).unwrap();
+            rows += changes.len();
+            store.engine.ingest(Space::Messages, changes).unwrap();
+            (next, parts) = (rest, parts + 1);
+        }
+        (rows, parts)
     }
 
     #[test]
@@ -357,38 +398,46 @@ mod tests {
         store.write(&id, 1..100);
         store.write(&id, 90..110);
         store.write(&other, 1..20);
-        let rewrite = |seqs: Range<Seq>, fate: &dyn Fn(&Entry) -> Fate| {
-            let (changes, rest) = store.engine.rewritten(&id, seqs, fate).unwrap();
-            assert_eq!(rest, None);
-            let rows = changes.len();
-            store.engine.ingest(Space::Messages, changes).unwrap();
-            rows
-        };
-        assert_eq!(rewrite(1..Seq::MAX, &|_| Fate::Stays), 0);
-        // A prefix that ends within a run goes, from all runs that hold some of it.
-        rewrite(1..96, &|_| Fate::Goes);
-        assert_eq!(store.seqs(&id), (96..110).collect::<Vec<_>>());
-        assert_eq!(store.engine.entry(&id, 95).unwrap(), None);
-        assert_eq!(rewrite(1..96, &|_| Fate::Goes), 0, "nothing is left of it");
+        assert_eq!(rewrite(&store, &id, 1..Seq::MAX, |_| Fate::Stays), (0, 1));
+        // Prefixes that end within a run go, from all runs that hold some of them.
+        for border in [3, 40, 91, 96] {
+            rewrite(&store, &id, 1..border, |_| Fate::Goes);
+            assert_eq!(store.seqs(&id), (border..110).collect::<Vec<_>>());
+            assert_eq!(store.engine.entry(&id, border - 1).unwrap(), None);
+            assert_eq!(rewrite(&store, &id, 1..border, |_| Fate::Goes).0, 0, "nothing is left of it");
+        }
         let fate = |entry: &Entry| match entry.message.from == Side::High {
             true => Fate::BecomesVoid,
             false => Fate::Stays,
         };
-        assert!(rewrite(1..Seq::MAX, &fate) > 0);
+        assert!(rewrite(&store, &id, 1..Seq::MAX, fate).0 > 0);
         for entry in store.engine.entries(&id, 0, Seq::MAX, ALL).unwrap() {
             assert_eq!(entry.message.void, entry.message.from == Side::High);
             assert_eq!(entry.message.body.is_empty(), entry.message.void);
         }
-        rewrite(1..Seq::MAX, &|_| Fate::Goes);
+        rewrite(&store, &id, 1..Seq::MAX, |_| Fate::Goes);
         assert!(store.seqs(&id).is_empty());
         store.reads(&other, 1..20);
     }
 
+    /// Rows whose first seqs do not rise with their last ones: single ones of an earlier version within a run of this one.
     #[test]
-    fn a_long_conversation_is_rewritten_a_part_at_a_time() {
+    fn nothing_that_was_dropped_comes_back_from_under_another_row() {
         let (store, id) = (open(), conversation("alice~bob"));
-        let body = "y".repeat(60 * 1024);
-        let entries: Vec<Entry> = (1..400)
+        store.write_singles(&id, 1..60);
+        store.write(&id, 1..70);
+        for border in [5, 11, 30, 52, 60] {
+            rewrite(&store, &id, 1..border, |_| Fate::Goes);
+            assert_eq!(store.seqs(&id), (border..70).collect::<Vec<_>>());
+            assert!(rewrite(&store, &id, 0..border, |_| Fate::Goes).0 == 0, "left below {border}");
+        }
+    }
+
+    #[test]
+    fn a_long_conversation_is_rewritten_a_part_at_a_time_and_wholly() {
+        let (store, id) = (open(), conversation("alice~bob"));
+        let body = "y".repeat(3 * 1024);
+        let entries: Vec<Entry> = (1..4_000)
             .map(|seq| {
                 let plain = entry(&id, seq);
                 Entry {
@@ -397,16 +446,14 @@ mod tests {
                 }
             })
             .collect();
+        // Two to a row, and each of these overlaps with two of the others.
         store.engine.ingest_messages(entries.iter().map(|entry| (entry, false))).unwrap();
-        let (mut from, mut parts) = (Some(1), 0);
-        while let Some(first) = from {
-            let (changes, rest) =
-                store.engine.rewritten(&id, first..Seq::MAX, |_| Fate::BecomesVoid).unwrap();
-            assert!(changes.len() <= REWRITE_BYTES / body.len() + 1);
-            store.engine.ingest(Space::Messages, changes).unwrap();
-            (from, parts) = (rest, parts + 1);
+        store.engine.ingest_messages(entries[1..].iter().map(|entry| (entry, false))).unwrap();
+        let (rows, parts) = rewrite(&store, &id, 1..Seq::MAX, |_| Fate::BecomesVoid);
+        assert_eq!((rows, parts), (store.rows(), 2));
+        for row in store.engine.space(Space::Messages).iter() {
+            let run = row.value().unwrap();
+            assert!(Entry::of_run(&id, &run, 0..Seq::MAX).all(|entry| entry.unwrap().message.void));
         }
-        assert_eq!(parts, 2);
-        assert!(store.engine.entries(&id, 0, Seq::MAX, ALL).unwrap().iter().all(|entry| entry.message.void));
     }
 }

@@ -68,14 +68,6 @@ impl Entry {
         })
     }
 
-    /// The first seq of a value of `messages`.
-    pub(super) fn first_seq(run: &[u8]) -> Result<Seq, Malformed> {
-        let r = &mut Reader(run);
-        check_format(r)?;
-        r.u8()?;
-        r.u64()
-    }
-
     fn read(id: &ConversationId, r: &mut Reader<'_>) -> Result<Entry, Malformed> {
         Entry::read_if(id, r, |_| true)?.ok_or(Malformed("no message"))
     }

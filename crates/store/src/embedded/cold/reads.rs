@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use bluetick_protocol::{ConversationId, Seq, Side};
 
-use super::RunRow;
+use super::{RunRow, keys_from};
 use crate::{
     ColdObjects, ColdRun, Message, PageLimit, Result, StoreError,
     embedded::{
         Embedded, Shared,
         hot::mask_message,
-        runs::keys_from,
         state::{Conv, Entry, Mark},
     },
 };
@@ -61,7 +60,7 @@ impl Shared {
     ) -> Result<Vec<Entry>> {
         let from = match self.hot.holds_from(id, from) {
             true => from,
-            // What was dropped from the engine is passed by one at a time.
+            // What was dropped from the engine is passed by one row at a time.
             false => from.max(self.border(id)? + 1),
         };
         self.hot.read_from(&self.engine, id, from, limit)

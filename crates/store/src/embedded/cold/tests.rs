@@ -372,13 +372,21 @@ async fn a_directory_of_the_version_before_is_opened_and_marked() {
     let messages = filled(&store).await;
     store.shut().await.unwrap();
     drop(store);
-    // As it was: without the keyspaces that are new.
+    // As they were: without the keyspaces that are new.
     let version = place.dir.path().join("VERSION");
     std::fs::write(&version, "2\n").unwrap();
     let engine = crate::embedded::Engine::open(&place.dir.path().join("engine"), 1 << 20, 1).unwrap();
     for space in [Space::ColdRuns, Space::Attachments, Space::AttachmentClaims, Space::UnclaimedAttachments] {
         engine.forget_space(space);
     }
+    // And with a row for each message.
+    let entries = engine.entries(&id(), 0, Seq::MAX, PageLimit::messages(100)).unwrap();
+    let singles = entries.iter().map(|entry| {
+        let mut value = Vec::new();
+        entry.encode(&mut value);
+        (message_key(&id(), entry.message.seq), Some(value))
+    });
+    engine.ingest(Space::Messages, singles.collect()).unwrap();
     drop(engine);
     let store = place.open();
     assert_eq!(std::fs::read_to_string(&version).unwrap(), "4\n");
@@ -386,6 +394,9 @@ async fn a_directory_of_the_version_before_is_opened_and_marked() {
     let run = record(&store, &place.objects, &messages[..5]).await;
     store.checkpoint().await.unwrap();
     assert_eq!(store.all_runs(None, 9).await.unwrap(), [run]);
+    store.drop_hot(&messages[..5]).await.unwrap();
+    assert!(store.leftovers(&id(), 9).await.unwrap().is_empty());
+    assert_eq!(store.read_from(&id(), 6, PageLimit::messages(100)).await.unwrap(), messages[5..]);
     store.shut().await.unwrap();
 }
 

@@ -132,13 +132,14 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Adds to the batch what comes until something is in a hurry, or has waited for long enough.
+    /// Adds to the batch what comes until something is in a hurry, or there is enough when somebody looks, or it has waited for long.
     fn wait_for_hurry(&mut self, batch: &mut Vec<Op>, ends: Instant) {
         loop {
             let looked_at = batch.len();
             self.take(batch);
             let left = ends.saturating_duration_since(Instant::now());
-            if left.is_zero() || !batch[looked_at..].iter().all(Op::is_patient) {
+            let is_enough = batch.len() >= ENOUGH || !batch[looked_at..].iter().all(Op::is_patient);
+            if left.is_zero() || is_enough {
                 return;
             }
             thread::park_timeout(left);
@@ -169,6 +170,8 @@ mod tests {
                 thread::yield_now();
             }
             ops.try_send(Op::Tick).ok().unwrap();
+            // It does not take this before it is rung for, but for what it finds on its way to sleep.
+            thread::sleep(Duration::from_millis(20));
             let (reply, _) = tokio::sync::oneshot::channel();
             ops.try_send(Op::Checkpoint(reply)).ok().unwrap();
             bell.ring();
