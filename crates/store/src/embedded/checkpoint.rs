@@ -19,7 +19,7 @@ use super::{
     bytes::put_u64,
     committer::Op,
     engine::{Change, Meta, Space, user_key},
-    hot::{Dirty, Frozen},
+    hot::{Dirty, Frozen, is_erased},
     rows::{Changed, RowSpace},
     runs::Fate,
     state::{Entry, FORMAT},
@@ -102,10 +102,7 @@ fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
         failpoint::hit("checkpoint.erased_voided");
     }
     let entries = convs.iter().flat_map(|dirty| dirty.entries.iter().map(move |entry| (*dirty, entry)));
-    engine.ingest_messages(entries.map(|(dirty, entry)| {
-        let erased = entry.message.seq <= dirty.conv.member(entry.message.from).erased;
-        (entry, erased)
-    }))?;
+    engine.ingest_messages(entries.map(|(dirty, entry)| (entry, is_erased(&dirty.conv, &entry.message))))?;
     failpoint::hit("checkpoint.messages_written");
     engine.sent_ids.ingest(job.sent_ids.clone(), shared.clock.now_ms())?;
     failpoint::hit("checkpoint.sent_ids_written");
@@ -169,11 +166,9 @@ fn per_member<'a>(
 
 /// Makes the messages void that an erased member wrote before this checkpoint.
 fn void_erased(shared: &Shared, dirty: &Dirty) -> Result<()> {
-    let fate = |entry: &Entry| match &entry.message {
-        message if !message.void && message.seq <= dirty.conv.member(message.from).erased => {
-            Fate::BecomesVoid
-        }
-        _ => Fate::Stays,
+    let fate = |entry: &Entry| match is_erased(&dirty.conv, &entry.message) {
+        true => Fate::BecomesVoid,
+        false => Fate::Stays,
     };
     let mut next = Some(0);
     while let Some(from) = next {

@@ -7,7 +7,7 @@
 pub(super) mod reads;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::HashMap,
     ops::{Bound, Range},
     sync::Arc,
 };
@@ -171,15 +171,11 @@ impl Shared {
         let _nothing_is_rewritten = self.cold.rewriting.lock();
         let mut changes = Vec::new();
         for of_one in places.chunk_by(|(a, _), (b, _)| a == b) {
-            let id = &of_one[0].0;
-            let border = self.border(id)?;
-            let cold: BTreeSet<Seq> =
-                of_one.iter().map(|(_, seq)| *seq).filter(|seq| *seq <= border).collect();
-            let fate = |entry: &Entry| match cold.contains(&entry.message.seq) {
-                true => Fate::Goes,
-                false => Fate::Stays,
-            };
-            let (Some(first), Some(last)) = (cold.first(), cold.last()) else { continue };
+            let border = self.border(&of_one[0].0)?;
+            let cold = &of_one[..of_one.partition_point(|(_, seq)| *seq <= border)];
+            let (Some((id, first)), Some((_, last))) = (cold.first(), cold.last()) else { continue };
+            let is_cold = |seq: Seq| cold.binary_search_by_key(&seq, |(_, seq)| *seq).is_ok();
+            let fate = |entry: &Entry| if is_cold(entry.message.seq) { Fate::Goes } else { Fate::Stays };
             let mut next = Some(*first);
             while let Some(from) = next {
                 let (some, rest) = self.engine.rewritten(id, *first..last + 1, from, fate)?;

@@ -548,6 +548,6 @@ pub(super) fn mask_message(conv: &Conv, message: Arc<Message>) -> Arc<Message> {
     }
 }
 
-fn is_erased(conv: &Conv, message: &Message) -> bool {
+pub(super) fn is_erased(conv: &Conv, message: &Message) -> bool {
     !message.void && message.seq <= conv.member(message.from).erased
 }

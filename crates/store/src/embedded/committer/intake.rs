@@ -170,7 +170,7 @@ mod tests {
                 thread::yield_now();
             }
             ops.try_send(Op::Tick).ok().unwrap();
-            // It does not take this before it is rung for, but for what it finds on its way to sleep.
+            // By now it sleeps: what comes next it finds only if it is woken.
             thread::sleep(Duration::from_millis(20));
             let (reply, _) = tokio::sync::oneshot::channel();
             ops.try_send(Op::Checkpoint(reply)).ok().unwrap();
