@@ -7,6 +7,7 @@ mod gather;
 
 use std::{
     collections::VecDeque,
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
 };
@@ -129,11 +130,20 @@ async fn run(host: Arc<SessionHost>, upgrade: OnUpgrade, frame_max_bytes: usize,
 trait Wire: AsyncRead + AsyncWrite + Unpin + Send {
     /// The client has said that it sends nothing more.
     fn client_ended(&mut self) {}
+
+    /// Ready when there may be something to read: cheaper to ask than a read is.
+    fn poll_readable(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
 }
 
 impl Wire for Lingering {
     fn client_ended(&mut self) {
         Lingering::client_ended(self);
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        Lingering::poll_readable(self, cx)
     }
 }
 
@@ -146,7 +156,7 @@ async fn run_on(host: &SessionHost, stream: impl Wire, read: Vec<u8>, frame_max_
     let socket = WebSocketStream::from_partially_read(stream, read, Role::Server, config).await;
     let socket = Mutex::new(socket);
     let seed = SysRng.try_next_u64().unwrap_or_else(|_| std::ptr::from_ref(&socket) as u64);
-    let source = Source { socket: &socket, ended: false };
+    let source = Source::new(&socket);
     let sink = Sink { socket: &socket, unsent: None };
     host.run(source, sink, seed).await;
 }
@@ -165,6 +175,16 @@ struct Source<'a, S> {
     socket: &'a Mutex<WebSocketStream<Gathering<S>>>,
     /// The stream is out of step after a frame that was not read: nothing more can be made of it.
     ended: bool,
+    /// All that was read is taken: there is no frame before the socket has more.
+    drained: bool,
+    /// A ping came, and what it is answered with may be in the library's buffer still.
+    owes_pong: bool,
+}
+
+impl<'a, S> Source<'a, S> {
+    fn new(socket: &'a Mutex<WebSocketStream<Gathering<S>>>) -> Self {
+        Source { socket, ended: false, drained: false, owes_pong: false }
+    }
 }
 
 impl<S: Wire> FrameSource for Source<'_, S> {
@@ -175,15 +195,28 @@ impl<S: Wire> FrameSource for Source<'_, S> {
             return Poll::Pending;
         }
         let mut socket = self.socket.lock();
-        let incoming = match ready!(std::pin::Pin::new(&mut *socket).poll_next(cx)) {
+        if self.drained {
+            ready!(socket.get_mut().get_mut().poll_readable(cx));
+        }
+        let mut socket = Pin::new(&mut *socket);
+        let next = socket.as_mut().poll_next(cx);
+        if next.is_pending() && self.owes_pong {
+            self.owes_pong = socket.as_mut().poll_flush(cx).is_pending();
+        }
+        self.drained = next.is_pending() && !self.owes_pong;
+        let incoming = match ready!(next) {
             Some(Ok(Message::Text(text))) => Incoming::Text(text),
             Some(Ok(Message::Binary(_))) => Incoming::Binary,
-            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Incoming::Alive,
+            Some(Ok(Message::Ping(_))) => {
+                self.owes_pong = true;
+                Incoming::Alive
+            }
+            Some(Ok(Message::Pong(_) | Message::Frame(_))) => Incoming::Alive,
             Some(Ok(Message::Close(_))) => {
                 // The answer to a close leaves with the next read; one try, for who is in a hurry will not wait.
-                let _ = std::pin::Pin::new(&mut *socket).poll_next(cx);
-                let stream = socket.get_mut();
-                let _ = std::pin::Pin::new(&mut *stream).poll_flush(cx);
+                let _ = socket.as_mut().poll_next(cx);
+                let stream = socket.get_mut().get_mut();
+                let _ = Pin::new(&mut *stream).poll_flush(cx);
                 stream.get_mut().client_ended();
                 Incoming::Closed
             }
@@ -211,7 +244,7 @@ struct Sink<'a, S> {
 impl<S: Wire> FrameSink for Sink<'_, S> {
     fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut VecDeque<Outgoing>) -> Poll<Result<(), Gone>> {
         let mut socket = self.socket.lock();
-        let mut socket = std::pin::Pin::new(&mut *socket);
+        let mut socket = Pin::new(&mut *socket);
         while self.unsent.is_some() || !queue.is_empty() {
             ready!(socket.as_mut().poll_ready(cx)).map_err(|_| Gone)?;
             let message = match self.unsent.take() {
@@ -254,7 +287,7 @@ mod tests {
     use super::*;
     use std::future::poll_fn;
 
-    use futures_util::{SinkExt as _, StreamExt as _};
+    use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
     use tokio::io::DuplexStream;
 
     impl Wire for DuplexStream {}
@@ -328,7 +361,7 @@ mod tests {
             theirs.send(Message::text("z".repeat(1001))).await.unwrap();
             theirs
         });
-        let mut source = Source { socket: &ours, ended: false };
+        let mut source = Source::new(&ours);
         assert_eq!(source.next().await, Incoming::Text("hi".into()));
         assert_eq!(source.next().await, Incoming::Binary);
         assert_eq!(source.next().await, Incoming::Alive);
@@ -346,22 +379,72 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_socket_that_has_nothing_is_asked_again_when_it_has() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let theirs = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let ours = Gathering::new(Lingering::new(listener.accept().await.unwrap().0));
+        let config = socket_config(FRAME_MAX);
+        let ours = Mutex::new(WebSocketStream::from_raw_socket(ours, Role::Server, Some(config)).await);
+        let mut source = Source::new(&ours);
+        let mut theirs = WebSocketStream::from_raw_socket(theirs, Role::Client, None).await;
+        assert!(source.next().now_or_never().is_none());
+        assert!(source.drained);
+        theirs.send(Message::text("one")).await.unwrap();
+        theirs.send(Message::text("two")).await.unwrap();
+        assert_eq!(source.next().await, Incoming::Text("one".into()));
+        assert_eq!(source.next().await, Incoming::Text("two".into()));
+        // Longer than what is read at once: the frame is whole long after its first bytes came.
+        let long = "x".repeat(200_000);
+        let (sent, incoming) = tokio::join!(theirs.send(Message::text(&*long)), source.next());
+        sent.unwrap();
+        assert_eq!(incoming, Incoming::Text(long.into()));
+        theirs.send(Message::Ping(Bytes::new())).await.unwrap();
+        assert_eq!(source.next().await, Incoming::Alive);
+        assert!(source.next().now_or_never().is_none());
+        assert!(theirs.next().await.unwrap().unwrap().is_pong());
+        drop(theirs);
+        assert_eq!(source.next().await, Incoming::Closed);
+    }
+
+    #[tokio::test]
+    async fn a_pong_that_found_no_room_leaves_when_there_is_some() {
+        let (ours, mut theirs) = pair(FRAME_MAX).await;
+        let mut source = Source::new(&ours);
+        let mut sink = Sink { socket: &ours, unsent: None };
+        theirs.send(Message::Ping(Bytes::new())).await.unwrap();
+        let mut queue = VecDeque::from([text(3000)]);
+        assert!(poll_fn(|cx| sink.poll_write(cx, &mut queue)).now_or_never().is_none(), "the pipe is full");
+        assert_eq!(source.next().await, Incoming::Alive);
+        assert!(source.next().now_or_never().is_none());
+        assert!(!source.drained, "there is something left to write");
+        // Nobody writes any more: what is left goes with the reads.
+        let reader =
+            tokio::spawn(
+                async move { [theirs.next().await, theirs.next().await].map(|m| m.unwrap().unwrap()) },
+            );
+        let waiting = tokio::time::timeout(std::time::Duration::from_secs(5), source.next());
+        let (_, seen) = tokio::join!(waiting, reader);
+        let [first, second] = seen.unwrap();
+        assert!(first.is_text() && second.is_pong(), "{second:?}");
+    }
+
+    #[tokio::test]
     async fn a_close_is_answered_and_bytes_that_are_no_text_are_not_json() {
         let (ours, mut theirs) = pair(1000).await;
-        let mut source = Source { socket: &ours, ended: false };
+        let mut source = Source::new(&ours);
         theirs.send(Message::Close(None)).await.unwrap();
         assert_eq!(source.next().await, Incoming::Closed);
         assert!(matches!(theirs.next().await, Some(Ok(Message::Close(_)))));
 
         let (ours, mut theirs) = pair(1000).await;
-        let mut source = Source { socket: &ours, ended: false };
+        let mut source = Source::new(&ours);
         let broken = Frame::message(vec![0xff, 0xfe], OpCode::Data(Data::Text), true);
         theirs.send(Message::Frame(broken)).await.unwrap();
         assert_eq!(source.next().await, Incoming::Text(Utf8Bytes::default()));
         drop(theirs);
         let (ours, theirs) = pair(1000).await;
         drop(theirs);
-        assert_eq!(Source { socket: &ours, ended: false }.next().await, Incoming::Closed);
+        assert_eq!(Source::new(&ours).next().await, Incoming::Closed);
     }
 
     #[test]

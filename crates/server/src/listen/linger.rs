@@ -36,6 +36,14 @@ impl Lingering {
         self.client_ended = true;
     }
 
+    /// Ready when there may be something to read, or nothing more will come.
+    pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &self.stream {
+            Some(stream) => stream.poll_read_ready(cx).map(drop),
+            None => Poll::Ready(()),
+        }
+    }
+
     fn stream(&mut self) -> std::io::Result<Pin<&mut TcpStream>> {
         self.stream.as_mut().map(Pin::new).ok_or_else(|| std::io::ErrorKind::NotConnected.into())
     }
