@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
+use arrayvec::ArrayString;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::limits::ID_MAX_BYTES;
@@ -16,6 +17,8 @@ pub struct InvalidId {
     why: &'static str,
 }
 
+const TOO_LONG: &str = "must be at most 64 characters long";
+
 const fn is_name_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'@')
 }
@@ -24,7 +27,7 @@ fn check_name(what: &'static str, text: &str) -> Result<(), InvalidId> {
     let why = if text.is_empty() {
         "must not be empty"
     } else if text.len() > ID_MAX_BYTES {
-        "must be at most 64 characters long"
+        TOO_LONG
     } else if !text.bytes().all(is_name_byte) {
         "may hold only A-Z a-z 0-9 . _ - @"
     } else {
@@ -34,16 +37,16 @@ fn check_name(what: &'static str, text: &str) -> Result<(), InvalidId> {
 }
 
 macro_rules! text_id {
-    ($(#[$doc:meta])* $name:ident, $what:literal, $check:expr) => {
+    ($(#[$doc:meta])* $name:ident($kept:ty), $what:literal, $check:expr) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(Arc<str>);
+        pub struct $name($kept);
 
         impl $name {
             pub fn new(text: &str) -> Result<Self, InvalidId> {
                 let check: fn(&'static str, &str) -> Result<(), InvalidId> = $check;
                 check($what, text)?;
-                Ok($name(text.into()))
+                Ok($name(<$kept>::try_from(text).map_err(|_| InvalidId { what: $what, why: TOO_LONG })?))
             }
 
             pub fn as_str(&self) -> &str {
@@ -106,19 +109,20 @@ pub(crate) const INVALID_ID_MARK: &str = "invalid id: ";
 
 text_id!(
     /// A user of the host application: a token's `sub`.
-    UserId, "user id", check_name
+    UserId(Arc<str>), "user id", check_name
 );
 text_id!(
     /// One of a user's devices, named by the client.
-    DeviceId, "device id", check_name
+    DeviceId(Arc<str>), "device id", check_name
 );
 text_id!(
-    /// Chosen by the sender's client; the same id always means the same message.
-    ClientMsgId, "client_msg_id", |what, text| {
+    /// Chosen by the sender's client; the same id always means the same message. There is one for each message, and nobody shares it, so
+    /// it lies where the message does.
+    ClientMsgId(ArrayString<ID_MAX_BYTES>), "client_msg_id", |what, text| {
         let why = if text.is_empty() {
             "must not be empty"
         } else if text.len() > ID_MAX_BYTES {
-            "must be at most 64 characters long"
+            TOO_LONG
         } else if !text.bytes().all(|b| b.is_ascii_graphic()) {
             "may hold only visible ASCII characters"
         } else {
@@ -130,7 +134,7 @@ text_id!(
 text_id!(
     /// Two users: their ids in byte order joined by `~`. Both sides compute it, and membership is
     /// read off it without a lookup.
-    ConversationId, "conversation id", |what, text| {
+    ConversationId(Arc<str>), "conversation id", |what, text| {
         let Some((low, high)) = text.split_once('~') else {
             return Err(InvalidId { what, why: "must be two user ids joined by ~" });
         };
@@ -145,7 +149,7 @@ text_id!(
 
 text_id!(
     /// Names the bytes of an attachment: when they were announced, and so much chance that nobody guesses it.
-    S3Ref, "s3_ref", |what, text| {
+    S3Ref(Arc<str>), "s3_ref", |what, text| {
         let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
         match text.len() == 32 && text.bytes().all(hex) {
             true => Ok(()),

@@ -13,11 +13,18 @@ impl From<Malformed> for crate::StoreError {
 }
 
 pub(super) fn put_u64(out: &mut Vec<u8>, mut n: u64) {
-    while n >= 0x80 {
-        out.push(n as u8 | 0x80);
-        n >>= 7;
+    if n < 0x80 {
+        return out.push(n as u8);
     }
-    out.push(n as u8);
+    // At once, since a vector asks for room with each push.
+    let (mut bytes, mut last) = ([0; 10], 0);
+    while n >= 0x80 {
+        bytes[last] = n as u8 | 0x80;
+        n >>= 7;
+        last += 1;
+    }
+    bytes[last] = n as u8;
+    out.extend_from_slice(&bytes[..=last]);
 }
 
 pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {

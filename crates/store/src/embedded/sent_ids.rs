@@ -83,17 +83,21 @@ impl SentIds {
     }
 
     /// Writes records, each in the keyspace of its time, and drops the keyspaces that are out of the window whole.
-    pub(super) fn ingest(&self, mut ids: Vec<(u128, Seq, u64)>, now_ms: u64) -> Result<()> {
-        ids.sort_unstable_by_key(|&(hash, _, ts)| (ts / self.bucket_ms, hash, std::cmp::Reverse(ts)));
-        ids.dedup_by_key(|&mut (hash, _, ts)| (ts / self.bucket_ms, hash));
-        for ids in ids.chunk_by(|a, b| a.2 / self.bucket_ms == b.2 / self.bucket_ms) {
+    pub(super) fn ingest(&self, ids: Vec<(u128, Seq, u64)>, now_ms: u64) -> Result<()> {
+        let mut by_bucket: BTreeMap<u64, Vec<(u128, Seq, u64)>> = BTreeMap::new();
+        for id in ids {
+            by_bucket.entry(id.2 / self.bucket_ms).or_default().push(id);
+        }
+        for (bucket, mut ids) in by_bucket {
+            ids.sort_unstable_by_key(|&(hash, _, ts)| (hash, std::cmp::Reverse(ts)));
+            ids.dedup_by_key(|&mut (hash, ..)| hash);
             let changes = ids.iter().map(|&(hash, seq, ts)| {
                 let mut value = Vec::with_capacity(12);
                 put_u64(&mut value, seq);
                 put_u64(&mut value, ts);
                 (hash.to_be_bytes().to_vec(), Some(value))
             });
-            let bucket = self.bucket(ids[0].2 / self.bucket_ms)?;
+            let bucket = self.bucket(bucket)?;
             // Before the engine shows them: what the filter denies must not be there.
             ids.iter().for_each(|&(hash, ..)| bucket.filter.insert(hash));
             ingest_into(&bucket.space, changes.collect())?;
