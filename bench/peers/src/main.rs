@@ -140,7 +140,8 @@ fn compare(options: RunOptions) -> Result<(), String> {
 
 fn forward(listen: SocketAddr) -> Result<(), String> {
     raise_file_limit();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    // As Bluetick's own looks at its sockets.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().event_interval(1000).build();
     runtime.map_err(|e| e.to_string())?.block_on(forwarder::serve(listen))
 }
 
