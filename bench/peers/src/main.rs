@@ -11,6 +11,7 @@ mod results;
 mod run;
 mod table;
 mod targets;
+mod turns;
 mod xmpp;
 
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
@@ -22,7 +23,7 @@ use rustix::{
 };
 
 use peer::Peer;
-use report::Format;
+use report::{Format, write_json};
 use run::{Plan, Sizes, say};
 
 #[derive(Debug, Parser)]
@@ -67,6 +68,10 @@ struct RunOptions {
     /// How often each server is measured [default: 3, or 1 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
+    /// Nothing but the messages online, in so many short turns of each server, with all of them up at once: the steadier comparison
+    /// where a machine's speed changes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with = "rounds")]
+    turns: Option<u32>,
     /// Only these servers
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     only: Vec<Peer>,
@@ -132,8 +137,13 @@ fn compare(options: RunOptions) -> Result<(), String> {
     if is_in_memory(&plan.dir) {
         say(&format!("{} is memory, not a disk: nothing is durable there. Give --dir.", plan.dir.display()));
     }
-    let found = run::run(&plan)?;
     let format = if options.markdown { Format::Markdown } else { Format::Text };
+    if let Some(turns) = options.turns {
+        let found = turns::run(&plan, turns)?;
+        print!("{}", turns::table(&found, format));
+        return options.json.map_or(Ok(()), |path| write_json(&found, &path));
+    }
+    let found = run::run(&plan)?;
     print!("{}", found.to_string(format));
     options.json.map_or(Ok(()), |path| found.write_json(&path))
 }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use serde::Serialize;
+
 use crate::{
     fsync::GroupFsync,
     peer::Peer,
@@ -50,6 +52,11 @@ impl Measured {
     }
 }
 
+pub fn write_json(found: &impl Serialize, path: &Path) -> Result<(), String> {
+    let text = serde_json::to_string_pretty(found).map_err(|e| e.to_string())?;
+    std::fs::write(path, text + "\n").map_err(|e| format!("{}: {e}", path.display()))
+}
+
 impl Comparison {
     pub fn measured(&self, peer: Peer) -> Option<&Measured> {
         self.peers.iter().find(|measured| measured.peer == peer)
@@ -81,8 +88,7 @@ impl Comparison {
     }
 
     pub fn write_json(&self, path: &Path) -> Result<(), String> {
-        let text = format!("{:#}\n", self.to_json());
-        std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+        write_json(&self.to_json(), path)
     }
 
     fn load(&self) -> String {

@@ -8,6 +8,7 @@ use std::{
 };
 
 use serde::Serialize;
+use tempfile::TempDir;
 
 use crate::{
     bench::{Bench, Pairs},
@@ -73,6 +74,7 @@ impl Sizes {
     }
 }
 
+#[derive(Debug, Clone)]
 pub struct Plan {
     pub sizes: Sizes,
     pub rounds: u32,
@@ -144,24 +146,42 @@ fn one_round(plan: &Plan, peer: Peer) -> Round {
     round
 }
 
-/// Starts the server in a directory that is removed behind it.
+/// A server in a directory that is removed behind it.
+pub struct Running {
+    pub server: Server,
+    dir: TempDir,
+}
+
+impl Running {
+    pub fn start(plan: &Plan, peer: Peer) -> Result<Running, String> {
+        let dir = tempfile::Builder::new().prefix("bluetick-peers-").tempdir_in(&plan.dir);
+        let dir = dir.map_err(|e| format!("{}: {e}", plan.dir.display()))?;
+        Ok(Running { server: peer.start(&place(plan, &dir))?, dir })
+    }
+
+    pub fn place<'a>(&'a self, plan: &'a Plan) -> Place<'a> {
+        place(plan, &self.dir)
+    }
+}
+
+fn place<'a>(plan: &'a Plan, dir: &'a TempDir) -> Place<'a> {
+    Place { dir: dir.path(), bluetick: &plan.bluetick, users: plan.sizes.users() }
+}
+
 fn with_server<T>(
     plan: &Plan,
     peer: Peer,
     work: impl FnOnce(&Server, &Place<'_>) -> Result<T, String>,
 ) -> Result<T, String> {
-    let dir = tempfile::Builder::new().prefix("bluetick-peers-").tempdir_in(&plan.dir);
-    let dir = dir.map_err(|e| format!("{}: {e}", plan.dir.display()))?;
-    let place = Place { dir: dir.path(), bluetick: &plan.bluetick, users: plan.sizes.users() };
-    let mut server = peer.start(&place)?;
-    let done = work(&server, &place);
-    match server.is_running() {
+    let mut running = Running::start(plan, peer)?;
+    let done = work(&running.server, &running.place(plan));
+    match running.server.is_running() {
         true => done,
-        false => Err(format!("{} ended under load; {}", peer.name(), server.log_end())),
+        false => Err(format!("{} ended under load; {}", peer.name(), running.server.log_end())),
     }
 }
 
-fn online(plan: &Plan, peer: Peer, server: &Server, place: &Place<'_>) -> Result<Stage, String> {
+pub fn online(plan: &Plan, peer: Peer, server: &Server, place: &Place<'_>) -> Result<Stage, String> {
     let Sizes { pairs, in_flight, body_bytes, online_seconds, .. } = plan.sizes;
     if !peer.speaks_xmpp() {
         return bench(plan, server, &place.bluetick_config())
