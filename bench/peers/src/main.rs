@@ -11,7 +11,6 @@ mod results;
 mod run;
 mod table;
 mod targets;
-mod turns;
 mod xmpp;
 
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
@@ -23,7 +22,7 @@ use rustix::{
 };
 
 use peer::Peer;
-use report::{Format, write_json};
+use report::Format;
 use run::{Plan, Sizes, say};
 
 #[derive(Debug, Parser)]
@@ -65,13 +64,12 @@ struct RunOptions {
     /// Short stages and one round
     #[arg(long)]
     quick: bool,
-    /// How often each server is measured [default: 3, or 1 with --quick]
+    /// Only the messages online: short rounds, many of them
+    #[arg(long)]
+    online: bool,
+    /// How often each server is measured [default: 3, or 1 with --quick, or 10 with --online]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
-    /// Nothing but the messages online, in so many short turns of each server, with all of them up at once: the steadier comparison
-    /// where a machine's speed changes
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with = "rounds")]
-    turns: Option<u32>,
     /// Only these servers
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     only: Vec<Peer>,
@@ -117,6 +115,9 @@ fn main() -> ExitCode {
 fn compare(options: RunOptions) -> Result<(), String> {
     let mut sizes = if options.quick { Sizes::QUICK } else { Sizes::FULL };
     sizes.idle_connections = options.idle.unwrap_or(sizes.idle_connections);
+    if options.online {
+        sizes = sizes.online_only();
+    }
     sizes.in_flight = options.in_flight.unwrap_or(sizes.in_flight);
     if let Some(waiting) = options.waiting {
         sizes.offline_pairs = (sizes.offline_pairs * sizes.offline_messages / waiting).clamp(1, 10_000);
@@ -125,7 +126,12 @@ fn compare(options: RunOptions) -> Result<(), String> {
     raise_file_limit();
     let plan = Plan {
         sizes,
-        rounds: options.rounds.unwrap_or(if options.quick { 1 } else { 3 }),
+        rounds: options.rounds.unwrap_or(match (options.quick, options.online) {
+            (true, _) => 1,
+            (false, true) => 10,
+            (false, false) => 3,
+        }),
+        online_only: options.online,
         peers: Peer::ALL
             .into_iter()
             .filter(|p| options.only.is_empty() || options.only.contains(p))
@@ -137,13 +143,8 @@ fn compare(options: RunOptions) -> Result<(), String> {
     if is_in_memory(&plan.dir) {
         say(&format!("{} is memory, not a disk: nothing is durable there. Give --dir.", plan.dir.display()));
     }
-    let format = if options.markdown { Format::Markdown } else { Format::Text };
-    if let Some(turns) = options.turns {
-        let found = turns::run(&plan, turns)?;
-        print!("{}", turns::table(&found, format));
-        return options.json.map_or(Ok(()), |path| write_json(&found, &path));
-    }
     let found = run::run(&plan)?;
+    let format = if options.markdown { Format::Markdown } else { Format::Text };
     print!("{}", found.to_string(format));
     options.json.map_or(Ok(()), |path| found.write_json(&path))
 }

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use serde::Serialize;
-
 use crate::{
     fsync::GroupFsync,
     peer::Peer,
@@ -52,11 +50,6 @@ impl Measured {
     }
 }
 
-pub fn write_json(found: &impl Serialize, path: &Path) -> Result<(), String> {
-    let text = serde_json::to_string_pretty(found).map_err(|e| e.to_string())?;
-    std::fs::write(path, text + "\n").map_err(|e| format!("{}: {e}", path.display()))
-}
-
 impl Comparison {
     pub fn measured(&self, peer: Peer) -> Option<&Measured> {
         self.peers.iter().find(|measured| measured.peer == peer)
@@ -88,7 +81,8 @@ impl Comparison {
     }
 
     pub fn write_json(&self, path: &Path) -> Result<(), String> {
-        write_json(&self.to_json(), path)
+        let text = format!("{:#}\n", self.to_json());
+        std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
     }
 
     fn load(&self) -> String {

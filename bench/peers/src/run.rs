@@ -8,7 +8,6 @@ use std::{
 };
 
 use serde::Serialize;
-use tempfile::TempDir;
 
 use crate::{
     bench::{Bench, Pairs},
@@ -61,6 +60,11 @@ impl Sizes {
         ..Sizes::FULL
     };
 
+    /// Short, so that servers which are compared are measured within seconds.
+    pub fn online_only(self) -> Sizes {
+        Sizes { online_seconds: 3, offline_pairs: self.pairs, idle_connections: 2 * self.pairs, ..self }
+    }
+
     fn online_pairs(&self) -> Pairs {
         Pairs { pairs: self.pairs, in_flight: self.in_flight, body_bytes: self.body_bytes }
     }
@@ -74,11 +78,12 @@ impl Sizes {
     }
 }
 
-#[derive(Debug, Clone)]
 pub struct Plan {
     pub sizes: Sizes,
     pub rounds: u32,
     pub peers: Vec<Peer>,
+    /// Nothing but the messages online.
+    pub online_only: bool,
     /// XMPP messages go to one device of the receiver's, not to the receiver.
     pub full_addresses: bool,
     pub bluetick: PathBuf,
@@ -125,16 +130,19 @@ pub fn run(plan: &Plan) -> Result<Comparison, String> {
 fn one_round(plan: &Plan, peer: Peer) -> Round {
     let mut round = Round::default();
     let used = with_server(plan, peer, |server, place| {
-        let rest = if peer.stores() { REST_ONLINE } else { REST };
+        let rest = if peer.stores() && !plan.online_only { REST_ONLINE } else { REST };
         let online = online(plan, peer, server, place)?;
         round.online = Some(online.with_put_off(server.tree().rest(rest, REST_MAX)));
-        if peer.stores() {
+        if peer.stores() && !plan.online_only {
             let (store, drain) = offline(plan, peer, server, place)?;
             (round.store, round.drain) = (Some(store), Some(drain));
         }
         Ok(())
     });
     round.failures.extend(used.err());
+    if plan.online_only {
+        return round;
+    }
     if peer.stores() {
         let fresh = with_server(plan, peer, |server, place| offline(plan, peer, server, place));
         round.failures.extend(fresh.as_ref().err().map(|why| format!("on a fresh server: {why}")));
@@ -146,42 +154,24 @@ fn one_round(plan: &Plan, peer: Peer) -> Round {
     round
 }
 
-/// A server in a directory that is removed behind it.
-pub struct Running {
-    pub server: Server,
-    dir: TempDir,
-}
-
-impl Running {
-    pub fn start(plan: &Plan, peer: Peer) -> Result<Running, String> {
-        let dir = tempfile::Builder::new().prefix("bluetick-peers-").tempdir_in(&plan.dir);
-        let dir = dir.map_err(|e| format!("{}: {e}", plan.dir.display()))?;
-        Ok(Running { server: peer.start(&place(plan, &dir))?, dir })
-    }
-
-    pub fn place<'a>(&'a self, plan: &'a Plan) -> Place<'a> {
-        place(plan, &self.dir)
-    }
-}
-
-fn place<'a>(plan: &'a Plan, dir: &'a TempDir) -> Place<'a> {
-    Place { dir: dir.path(), bluetick: &plan.bluetick, users: plan.sizes.users() }
-}
-
+/// Starts the server in a directory that is removed behind it.
 fn with_server<T>(
     plan: &Plan,
     peer: Peer,
     work: impl FnOnce(&Server, &Place<'_>) -> Result<T, String>,
 ) -> Result<T, String> {
-    let mut running = Running::start(plan, peer)?;
-    let done = work(&running.server, &running.place(plan));
-    match running.server.is_running() {
+    let dir = tempfile::Builder::new().prefix("bluetick-peers-").tempdir_in(&plan.dir);
+    let dir = dir.map_err(|e| format!("{}: {e}", plan.dir.display()))?;
+    let place = Place { dir: dir.path(), bluetick: &plan.bluetick, users: plan.sizes.users() };
+    let mut server = peer.start(&place)?;
+    let done = work(&server, &place);
+    match server.is_running() {
         true => done,
-        false => Err(format!("{} ended under load; {}", peer.name(), running.server.log_end())),
+        false => Err(format!("{} ended under load; {}", peer.name(), server.log_end())),
     }
 }
 
-pub fn online(plan: &Plan, peer: Peer, server: &Server, place: &Place<'_>) -> Result<Stage, String> {
+fn online(plan: &Plan, peer: Peer, server: &Server, place: &Place<'_>) -> Result<Stage, String> {
     let Sizes { pairs, in_flight, body_bytes, online_seconds, .. } = plan.sizes;
     if !peer.speaks_xmpp() {
         return bench(plan, server, &place.bluetick_config())

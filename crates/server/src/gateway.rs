@@ -131,7 +131,7 @@ trait Wire: AsyncRead + AsyncWrite + Unpin + Send {
     /// The client has said that it sends nothing more.
     fn client_ended(&mut self) {}
 
-    /// Ready when there may be something to read: cheaper to ask than a read is.
+    /// Ready when there may be something to read: cheaper to ask than a read is. Who is told that there is nothing is woken when there is.
     fn poll_readable(&mut self, _: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
@@ -175,7 +175,7 @@ struct Source<'a, S> {
     socket: &'a Mutex<WebSocketStream<Gathering<S>>>,
     /// The stream is out of step after a frame that was not read: nothing more can be made of it.
     ended: bool,
-    /// All that was read is taken: there is no frame before the socket has more.
+    /// The library had no frame when it was asked last: there is none before the socket has more.
     drained: bool,
     /// A ping came, and what it is answered with may be in the library's buffer still.
     owes_pong: bool,
@@ -285,10 +285,13 @@ fn cut(text: &str, most: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::future::poll_fn;
+    use std::{future::poll_fn, time::Duration};
 
     use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
-    use tokio::io::DuplexStream;
+    use tokio::{
+        io::DuplexStream,
+        net::{TcpListener, TcpStream},
+    };
 
     impl Wire for DuplexStream {}
 
@@ -340,10 +343,8 @@ mod tests {
         let (ours, theirs) = pair(FRAME_MAX).await;
         let mut queue: VecDeque<Outgoing> = (0..100).map(|_| text(3000)).collect();
         let mut sink = Sink { socket: &ours, unsent: None };
-        let written = tokio::time::timeout(
-            std::time::Duration::from_millis(50),
-            poll_fn(|cx| sink.poll_write(cx, &mut queue)),
-        );
+        let written =
+            tokio::time::timeout(Duration::from_millis(50), poll_fn(|cx| sink.poll_write(cx, &mut queue)));
         assert!(written.await.is_err());
         assert!(queue.len() > 90, "{} frames left the queue for nowhere", 100 - queue.len());
         drop(theirs);
@@ -378,54 +379,62 @@ mod tests {
         assert_eq!(theirs.next().await.unwrap().unwrap(), Message::text("too long"));
     }
 
-    #[tokio::test]
-    async fn a_socket_that_has_nothing_is_asked_again_when_it_has() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let theirs = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    /// The same on a real socket, which says whether there is something to read.
+    async fn tcp_pair() -> (Mutex<WebSocketStream<Gathering<Lingering>>>, WebSocketStream<TcpStream>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let theirs = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let ours = Gathering::new(Lingering::new(listener.accept().await.unwrap().0));
         let config = socket_config(FRAME_MAX);
-        let ours = Mutex::new(WebSocketStream::from_raw_socket(ours, Role::Server, Some(config)).await);
+        let ours = WebSocketStream::from_raw_socket(ours, Role::Server, Some(config)).await;
+        (Mutex::new(ours), WebSocketStream::from_raw_socket(theirs, Role::Client, None).await)
+    }
+
+    async fn in_time<T>(work: impl Future<Output = T>) -> T {
+        tokio::time::timeout(Duration::from_secs(10), work).await.expect("nobody woke it")
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_has_nothing_is_asked_again_when_it_has() {
+        let (ours, mut theirs) = tcp_pair().await;
         let mut source = Source::new(&ours);
-        let mut theirs = WebSocketStream::from_raw_socket(theirs, Role::Client, None).await;
         assert!(source.next().now_or_never().is_none());
         assert!(source.drained);
         theirs.send(Message::text("one")).await.unwrap();
         theirs.send(Message::text("two")).await.unwrap();
-        assert_eq!(source.next().await, Incoming::Text("one".into()));
-        assert_eq!(source.next().await, Incoming::Text("two".into()));
+        assert_eq!(in_time(source.next()).await, Incoming::Text("one".into()));
+        assert_eq!(in_time(source.next()).await, Incoming::Text("two".into()));
         // Longer than what is read at once: the frame is whole long after its first bytes came.
         let long = "x".repeat(200_000);
-        let (sent, incoming) = tokio::join!(theirs.send(Message::text(&*long)), source.next());
+        let both = async { tokio::join!(theirs.send(Message::text(&*long)), source.next()) };
+        let (sent, incoming) = in_time(both).await;
         sent.unwrap();
         assert_eq!(incoming, Incoming::Text(long.into()));
-        theirs.send(Message::Ping(Bytes::new())).await.unwrap();
-        assert_eq!(source.next().await, Incoming::Alive);
         assert!(source.next().now_or_never().is_none());
-        assert!(theirs.next().await.unwrap().unwrap().is_pong());
         drop(theirs);
-        assert_eq!(source.next().await, Incoming::Closed);
+        assert_eq!(in_time(source.next()).await, Incoming::Closed);
     }
 
     #[tokio::test]
     async fn a_pong_that_found_no_room_leaves_when_there_is_some() {
-        let (ours, mut theirs) = pair(FRAME_MAX).await;
+        let (ours, mut theirs) = tcp_pair().await;
         let mut source = Source::new(&ours);
         let mut sink = Sink { socket: &ours, unsent: None };
+        let mut queue: VecDeque<Outgoing> = (0..10_000).map(|_| text(6000)).collect();
+        let full =
+            tokio::time::timeout(Duration::from_millis(200), poll_fn(|cx| sink.poll_write(cx, &mut queue)));
+        assert!(full.await.is_err() && !queue.is_empty());
         theirs.send(Message::Ping(Bytes::new())).await.unwrap();
-        let mut queue = VecDeque::from([text(3000)]);
-        assert!(poll_fn(|cx| sink.poll_write(cx, &mut queue)).now_or_never().is_none(), "the pipe is full");
-        assert_eq!(source.next().await, Incoming::Alive);
+        assert_eq!(in_time(source.next()).await, Incoming::Alive);
         assert!(source.next().now_or_never().is_none());
-        assert!(!source.drained, "there is something left to write");
+        assert!(source.owes_pong && !source.drained, "the socket is full");
         // Nobody writes any more: what is left goes with the reads.
-        let reader =
-            tokio::spawn(
-                async move { [theirs.next().await, theirs.next().await].map(|m| m.unwrap().unwrap()) },
-            );
-        let waiting = tokio::time::timeout(std::time::Duration::from_secs(5), source.next());
-        let (_, seen) = tokio::join!(waiting, reader);
-        let [first, second] = seen.unwrap();
-        assert!(first.is_text() && second.is_pong(), "{second:?}");
+        let reader = async {
+            while !theirs.next().await.unwrap().unwrap().is_pong() {}
+            theirs.send(Message::text("it came")).await.unwrap();
+        };
+        let ((), incoming) = in_time(async { tokio::join!(reader, source.next()) }).await;
+        assert_eq!(incoming, Incoming::Text("it came".into()));
+        assert!(!source.owes_pong);
     }
 
     #[tokio::test]

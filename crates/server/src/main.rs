@@ -30,8 +30,9 @@ static ALLOCATOR: memory::Mimalloc = memory::Mimalloc;
 
 /// Threads for reads that touch the disk. A burst of them must wait its turn rather than become a burst of threads.
 const READER_THREADS: usize = 16;
-/// Tasks that run before the sockets are looked at again, while there are any to run. The more of what has come is found at once, the more of it
-/// shares a group of the log, a write to a socket, and code and data that the processor has at hand.
+/// Tasks that a thread runs before it looks at the sockets and timers again, while there are any to run. The more of what has come is found at
+/// once, the more of it shares a group of the log, a write to a socket, and code and data that the processor has at hand. Who
+/// waits for a socket, a timer or its next turn waits for so many tasks at most, and where threads are idle for none.
 const TASKS_BETWEEN_EVENTS: u32 = 1000;
 /// How long threads that are still busy may hold up the exit; what had to be durable is so already.
 const LINGER: Duration = Duration::from_secs(1);

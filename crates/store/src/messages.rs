@@ -81,7 +81,7 @@ impl Message {
     /// About how much memory it takes, for bounds.
     pub fn weight(&self) -> usize {
         let json = |j: &Option<Json>| j.as_ref().map_or(0, |j| j.as_str().len());
-        std::mem::size_of::<Message>() + 96 + self.body.len() + json(&self.attachment) + json(&self.meta)
+        std::mem::size_of::<Message>() + 48 + self.body.len() + json(&self.attachment) + json(&self.meta)
     }
 }
 

@@ -104,7 +104,7 @@ fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
     let entries = convs.iter().flat_map(|dirty| dirty.entries.iter().map(move |entry| (*dirty, entry)));
     engine.ingest_messages(entries.map(|(dirty, entry)| (entry, is_erased(&dirty.conv, &entry.message))))?;
     failpoint::hit("checkpoint.messages_written");
-    engine.sent_ids.ingest(job.sent_ids.clone(), shared.clock.now_ms())?;
+    engine.sent_ids.ingest(&job.sent_ids, shared.clock.now_ms())?;
     failpoint::hit("checkpoint.sent_ids_written");
     let pending = convs.iter().filter(|d| d.pending_touched);
     engine.ingest(

@@ -15,6 +15,7 @@ const BITS_PER_KEY: usize = 12;
 const BITS_SET: u32 = 7;
 const LINE_BITS: usize = 512;
 const FIRST_PART_KEYS: usize = 96 * 1024;
+/// A look is one at each part, so there are few, and a new one has room for three times what there was.
 const GROWTH: usize = 4;
 /// So many parts hold 33 million keys in 50 MB. With more than that a filter lets go of them, and says nothing any more.
 const PARTS_MAX: usize = 5;

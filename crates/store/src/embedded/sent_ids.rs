@@ -83,9 +83,9 @@ impl SentIds {
     }
 
     /// Writes records, each in the keyspace of its time, and drops the keyspaces that are out of the window whole.
-    pub(super) fn ingest(&self, ids: Vec<(u128, Seq, u64)>, now_ms: u64) -> Result<()> {
+    pub(super) fn ingest(&self, ids: &[(u128, Seq, u64)], now_ms: u64) -> Result<()> {
         let mut by_bucket: BTreeMap<u64, Vec<(u128, Seq, u64)>> = BTreeMap::new();
-        for id in ids {
+        for &id in ids {
             by_bucket.entry(id.2 / self.bucket_ms).or_default().push(id);
         }
         for (bucket, mut ids) in by_bucket {
@@ -210,7 +210,7 @@ mod tests {
             assert_eq!(ids.record(hash(1_000), 3_500).unwrap(), None);
         };
         let ids = open(dir.path());
-        ids.ingest(records.clone(), 3_500).unwrap();
+        ids.ingest(&records, 3_500).unwrap();
         assert!(is_learned(&ids));
         check(&ids);
         drop(ids);
@@ -219,7 +219,7 @@ mod tests {
         assert!(!is_learned(&ids));
         check(&ids);
         // What comes while it is made is in it too.
-        ids.ingest(vec![(hash(2_000), 7, 3_400)], 3_500).unwrap();
+        ids.ingest(&[(hash(2_000), 7, 3_400)], 3_500).unwrap();
         ids.learn(|| false).unwrap();
         assert!(!is_learned(&ids), "it was told to stop");
         ids.learn(|| true).unwrap();
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(ids.record(hash(2_000), 3_500).unwrap(), Some((7, 3_400)));
         // What is older than the window is not known, and goes.
         assert_eq!(ids.record(records[0].0, 4_500).unwrap(), None);
-        ids.ingest(Vec::new(), 5_100).unwrap();
+        ids.ingest(&[], 5_100).unwrap();
         assert!(
             ids.spaces().iter().all(|(name, _)| name.as_str() >= "sent_ids_2"),
             "{:?}",
