@@ -194,12 +194,12 @@ impl Comparison {
             return String::new();
         }
         let mut table = Table::new(["target, by server cpu", "wanted", "measured", "verdict"]);
-        for Verdict { what, wanted, measured, holds } in verdicts {
+        for Verdict { what, wanted, ratio, holds } in verdicts {
             let verdict = if holds { "holds" } else { "falls short" };
             table.row([
                 what,
                 format!("at least {wanted} ×"),
-                format!("{} ×", number(measured)),
+                format!("{} ×", spread_cell(ratio)),
                 verdict.to_owned(),
             ]);
         }

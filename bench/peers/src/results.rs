@@ -137,7 +137,7 @@ impl Round {
 }
 
 /// The middle of some values, and how far they lie apart.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
     pub median: f64,
     pub lowest: f64,

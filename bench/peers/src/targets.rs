@@ -13,9 +13,7 @@ use crate::{
 pub struct Verdict {
     pub what: String,
     pub wanted: f64,
-    pub measured: f64,
-    pub lowest: f64,
-    pub highest: f64,
+    pub ratio: Spread,
     pub holds: bool,
 }
 
@@ -99,9 +97,9 @@ pub fn judge(comparison: &Comparison) -> Vec<Verdict> {
         let others = &comparison.measured(target.peer)?.rounds;
         let ratio = |(own, other): (&Round, &Round)| Some((target.other)(other)? / (target.own)(own)?);
         let ratios = own.iter().zip(others).filter_map(ratio).filter(|ratio| ratio.is_finite());
-        let Spread { median: measured, lowest, highest } = Spread::of(ratios)?;
-        let holds = measured >= target.wanted;
-        Some(Verdict { what: target.what.into(), wanted: target.wanted, measured, lowest, highest, holds })
+        let ratio = Spread::of(ratios)?;
+        let holds = ratio.median >= target.wanted;
+        Some(Verdict { what: target.what.into(), wanted: target.wanted, ratio, holds })
     });
     verdicts.collect()
 }
@@ -127,7 +125,7 @@ mod tests {
     fn a_target_is_judged_with_log_ins_and_without() {
         let peers = vec![drained(Peer::Bluetick, 8.0, None), drained(Peer::Ejabberd, 128.0, Some(48.0))];
         let verdicts = judge(&Comparison { sizes: Sizes::QUICK, peers, fsync: Vec::new() });
-        let found: Vec<_> = verdicts.iter().map(|v| (v.measured, v.holds)).collect();
+        let found: Vec<_> = verdicts.iter().map(|v| (v.ratio.median, v.holds)).collect();
         assert_eq!(found, [(16.0, true), (10.0, false)]);
     }
 
@@ -142,7 +140,8 @@ mod tests {
         let peers =
             vec![online(Peer::Bluetick, [10.0, 20.0, 40.0]), online(Peer::Ejabberd, [110.0, 220.0, 120.0])];
         let verdicts = judge(&Comparison { sizes: Sizes::QUICK, peers, fsync: Vec::new() });
-        let found: Vec<_> = verdicts.iter().map(|v| (v.measured, v.lowest, v.highest, v.holds)).collect();
+        let found: Vec<_> =
+            verdicts.iter().map(|v| (v.ratio.median, v.ratio.lowest, v.ratio.highest, v.holds)).collect();
         assert_eq!(found, [(11.0, 3.0, 11.0, true)]);
     }
 }
