@@ -16,15 +16,17 @@ pub(super) fn put_u64(out: &mut Vec<u8>, mut n: u64) {
     if n < 0x80 {
         return out.push(n as u8);
     }
-    // At once, since a vector asks for room with each push.
-    let (mut bytes, mut last) = ([0; 10], 0);
+    let (mut bytes, mut length) = ([0; 10], 1);
     while n >= 0x80 {
-        bytes[last] = n as u8 | 0x80;
+        bytes[length - 1] = n as u8 | 0x80;
         n >>= 7;
-        last += 1;
+        length += 1;
     }
-    bytes[last] = n as u8;
-    out.extend_from_slice(&bytes[..=last]);
+    bytes[length - 1] = n as u8;
+    // All ten and then fewer: to copy a number of bytes that the compiler knows is two moves, and else a call.
+    let end = out.len() + length;
+    out.extend_from_slice(&bytes);
+    out.truncate(end);
 }
 
 pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {

@@ -17,9 +17,10 @@ use tokio::sync::mpsc;
 use super::{
     Shared,
     bytes::put_u64,
-    committer::Op,
+    committer::{Ids, Op},
     engine::{Change, Meta, Space, user_key},
     hot::{Dirty, Frozen, is_erased},
+    log::{self, LOG_DIR},
     rows::{Changed, RowSpace},
     runs::Fate,
     state::{Entry, FORMAT},
@@ -29,7 +30,7 @@ use crate::{Result, failpoint};
 pub(super) struct CheckpointJob {
     pub frozen: Frozen,
     pub rows: Arc<Changed>,
-    pub sent_ids: Vec<(u128, Seq, u64)>,
+    pub sent_ids: Arc<Ids>,
     /// Every record up to this one is in `frozen` or was written before.
     pub lsn: u64,
     pub last_message_id: MessageId,
@@ -65,6 +66,9 @@ pub(super) fn run(
                 shared.rows.drop_frozen();
                 metrics::histogram!("bluetick_checkpoint_seconds").record(begun.elapsed().as_secs_f64());
                 tracing::debug!(lsn = job.lsn, took = ?begun.elapsed(), "checkpoint");
+                if let Err(e) = log::remove_before(&shared.config.dir.join(LOG_DIR), job.lsn + 1) {
+                    tracing::warn!(error = %e, "an old log segment could not be removed");
+                }
                 drop(job);
                 if done.send(()).is_err() {
                     return;
@@ -104,7 +108,8 @@ fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
     let entries = convs.iter().flat_map(|dirty| dirty.entries.iter().map(move |entry| (*dirty, entry)));
     engine.ingest_messages(entries.map(|(dirty, entry)| (entry, is_erased(&dirty.conv, &entry.message))))?;
     failpoint::hit("checkpoint.messages_written");
-    engine.sent_ids.ingest(&job.sent_ids, shared.clock.now_ms())?;
+    let sent_ids = job.sent_ids.iter().map(|(hash, (seq, ts))| (*hash, *seq, *ts));
+    engine.sent_ids.ingest(sent_ids, shared.clock.now_ms())?;
     failpoint::hit("checkpoint.sent_ids_written");
     let pending = convs.iter().filter(|d| d.pending_touched);
     engine.ingest(

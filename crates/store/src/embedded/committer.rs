@@ -162,6 +162,9 @@ impl Meters {
     }
 }
 
+/// The seq and the time of each send, under its hash.
+pub(super) type Ids = HashMap<u128, (Seq, u64)>;
+
 /// An answer that waits for the group's fsync.
 pub(super) type Answer = Box<dyn FnOnce(Result<()>) + Send>;
 
@@ -182,9 +185,11 @@ pub(super) struct Committer {
     users: HashMap<UserId, UserRow>,
     rows: Changed,
     waiting: Vec<Answer>,
-    /// Idempotency records that the engine may not show yet: of this generation, of the frozen one, and of the one
-    /// before, for callers that asked the engine before it was there.
-    ids: [HashMap<u128, (Seq, u64)>; 3],
+    /// Idempotency records that the engine does not have yet.
+    ids: Ids,
+    /// Those that it may not show yet: of the frozen generation, and of the one before, for callers that asked the engine
+    /// before it was there.
+    older_ids: [Arc<Ids>; 2],
     /// Those of this group, to be taken back if it fails.
     ids_in_group: Vec<u128>,
     active_bytes: u64,
@@ -227,7 +232,8 @@ impl Committer {
             users: HashMap::new(),
             rows: Changed::default(),
             waiting: Vec::new(),
-            ids: Default::default(),
+            ids: Ids::default(),
+            older_ids: Default::default(),
             ids_in_group: Vec::new(),
             active_bytes: 0,
             messages: 0,
@@ -253,7 +259,7 @@ impl Committer {
                 let message = entry.message.clone();
                 self.last_id = self.last_id.max(message.message_id);
                 let hash = self.shared.hash(&message.conversation_id, message.from, &message.client_msg_id);
-                self.ids[0].insert(hash, (message.seq, message.ts));
+                self.ids.insert(hash, (message.seq, message.ts));
                 self.change(&message.conversation_id, &record, true)?;
             }
             Record::Receipt { id, .. }
@@ -502,7 +508,7 @@ impl Committer {
 
     fn fail(&mut self, error: StoreError) {
         for hash in self.ids_in_group.drain(..) {
-            self.ids[0].remove(&hash);
+            self.ids.remove(&hash);
         }
         self.overlay.clear();
         self.users.clear();
@@ -559,14 +565,15 @@ impl Committer {
         self.frozen = true;
         self.active_bytes = 0;
         self.messages = 0;
-        let [active, written, _] = std::mem::take(&mut self.ids);
         // About as many come again: a table that grows is copied each time.
-        self.ids = [HashMap::with_capacity(active.len()), active, written];
+        let room = Ids::with_capacity(self.ids.len());
+        let frozen_ids = Arc::new(std::mem::replace(&mut self.ids, room));
+        self.older_ids = [frozen_ids.clone(), std::mem::take(&mut self.older_ids[0])];
         self.checkpoint_waiters[1] = std::mem::take(&mut self.checkpoint_waiters[0]);
         let job = CheckpointJob {
             frozen: self.shared.hot.freeze(),
             rows: self.shared.rows.freeze(),
-            sent_ids: self.ids[1].iter().map(|(hash, (seq, ts))| (*hash, *seq, *ts)).collect(),
+            sent_ids: frozen_ids,
             lsn: self.log.next_lsn() - 1,
             last_message_id: self.last_id,
         };
@@ -584,9 +591,7 @@ impl Committer {
         self.frozen = false;
         self.shared.checkpoints.fetch_add(1, Ordering::Release);
         let done = self.shared.checkpointed_lsn.load(Ordering::Acquire);
-        if let Err(e) = self.log.drop_before(done + 1) {
-            tracing::warn!(error = %e, "an old log segment could not be removed");
-        }
+        self.log.forget_before(done + 1);
         self.shared.log_bytes.store(self.log.total_bytes(), Ordering::Relaxed);
         // Taken here, before the next checkpoint can begin: a snapshot must not hold half of one.
         for waiter in self.checkpoint_waiters[1].drain(..) {

@@ -27,6 +27,8 @@ use std::{
 
 use crate::{Result, StoreError, failpoint};
 
+/// Where it is in the data directory.
+pub(super) const LOG_DIR: &str = "log";
 const MAGIC: u32 = 0x314b_5442; // "BTK1"
 const HEADER_BYTES: usize = 32;
 const RECORD_HEADER_BYTES: usize = 8;
@@ -273,24 +275,26 @@ impl Log {
         Ok(())
     }
 
-    /// Removes the segments that hold only records before `lsn`.
-    pub(super) fn drop_before(&mut self, lsn: u64) -> io::Result<()> {
-        let current = segment_start(&self.path).unwrap_or_default();
-        let mut dropped = 0;
-        while let Some(&(start, _)) = self.old.first() {
-            let next_start = self.old.get(1).map_or(current, |(start, _)| *start);
-            if next_start > lsn {
-                break;
-            }
-            if dropped > 0 {
-                failpoint::hit("log.segment_dropped");
-            }
-            fs::remove_file(segment_path(&self.dir, start))?;
-            self.old.remove(0);
-            dropped += 1;
-        }
-        Ok(())
+    /// Counts the segments no more that hold only records before `lsn`: they are removed.
+    pub(super) fn forget_before(&mut self, lsn: u64) {
+        let starts = self.old.iter().map(|(start, _)| *start).chain(segment_start(&self.path));
+        let gone = starts.skip(1).take_while(|next| *next <= lsn).count();
+        self.old.drain(..gone);
     }
+}
+
+/// Removes the segments that hold only records before `lsn`. To free so many blocks takes a while, and is for whoever can wait: the
+/// log itself only forgets them.
+pub(super) fn remove_before(dir: &Path, lsn: u64) -> Result<()> {
+    let segments = list_segments(dir)?;
+    let gone = segments.iter().zip(segments.iter().skip(1)).take_while(|(_, (next, _))| *next <= lsn);
+    for (n, ((_, path), _)) in gone.enumerate() {
+        if n > 0 {
+            failpoint::hit("log.segment_dropped");
+        }
+        fs::remove_file(path).map_err(|e| cannot("remove", path, &e))?;
+    }
+    Ok(())
 }
 
 struct Next {
@@ -529,7 +533,7 @@ mod tests {
             log.rotate().unwrap();
         }
         let back = fs::read(&first).unwrap();
-        log.drop_before(4).unwrap();
+        remove_before(dir.path(), 4).unwrap();
         drop(log);
         // Removals are made durable in any order: the first segment is back, those behind it are not.
         fs::write(&first, back).unwrap();
@@ -661,7 +665,10 @@ mod tests {
             log.rotate().unwrap();
         }
         assert_eq!(list_segments(dir.path()).unwrap().len(), 5);
-        log.drop_before(3).unwrap();
+        let all = log.total_bytes();
+        remove_before(dir.path(), 3).unwrap();
+        log.forget_before(3);
+        assert_eq!(log.total_bytes(), all / 2);
         let left: Vec<u64> = list_segments(dir.path()).unwrap().into_iter().map(|(start, _)| start).collect();
         assert_eq!(left, [3, 4, 5]);
         drop(log);

@@ -84,7 +84,7 @@ use self::{
     committer::{Bell, Committer, Op},
     engine::Engine,
     hot::Hot,
-    log::Log,
+    log::{LOG_DIR, Log},
     outbox::Outbox,
     rows::SmallRows,
     state::Record,
@@ -302,7 +302,7 @@ fn recover(
 ) -> Result<Committer> {
     let mut records = Vec::new();
     let log = Log::open(
-        &shared.config.dir.join("log"),
+        &shared.config.dir.join(LOG_DIR),
         segment_bytes(&shared.config),
         meta.seed as u32,
         meta.lsn + 1,

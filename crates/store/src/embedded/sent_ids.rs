@@ -83,24 +83,32 @@ impl SentIds {
     }
 
     /// Writes records, each in the keyspace of its time, and drops the keyspaces that are out of the window whole.
-    pub(super) fn ingest(&self, ids: &[(u128, Seq, u64)], now_ms: u64) -> Result<()> {
+    pub(super) fn ingest(&self, ids: impl Iterator<Item = (u128, Seq, u64)>, now_ms: u64) -> Result<()> {
         let mut by_bucket: BTreeMap<u64, Vec<(u128, Seq, u64)>> = BTreeMap::new();
-        for &id in ids {
+        for id in ids {
             by_bucket.entry(id.2 / self.bucket_ms).or_default().push(id);
         }
         for (bucket, mut ids) in by_bucket {
-            ids.sort_unstable_by_key(|&(hash, _, ts)| (hash, std::cmp::Reverse(ts)));
-            ids.dedup_by_key(|&mut (hash, ..)| hash);
-            let changes = ids.iter().map(|&(hash, seq, ts)| {
-                let mut value = Vec::with_capacity(12);
-                put_u64(&mut value, seq);
-                put_u64(&mut value, ts);
-                (hash.to_be_bytes().to_vec(), Some(value))
+            ids.sort_unstable_by_key(|&(hash, ..)| hash);
+            ids.dedup_by(|next, kept| {
+                let same = next.0 == kept.0;
+                if same && next.2 > kept.2 {
+                    *kept = *next;
+                }
+                same
             });
             let bucket = self.bucket(bucket)?;
             // Before the engine shows them: what the filter denies must not be there.
             ids.iter().for_each(|&(hash, ..)| bucket.filter.insert(hash));
-            ingest_into(&bucket.space, changes.collect())?;
+            let mut ingestion = bucket.space.start_ingestion().map_err(broken)?;
+            let mut value = Vec::with_capacity(20);
+            for (hash, seq, ts) in ids {
+                put_u64(&mut value, seq);
+                put_u64(&mut value, ts);
+                ingestion.write(hash.to_be_bytes(), value.as_slice()).map_err(broken)?;
+                value.clear();
+            }
+            ingestion.finish().map_err(broken)?;
         }
         let oldest = now_ms.saturating_sub(self.window_ms) / self.bucket_ms;
         let expired: Vec<u64> = self.buckets.read().range(..oldest).map(|(n, _)| *n).collect();
@@ -210,7 +218,7 @@ mod tests {
             assert_eq!(ids.record(hash(1_000), 3_500).unwrap(), None);
         };
         let ids = open(dir.path());
-        ids.ingest(&records, 3_500).unwrap();
+        ids.ingest(records.iter().copied(), 3_500).unwrap();
         assert!(is_learned(&ids));
         check(&ids);
         drop(ids);
@@ -219,7 +227,7 @@ mod tests {
         assert!(!is_learned(&ids));
         check(&ids);
         // What comes while it is made is in it too.
-        ids.ingest(&[(hash(2_000), 7, 3_400)], 3_500).unwrap();
+        ids.ingest([(hash(2_000), 7, 3_400)].into_iter(), 3_500).unwrap();
         ids.learn(|| false).unwrap();
         assert!(!is_learned(&ids), "it was told to stop");
         ids.learn(|| true).unwrap();
@@ -228,7 +236,7 @@ mod tests {
         assert_eq!(ids.record(hash(2_000), 3_500).unwrap(), Some((7, 3_400)));
         // What is older than the window is not known, and goes.
         assert_eq!(ids.record(records[0].0, 4_500).unwrap(), None);
-        ids.ingest(&[], 5_100).unwrap();
+        ids.ingest(std::iter::empty(), 5_100).unwrap();
         assert!(
             ids.spaces().iter().all(|(name, _)| name.as_str() >= "sent_ids_2"),
             "{:?}",

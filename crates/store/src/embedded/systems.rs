@@ -69,7 +69,7 @@ impl Shared {
         Ok(rows)
     }
 
-    fn prepare(&self, new: NewMessage) -> Result<std::result::Result<PreparedSend, (NewMessage, Seq)>> {
+    pub(super) fn prepare(&self, new: NewMessage) -> Result<std::result::Result<PreparedSend, (NewMessage, Seq)>> {
         let hash = self.hash(&new.conversation_id, new.from, &new.client_msg_id);
         let looked_up_at = self.checkpoints.load(Ordering::Acquire);
         if let Some(seq) = self.engine.sent_id(hash, self.clock.now_ms())? {

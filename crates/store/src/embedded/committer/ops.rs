@@ -60,7 +60,7 @@ impl Committer {
         let entry = Entry { message: message.clone(), counted };
         self.write(&id, Record::Send { entry, pending, implied_read })?;
         self.ids_in_group.push(hash);
-        self.ids[0].insert(hash, (seq, now));
+        self.ids.insert(hash, (seq, now));
         if pending.is_some() {
             self.owe(&id, new.from.other(), seq, new.push_due)?;
         }
@@ -77,11 +77,19 @@ impl Committer {
     /// The seq that this client_msg_id has within the window (R9).
     fn known_id(&self, hash: u128, looked_up_at: u64, now: u64) -> Result<Option<Seq>> {
         let oldest = now.saturating_sub(self.shared.config.idempotency_window_ms);
-        let known = self.ids.iter().filter_map(|ids| ids.get(&hash)).find(|(_, ts)| *ts >= oldest);
-        if let Some((seq, _)) = known {
+        let checkpoints = self.shared.checkpoints.load(Ordering::Acquire);
+        // A generation whose checkpoint was done when the caller asked the engine was in its answer.
+        let answered = looked_up_at == checkpoints;
+        let [frozen, before] = &self.older_ids;
+        let generations = [
+            Some(&self.ids),
+            (self.frozen || !answered).then_some(&**frozen),
+            (!answered).then_some(&**before),
+        ];
+        let mut known = generations.into_iter().flatten().filter_map(|ids| ids.get(&hash));
+        if let Some((seq, _)) = known.find(|(_, ts)| *ts >= oldest) {
             return Ok(Some(*seq));
         }
-        let checkpoints = self.shared.checkpoints.load(Ordering::Acquire);
         match checkpoints > looked_up_at + 1 {
             // So many checkpoints passed since the caller asked the engine that memory may have let go of it.
             true => self.shared.engine.sent_id(hash, now),
@@ -219,5 +227,60 @@ impl Committer {
             self.lsn += 1;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bluetick_protocol::ClientMsgId;
+
+    use crate::{EmbeddedConfig, ManualClock, embedded::Embedded};
+
+    use super::*;
+
+    fn send() -> NewMessage {
+        NewMessage {
+            conversation_id: ConversationId::new("alice~bob").unwrap(),
+            from: Side::Low,
+            client_msg_id: ClientMsgId::new("m1").unwrap(),
+            body: "hello".into(),
+            attachment: None,
+            meta: None,
+            withheld: false,
+            seen_seq: None,
+            undelivered: true,
+            push_due: None,
+        }
+    }
+
+    /// However long ago a caller asked the engine, a send that was stored since is known.
+    #[tokio::test]
+    async fn a_duplicate_is_known_however_many_checkpoints_passed_since_it_was_looked_for() {
+        for (before, since) in [(0, 0), (0, 1), (0, 2), (0, 3), (2, 1), (2, 2), (2, 3)] {
+            let dir = tempfile::tempdir().unwrap();
+            let clock = Arc::new(ManualClock::new(1_760_000_000_000));
+            let store = Embedded::open(EmbeddedConfig::new(dir.path()), clock).unwrap();
+            let checkpoint = async |times: u32| {
+                for _ in 0..times {
+                    store.ask(Op::Checkpoint).await.unwrap();
+                }
+            };
+            let commit = async |send: PreparedSend| {
+                store.ask(|reply| Op::Sends(vec![send], reply)).await.unwrap().remove(0)
+            };
+            checkpoint(before).await;
+            let twice = [(); 2].map(|()| store.shared.prepare(send()).unwrap().unwrap());
+            let [first, second] = twice;
+            assert!(matches!(commit(first).await, SendOutcome::Stored { .. }));
+            checkpoint(since).await;
+            let outcome = commit(second).await;
+            assert!(matches!(outcome, SendOutcome::Duplicate(1, _)), "{before} and {since}: {outcome:?}");
+            // Who asks now hears it from the engine, or finds it among what the engine does not have.
+            match store.shared.prepare(send()).unwrap() {
+                Err((_, seq)) => assert_eq!((seq, since > 0), (1, true)),
+                Ok(again) => assert!(matches!(commit(again).await, SendOutcome::Duplicate(1, _))),
+            }
+            store.shut().await.unwrap();
+        }
     }
 }
