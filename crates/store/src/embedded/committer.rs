@@ -39,13 +39,18 @@ const RETRY_CHECKPOINT: Duration = Duration::from_millis(500);
 /// Most small rows in a record. More go into several, which one group makes durable together.
 const RECORD_MAX_ROWS: usize = 1000;
 
-/// A send with everything that had to be read for it, so that the committer reads nothing.
-pub(super) struct PreparedSend {
-    pub new: NewMessage,
+/// Sends with everything that had to be read for them, so that the committer reads nothing.
+pub(super) struct PreparedSends {
+    pub sends: Vec<NewMessage>,
+    /// Of each of them.
+    pub read: Vec<ReadForSend>,
+    /// The checkpoint count when the engine was asked for the hashes and did not have them.
+    pub looked_up_at: u64,
+}
+
+pub(super) struct ReadForSend {
     /// Names (conversation, sender, client_msg_id) in the idempotency records.
     pub hash: u128,
-    /// The checkpoint count when the engine was asked for the hash and did not have it.
-    pub looked_up_at: u64,
     /// What the sender's client had seen, and the boundary that was there when it was looked up.
     pub seen: Option<(Seq, Mark)>,
 }
@@ -63,7 +68,7 @@ pub(super) enum SendOutcome {
 type Reply<T> = oneshot::Sender<Result<T>>;
 
 pub(super) enum Op {
-    Sends(Vec<PreparedSend>, Reply<Vec<SendOutcome>>),
+    Sends(PreparedSends, Reply<Vec<SendOutcome>>),
     Advance {
         id: ConversationId,
         side: Side,
@@ -137,7 +142,7 @@ impl Op {
 
     fn message_count(&self) -> usize {
         match self {
-            Op::Sends(sends, _) => sends.len(),
+            Op::Sends(prepared, _) => prepared.sends.len(),
             _ => 0,
         }
     }
@@ -340,7 +345,7 @@ impl Committer {
 
     fn take(&mut self, op: Op) {
         match op {
-            Op::Sends(sends, reply) => self.take_sends(sends, reply),
+            Op::Sends(prepared, reply) => self.take_sends(prepared, reply),
             Op::Advance { id, side, delivered, read, reply } => {
                 let done = self.advance(&id, side, delivered, read);
                 self.answer(done, reply);

@@ -88,11 +88,14 @@ impl Filter {
         }
     }
 
-    /// Whether a key may be in it. If not, it is not.
-    pub(super) fn may_contain(&self, key: u128) -> bool {
+    /// The places of the keys that may be in it. All others are not. Keys are asked for together, since each look waits for memory:
+    /// so they wait at the same time.
+    pub(super) fn may_contain(&self, keys: &[u128]) -> Vec<usize> {
         // Looked at under the lock: a filter that overflows is marked before it lets go of what it has.
         let parts = self.parts.read();
-        self.overflowed.load(Ordering::Acquire) || parts.iter().any(|part| part.contains(key))
+        let overflowed = self.overflowed.load(Ordering::Acquire);
+        let may = |key: &u128| overflowed || parts.iter().any(|part| part.contains(*key));
+        (0..keys.len()).filter(|&place| may(&keys[place])).collect()
     }
 }
 
@@ -105,16 +108,24 @@ mod tests {
         xxh3_128(&n.to_le_bytes())
     }
 
+    fn may_contain(filter: &Filter, n: u64) -> bool {
+        filter.may_contain(&[key(n)]) == [0]
+    }
+
     #[test]
     fn what_is_in_it_is_found_and_hardly_anything_else() {
         let filter = Filter::default();
-        assert!(!filter.may_contain(key(1)));
+        assert!(!may_contain(&filter, 1));
         let many = 300_000;
         (0..many).for_each(|n| filter.insert(key(n)));
-        assert!((0..many).all(|n| filter.may_contain(key(n))));
-        let mistaken = (many..2 * many).filter(|&n| filter.may_contain(key(n))).count();
+        assert!((0..many).all(|n| may_contain(&filter, n)));
+        let mistaken = (many..2 * many).filter(|&n| may_contain(&filter, n)).count();
         assert!(mistaken < many as usize / 20, "{mistaken}");
         assert!(filter.parts.read().len() > 1, "it has grown");
+        let some = [key(many), key(7), key(many + 1), key(0)];
+        let alone: Vec<usize> = (0..4).filter(|&n| filter.may_contain(&some[n..n + 1]) == [0]).collect();
+        assert!(alone.contains(&1) && alone.contains(&3));
+        assert_eq!(filter.may_contain(&some), alone, "together as each alone");
     }
 
     #[test]
@@ -124,7 +135,7 @@ mod tests {
         filter.parts.write().extend((1..PARTS_MAX).map(|_| Part::new(1)));
         (2..4).for_each(|n| filter.insert(key(n)));
         assert!(filter.parts.read().is_empty());
-        assert!((1..9).all(|n| filter.may_contain(key(n))));
+        assert!((1..9).all(|n| may_contain(&filter, n)));
     }
 
     #[test]
@@ -137,6 +148,6 @@ mod tests {
                 scope.spawn(move || (from..from + half).for_each(|n| filter.insert(key(n))));
             }
         });
-        assert!((0..2 * half).all(|n| filter.may_contain(key(n))));
+        assert!((0..2 * half).all(|n| may_contain(&filter, n)));
     }
 }

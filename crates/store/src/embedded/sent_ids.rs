@@ -39,6 +39,14 @@ pub(super) struct SentIds {
     window_ms: u64,
 }
 
+/// One of several ids that were asked for, which has a record.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct KnownId {
+    pub place: usize,
+    pub seq: Seq,
+    ts: u64,
+}
+
 struct Bucket {
     space: Keyspace,
     filter: Filter,
@@ -47,8 +55,12 @@ struct Bucket {
 }
 
 impl Bucket {
-    fn may_have(&self, hash: u128) -> bool {
-        !self.learned.load(Ordering::Acquire) || self.filter.may_contain(hash)
+    /// The places of those that may be there.
+    fn may_have(&self, hashes: &[u128]) -> Vec<usize> {
+        match self.learned.load(Ordering::Acquire) {
+            true => self.filter.may_contain(hashes),
+            false => (0..hashes.len()).collect(),
+        }
     }
 }
 
@@ -68,18 +80,25 @@ impl SentIds {
 
     /// The seq that an id got within the window, and the time from which the window counts.
     pub(super) fn record(&self, hash: u128, now_ms: u64) -> Result<Option<(Seq, u64)>> {
+        Ok(self.records(&[hash], now_ms)?.pop().map(|known| (known.seq, known.ts)))
+    }
+
+    /// The same of several: of those that have one.
+    pub(super) fn records(&self, hashes: &[u128], now_ms: u64) -> Result<Vec<KnownId>> {
         let oldest = now_ms.saturating_sub(self.window_ms);
-        let buckets = self.buckets.read();
-        for (_, bucket) in buckets.range(oldest / self.bucket_ms..).filter(|(_, b)| b.may_have(hash)) {
-            if let Some(bytes) = bucket.space.get(hash.to_be_bytes()).map_err(broken)? {
-                let r = &mut Reader(&bytes);
-                let (seq, ts) = (r.u64()?, r.u64()?);
-                if ts >= oldest {
-                    return Ok(Some((seq, ts)));
+        let mut known = Vec::new();
+        for bucket in self.buckets.read().range(oldest / self.bucket_ms..).map(|(_, bucket)| bucket) {
+            for place in bucket.may_have(hashes) {
+                if let Some(bytes) = bucket.space.get(hashes[place].to_be_bytes()).map_err(broken)? {
+                    let r = &mut Reader(&bytes);
+                    let (seq, ts) = (r.u64()?, r.u64()?);
+                    if ts >= oldest {
+                        known.push(KnownId { place, seq, ts });
+                    }
                 }
             }
         }
-        Ok(None)
+        Ok(known)
     }
 
     /// Writes records, each in the keyspace of its time, and drops the keyspaces that are out of the window whole.

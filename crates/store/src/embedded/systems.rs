@@ -8,8 +8,9 @@ use bluetick_protocol::{ConversationId, MessageId, Mute, Profile, Seq, Side, Use
 use super::{
     Embedded, Shared,
     cold::reads::missing,
-    committer::{Op, PreparedSend, SendOutcome},
+    committer::{Op, PreparedSends, ReadForSend, SendOutcome},
     engine::Space,
+    sent_ids::KnownId,
     state::{Conv, Mark},
 };
 use crate::{
@@ -69,13 +70,14 @@ impl Shared {
         Ok(rows)
     }
 
-    pub(super) fn prepare(&self, new: NewMessage) -> Result<std::result::Result<PreparedSend, (NewMessage, Seq)>> {
-        let hash = self.hash(&new.conversation_id, new.from, &new.client_msg_id);
+    pub(super) fn hashes(&self, sends: &[NewMessage]) -> Vec<u128> {
+        sends.iter().map(|new| self.hash(&new.conversation_id, new.from, &new.client_msg_id)).collect()
+    }
+
+    /// The checkpoint count, and which of these hashes the engine has.
+    pub(super) fn look_up(&self, hashes: &[u128]) -> Result<(u64, Vec<KnownId>)> {
         let looked_up_at = self.checkpoints.load(Ordering::Acquire);
-        if let Some(seq) = self.engine.sent_id(hash, self.clock.now_ms())? {
-            return Ok(Err((new, seq)));
-        }
-        Ok(Ok(PreparedSend { new, hash, looked_up_at, seen: None }))
+        Ok((looked_up_at, self.engine.sent_ids.records(hashes, self.clock.now_ms())?))
     }
 }
 
@@ -130,43 +132,51 @@ impl Embedded {
         Ok(Some((seq, mark)))
     }
 
-    async fn commit(&self, sends: Vec<NewMessage>) -> Vec<Result<Committed>> {
+    async fn commit(&self, mut sends: Vec<NewMessage>) -> Vec<Result<Committed>> {
         if let Some(why) = self.shared.refusing() {
             return sends.iter().map(|_| Err(StoreError::Full(why.clone()))).collect();
         }
-        let mut answers: Vec<Option<Result<Committed>>> = Vec::with_capacity(sends.len());
-        let (mut prepared, mut places) = (Vec::with_capacity(sends.len()), Vec::with_capacity(sends.len()));
-        for new in sends {
-            match self.shared.prepare(new) {
-                Ok(Ok(send)) => match self.seen_by(&send.new).await {
-                    Ok(seen) => {
-                        places.push(answers.len());
-                        prepared.push(PreparedSend { seen, ..send });
-                        answers.push(None);
-                    }
-                    Err(e) => answers.push(Some(Err(e))),
-                },
-                Ok(Err((new, seq))) => answers.push(Some(self.duplicate(&new, seq).await)),
-                Err(e) => answers.push(Some(Err(e))),
-            }
+        let hashes = self.shared.hashes(&sends);
+        let (looked_up_at, known) = match self.shared.look_up(&hashes) {
+            Ok(found) => found,
+            Err(e) => return sends.iter().map(|_| Err(e.clone())).collect(),
+        };
+        let mut answers: Vec<Option<Result<Committed>>> = sends.iter().map(|_| None).collect();
+        for KnownId { place, seq, .. } in known {
+            answers[place] = Some(self.duplicate(&sends[place], seq).await);
         }
-        if !prepared.is_empty() {
-            match self.ask(|reply| Op::Sends(prepared, reply)).await {
-                Ok(outcomes) => {
-                    for (place, outcome) in places.into_iter().zip(outcomes) {
-                        answers[place] = Some(match outcome {
-                            SendOutcome::Stored { message, implied_read } => {
-                                Ok(Committed { message, duplicate: false, implied_read })
-                            }
-                            SendOutcome::Duplicate(seq, new) => self.duplicate(&new, seq).await,
-                        });
-                    }
+        let mut read = Vec::with_capacity(sends.len());
+        for ((new, answer), hash) in sends.iter().zip(&mut answers).zip(hashes) {
+            if answer.is_none() {
+                match self.seen_by(new).await {
+                    Ok(seen) => read.push(ReadForSend { hash, seen }),
+                    Err(e) => *answer = Some(Err(e)),
                 }
-                Err(e) => places.iter().for_each(|place| answers[*place] = Some(Err(e.clone()))),
             }
         }
-        let lost = || Err(StoreError::unavailable("the committer"));
-        answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
+        if read.len() < sends.len() {
+            let mut answered = answers.iter().map(Option::is_some);
+            sends.retain(|_| answered.next() == Some(false));
+        }
+        if !sends.is_empty() {
+            let prepared = PreparedSends { sends, read, looked_up_at };
+            let outcomes = self.ask(|reply| Op::Sends(prepared, reply)).await;
+            let (outcomes, failed) = match outcomes {
+                Ok(outcomes) => (outcomes, StoreError::unavailable("the committer")),
+                Err(e) => (Vec::new(), e),
+            };
+            let mut outcomes = outcomes.into_iter();
+            for answer in answers.iter_mut().filter(|answer| answer.is_none()) {
+                *answer = Some(match outcomes.next() {
+                    Some(SendOutcome::Stored { message, implied_read }) => {
+                        Ok(Committed { message, duplicate: false, implied_read })
+                    }
+                    Some(SendOutcome::Duplicate(seq, new)) => self.duplicate(&new, seq).await,
+                    None => Err(failed.clone()),
+                });
+            }
+        }
+        answers.into_iter().flatten().collect()
     }
 }
 

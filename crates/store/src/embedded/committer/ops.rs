@@ -4,11 +4,12 @@
 use super::*;
 
 impl Committer {
-    pub(super) fn take_sends(&mut self, sends: Vec<PreparedSend>, reply: Reply<Vec<SendOutcome>>) {
+    pub(super) fn take_sends(&mut self, prepared: PreparedSends, reply: Reply<Vec<SendOutcome>>) {
         let now = self.shared.clock.now_ms();
+        let PreparedSends { sends, read, looked_up_at } = prepared;
         let mut outcomes = Vec::with_capacity(sends.len());
-        for send in sends {
-            match self.send(send, now) {
+        for (new, read) in sends.into_iter().zip(read) {
+            match self.send(new, read, looked_up_at, now) {
                 Ok(outcome) => outcomes.push(outcome),
                 Err(e) => {
                     // What this call stored before the error stays stored; a retry finds it by its client_msg_id.
@@ -20,8 +21,13 @@ impl Committer {
         self.answer(Ok(outcomes), reply);
     }
 
-    fn send(&mut self, send: PreparedSend, now: u64) -> Result<SendOutcome> {
-        let PreparedSend { new, hash, looked_up_at, seen } = send;
+    fn send(
+        &mut self,
+        new: NewMessage,
+        ReadForSend { hash, seen }: ReadForSend,
+        looked_up_at: u64,
+        now: u64,
+    ) -> Result<SendOutcome> {
         if let Some(seq) = self.known_id(hash, looked_up_at, now)? {
             return Ok(SendOutcome::Duplicate(seq, Box::new(new)));
         }
@@ -42,31 +48,20 @@ impl Committer {
             counted[new.from.index()] += 1;
         }
         self.last_id = MessageId::mint(self.last_id, now, self.shared.config.node);
-        let message = Arc::new(Message {
-            conversation_id: id.clone(),
-            seq,
-            message_id: self.last_id,
-            client_msg_id: new.client_msg_id,
-            from: new.from,
-            body: new.body,
-            // The id's time, which never falls back: the inbox's order and a cursor must agree.
-            ts: self.last_id.ms(),
-            attachment: new.attachment,
-            meta: new.meta,
-            withheld: new.withheld,
-            void: false,
-        });
+        let (from, push_due) = (new.from, new.push_due);
         let pending = Some(seq).filter(|_| new.undelivered && !new.withheld);
+        // The id's time, which never falls back: the inbox's order and a cursor must agree.
+        let message = Arc::new(new.into_message(seq, self.last_id, self.last_id.ms()));
         let entry = Entry { message: message.clone(), counted };
         self.write(&id, Record::Send { entry, pending, implied_read })?;
         self.ids_in_group.push(hash);
         self.ids.insert(hash, (seq, now));
         if pending.is_some() {
-            self.owe(&id, new.from.other(), seq, new.push_due)?;
+            self.owe(&id, from.other(), seq, push_due)?;
         }
         let implied_read = match implied_read {
             Some(_) => {
-                let row = self.conv(&id)?.published.conv.status_row(new.from);
+                let row = self.conv(&id)?.published.conv.status_row(from);
                 Some(Advanced { row, read_before, moved: true })
             }
             None => None,
@@ -265,20 +260,27 @@ mod tests {
                     store.ask(Op::Checkpoint).await.unwrap();
                 }
             };
-            let commit = async |send: PreparedSend| {
-                store.ask(|reply| Op::Sends(vec![send], reply)).await.unwrap().remove(0)
+            let prepare = || {
+                let sends = vec![send()];
+                let hashes = store.shared.hashes(&sends);
+                let (looked_up_at, known) = store.shared.look_up(&hashes).unwrap();
+                let read = vec![ReadForSend { hash: hashes[0], seen: None }];
+                (PreparedSends { sends, read, looked_up_at }, known)
+            };
+            let commit = async |prepared: PreparedSends| {
+                store.ask(|reply| Op::Sends(prepared, reply)).await.unwrap().remove(0)
             };
             checkpoint(before).await;
-            let twice = [(); 2].map(|()| store.shared.prepare(send()).unwrap().unwrap());
-            let [first, second] = twice;
+            let [first, second] = [prepare().0, prepare().0];
             assert!(matches!(commit(first).await, SendOutcome::Stored { .. }));
             checkpoint(since).await;
             let outcome = commit(second).await;
             assert!(matches!(outcome, SendOutcome::Duplicate(1, _)), "{before} and {since}: {outcome:?}");
             // Who asks now hears it from the engine, or finds it among what the engine does not have.
-            match store.shared.prepare(send()).unwrap() {
-                Err((_, seq)) => assert_eq!((seq, since > 0), (1, true)),
-                Ok(again) => assert!(matches!(commit(again).await, SendOutcome::Duplicate(1, _))),
+            let (again, known) = prepare();
+            match since {
+                0 => assert!(matches!(commit(again).await, SendOutcome::Duplicate(1, _))),
+                _ => assert_eq!(known.iter().map(|k| (k.place, k.seq)).collect::<Vec<_>>(), [(0, 1)]),
             }
             store.shut().await.unwrap();
         }

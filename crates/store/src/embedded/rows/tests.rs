@@ -9,7 +9,8 @@ use bluetick_protocol::{
 use super::*;
 use crate::{
     DeviceRow, Devices, EmbeddedConfig, ManualClock, MessageStatus, Messages, NewMessage, OwedPush,
-    PushOutbox, StoreError, Users, embedded::committer::PreparedSend,
+    PushOutbox, StoreError, Users,
+    embedded::committer::{PreparedSends, ReadForSend},
 };
 
 fn open(config: EmbeddedConfig) -> Embedded {
@@ -131,8 +132,9 @@ async fn a_checkpoint_that_was_cut_off_is_replayed_over_its_own_rows() {
 async fn a_refused_group_leaves_nothing_owed() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(EmbeddedConfig { free_space_floor_bytes: u64::MAX, ..EmbeddedConfig::new(dir.path()) });
-    let prepared = PreparedSend { new: send("m1"), hash: 1, looked_up_at: 0, seen: None };
-    let refused = store.ask(|reply| Op::Sends(vec![prepared], reply)).await;
+    let read = vec![ReadForSend { hash: 1, seen: None }];
+    let prepared = PreparedSends { sends: vec![send("m1")], read, looked_up_at: 0 };
+    let refused = store.ask(|reply| Op::Sends(prepared, reply)).await;
     assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
     assert_eq!(store.owed_to(&user("bob")).await.unwrap(), []);
     assert_eq!(store.claim(u64::MAX, u64::MAX, 9).await.unwrap(), []);
