@@ -9,6 +9,7 @@ mod process;
 mod report;
 mod results;
 mod run;
+mod stalls;
 mod table;
 mod targets;
 mod xmpp;
@@ -54,6 +55,15 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Measure how long cores stand still that have nothing else to do
+    Stalls {
+        /// How long to look
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+        seconds: u64,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -64,10 +74,10 @@ struct RunOptions {
     /// Short stages and one round
     #[arg(long)]
     quick: bool,
-    /// Only the messages online: short rounds, many of them
+    /// Short rounds, several of them: servers are measured within a minute of each other, on fresh ones only
     #[arg(long)]
-    online: bool,
-    /// How often each server is measured [default: 3, or 1 with --quick, or 10 with --online]
+    short: bool,
+    /// How often each server is measured [default: 3, or 1 with --quick, or 5 with --short]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
     /// Only these servers
@@ -83,7 +93,7 @@ struct RunOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     waiting: Option<u32>,
     /// Idle connections of each server
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50_000), conflicts_with = "short")]
     idle: Option<u32>,
     /// Where the servers keep their data for as long as they run: on the disk that is meant [default: the system's
     /// directory for temporary files]
@@ -102,6 +112,7 @@ fn main() -> ExitCode {
         Command::Run(options) => compare(options),
         Command::Forwarder { listen } => forward(listen),
         Command::Fsync { dir, seconds, json } => measure_fsync(dir, seconds, json),
+        Command::Stalls { seconds, json } => measure_stalls(seconds, json),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -115,8 +126,8 @@ fn main() -> ExitCode {
 fn compare(options: RunOptions) -> Result<(), String> {
     let mut sizes = if options.quick { Sizes::QUICK } else { Sizes::FULL };
     sizes.idle_connections = options.idle.unwrap_or(sizes.idle_connections);
-    if options.online {
-        sizes = sizes.online_only();
+    if options.short {
+        sizes = sizes.short();
     }
     sizes.in_flight = options.in_flight.unwrap_or(sizes.in_flight);
     if let Some(waiting) = options.waiting {
@@ -126,18 +137,20 @@ fn compare(options: RunOptions) -> Result<(), String> {
     raise_file_limit();
     let plan = Plan {
         sizes,
-        rounds: options.rounds.unwrap_or(match (options.quick, options.online) {
+        rounds: options.rounds.unwrap_or(match (options.quick, options.short) {
             (true, _) => 1,
-            (false, true) => 10,
+            (false, true) => 5,
             (false, false) => 3,
         }),
-        online_only: options.online,
+        short: options.short,
         peers: Peer::ALL
             .into_iter()
             .filter(|p| options.only.is_empty() || options.only.contains(p))
             .collect(),
         full_addresses: options.full_addresses,
-        bluetick: options.bluetick,
+        // Servers are started elsewhere.
+        bluetick: std::fs::canonicalize(&options.bluetick)
+            .map_err(|e| format!("--bluetick {}: {e}", options.bluetick.display()))?,
         dir: options.dir.unwrap_or_else(std::env::temp_dir),
     };
     if is_in_memory(&plan.dir) {
@@ -163,6 +176,16 @@ fn measure_fsync(dir: PathBuf, seconds: u64, json: bool) -> Result<(), String> {
         return Ok(());
     }
     print!("{}", report::fsync_table(&found).to_text());
+    Ok(())
+}
+
+fn measure_stalls(seconds: u64, json: bool) -> Result<(), String> {
+    let found = stalls::run(Duration::from_secs(seconds))?;
+    if json {
+        println!("{}", serde_json::to_string(&found).map_err(|e| e.to_string())?);
+        return Ok(());
+    }
+    print!("{}", report::stalls_table(&found).to_text());
     Ok(())
 }
 

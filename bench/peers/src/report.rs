@@ -7,6 +7,7 @@ use crate::{
     peer::Peer,
     results::{LatencySummary, Round, Spread, Stage},
     run::{Comparison, Measured},
+    stalls::Stalls,
     table::{Table, number},
     targets::{self, Verdict},
 };
@@ -90,13 +91,16 @@ impl Comparison {
         let rounds = self.peers.iter().map(|measured| measured.rounds.len()).max().unwrap_or(0);
         format!(
             "Server on one core, load on another. {} pairs, {} messages of each in flight, bodies of {} bytes; to \
-             {} users who are away {} messages each; {} idle connections. {}",
+             {} users who are away {} messages each{}. {}",
             sizes.pairs,
             sizes.in_flight,
             sizes.body_bytes,
             sizes.offline_pairs,
             sizes.offline_messages,
-            sizes.idle_connections,
+            match sizes.idle_connections {
+                0 => String::new(),
+                idle => format!("; {idle} idle connections"),
+            },
             match rounds {
                 1 => "One round.".to_owned(),
                 _ => format!("The middle of {rounds} rounds, lowest and highest in parentheses."),
@@ -223,6 +227,19 @@ pub fn fsync_table(found: &[GroupFsync]) -> Table {
             number(found.records_per_group),
             number(found.cpu_micros_per_record),
             format!("{} / {} / {}", number(p50_ms), number(p99_ms), number(max_ms)),
+        ]);
+    }
+    table
+}
+
+pub fn stalls_table(found: &[Stalls]) -> Table {
+    let mut table = Table::new(["core", "stalls", "ms of each second", "longest ms"]);
+    for found in found {
+        table.row([
+            found.core.to_string(),
+            found.stalls.to_string(),
+            number(found.ms_a_second),
+            number(found.longest_ms),
         ]);
     }
     table

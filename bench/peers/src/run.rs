@@ -60,9 +60,9 @@ impl Sizes {
         ..Sizes::FULL
     };
 
-    /// Short, so that servers which are compared are measured within seconds.
-    pub fn online_only(self) -> Sizes {
-        Sizes { online_seconds: 3, offline_pairs: self.pairs, idle_connections: 2 * self.pairs, ..self }
+    /// So that servers which are compared are measured within seconds of each other.
+    pub fn short(self) -> Sizes {
+        Sizes { online_seconds: self.online_seconds.min(3), idle_connections: 0, ..self }
     }
 
     fn online_pairs(&self) -> Pairs {
@@ -82,8 +82,8 @@ pub struct Plan {
     pub sizes: Sizes,
     pub rounds: u32,
     pub peers: Vec<Peer>,
-    /// Nothing but the messages online.
-    pub online_only: bool,
+    /// Only what can be measured in short: nothing on a server that was in use, and no idle connections.
+    pub short: bool,
     /// XMPP messages go to one device of the receiver's, not to the receiver.
     pub full_addresses: bool,
     pub bluetick: PathBuf,
@@ -112,46 +112,72 @@ pub fn run(plan: &Plan) -> Result<Comparison, String> {
     let mut peers: Vec<Measured> =
         versions.map(|(peer, version)| Measured { peer, version, rounds: Vec::new() }).collect();
     for round in 0..plan.rounds as usize {
-        for at in 0..peers.len() {
-            // Each round begins with another, so that none has always the same before it.
-            let at = (at + round) % plan.peers.len();
-            say(&format!("round {} of {}: {}", round + 1, plan.rounds, peers[at].peer.name()));
-            let done = one_round(plan, peers[at].peer);
-            done.complaints().iter().for_each(|complaint| say(&format!("  {complaint}")));
-            peers[at].rounds.push(done);
+        // Each round begins with another, so that none has always the same before it.
+        let order: Vec<usize> = (0..peers.len()).map(|at| (at + round) % peers.len()).collect();
+        let mut done: Vec<Round> = peers.iter().map(|_| Round::default()).collect();
+        for part in parts(plan.short) {
+            for &at in &order {
+                let peer = peers[at].peer;
+                say(&format!("round {} of {}: {}", round + 1, plan.rounds, peer.name()));
+                part.iter().for_each(|measure| measure(plan, peer, &mut done[at]));
+            }
+        }
+        for (peer, done) in peers.iter_mut().zip(done) {
+            done.complaints().iter().for_each(|complaint| say(&format!("  {}: {complaint}", peer.peer.name())));
+            peer.rounds.push(done);
         }
     }
     Ok(Comparison { sizes: plan.sizes, peers, fsync })
 }
 
+/// Measures something of a server, and puts it down.
+type Measure = fn(&Plan, Peer, &mut Round);
+
+/// What is measured of one server after another. In short rounds each stage is a part of its own, so that servers are measured next to
+/// each other.
+///
 /// Storing and draining are measured twice: on the server that was just in use online, and on one that holds nothing, because a
 /// store may cost more the more it holds. What is put off is charged to what it was put off from: to the messages that were
 /// sent online, and to those that were stored.
-fn one_round(plan: &Plan, peer: Peer) -> Round {
-    let mut round = Round::default();
+fn parts(short: bool) -> Vec<Vec<Measure>> {
+    match short {
+        true => vec![vec![in_use], vec![fresh]],
+        false => vec![vec![in_use, fresh, idle]],
+    }
+}
+
+fn in_use(plan: &Plan, peer: Peer, round: &mut Round) {
     let used = with_server(plan, peer, |server, place| {
-        let rest = if peer.stores() && !plan.online_only { REST_ONLINE } else { REST };
+        let goes_on = peer.stores() && !plan.short;
         let online = online(plan, peer, server, place)?;
-        round.online = Some(online.with_put_off(server.tree().rest(rest, REST_MAX)));
-        if peer.stores() && !plan.online_only {
+        round.online = Some(
+            online.with_put_off(server.tree().rest(if goes_on { REST_ONLINE } else { REST }, REST_MAX)),
+        );
+        if goes_on {
             let (store, drain) = offline(plan, peer, server, place)?;
             (round.store, round.drain) = (Some(store), Some(drain));
         }
         Ok(())
     });
     round.failures.extend(used.err());
-    if plan.online_only {
-        return round;
-    }
+}
+
+fn fresh(plan: &Plan, peer: Peer, round: &mut Round) {
     if peer.stores() {
         let fresh = with_server(plan, peer, |server, place| offline(plan, peer, server, place));
         round.failures.extend(fresh.as_ref().err().map(|why| format!("on a fresh server: {why}")));
         (round.fresh_store, round.fresh_drain) = fresh.ok().unzip();
     }
-    let idle = with_server(plan, peer, |server, place| idle(plan, peer, server, place));
+}
+
+fn idle(plan: &Plan, peer: Peer, round: &mut Round) {
+    let connections = plan.sizes.idle_connections;
+    let idle = with_server(plan, peer, |server, place| match peer.speaks_xmpp() {
+        true => block_on(xmpp::idle(target(server), connections)),
+        false => bench(plan, server, &place.bluetick_config()).idle(connections),
+    });
     round.failures.extend(idle.as_ref().err().map(|why| format!("idle: {why}")));
     round.idle_bytes_per_connection = idle.ok();
-    round
 }
 
 /// Starts the server in a directory that is removed behind it.
@@ -201,14 +227,6 @@ fn offline(plan: &Plan, peer: Peer, server: &Server, place: &Place<'_>) -> Resul
     let store = block_on(xmpp::store(target(server), work))?;
     let drain = block_on(xmpp::drain(target(server), work))?;
     Ok((store.with_put_off(server.tree().rest(REST, REST_MAX)), drain))
-}
-
-fn idle(plan: &Plan, peer: Peer, server: &Server, place: &Place<'_>) -> Result<u64, String> {
-    let connections = plan.sizes.idle_connections;
-    match peer.speaks_xmpp() {
-        true => block_on(xmpp::idle(target(server), connections)),
-        false => bench(plan, server, &place.bluetick_config()).idle(connections),
-    }
 }
 
 fn bench<'a>(plan: &'a Plan, server: &'a Server, config: &'a Path) -> Bench<'a> {

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::{
     peer::Peer,
-    results::{Round, Spread},
+    results::{Round, Spread, Stage},
     run::Comparison,
 };
 
@@ -28,7 +28,7 @@ struct Target {
     wanted: f64,
 }
 
-const TARGETS: [Target; 6] = [
+const TARGETS: [Target; 9] = [
     Target {
         what: "durable messages with sent, ack and tick, against ejabberd with receipts",
         own: online,
@@ -68,7 +68,28 @@ const TARGETS: [Target; 6] = [
         what: "the same, ejabberd's log-ins left out and Bluetick's not",
         own: drain,
         peer: Peer::Ejabberd,
-        other: drain_without_login,
+        other: |round| without_login(round.drain.as_ref()?),
+        wanted: 15.0,
+    },
+    Target {
+        what: "stored for users who are away, on a fresh server, against ejabberd",
+        own: fresh_store,
+        peer: Peer::Ejabberd,
+        other: fresh_store,
+        wanted: 10.0,
+    },
+    Target {
+        what: "drained to users who come back, from a fresh server, against ejabberd",
+        own: fresh_drain,
+        peer: Peer::Ejabberd,
+        other: fresh_drain,
+        wanted: 15.0,
+    },
+    Target {
+        what: "the same, ejabberd's log-ins left out and Bluetick's not",
+        own: fresh_drain,
+        peer: Peer::Ejabberd,
+        other: |round| without_login(round.fresh_drain.as_ref()?),
         wanted: 15.0,
     },
 ];
@@ -85,8 +106,15 @@ fn drain(round: &Round) -> Option<f64> {
     Some(round.drain.as_ref()?.server_cpu_micros_per_message)
 }
 
-fn drain_without_login(round: &Round) -> Option<f64> {
-    let stage = round.drain.as_ref()?;
+fn fresh_store(round: &Round) -> Option<f64> {
+    Some(round.fresh_store.as_ref()?.server_cpu_micros_per_message)
+}
+
+fn fresh_drain(round: &Round) -> Option<f64> {
+    Some(round.fresh_drain.as_ref()?.server_cpu_micros_per_message)
+}
+
+fn without_login(stage: &Stage) -> Option<f64> {
     Some(stage.server_cpu_micros_per_message - stage.login_cpu_micros_per_message?)
 }
 
@@ -107,10 +135,7 @@ pub fn judge(comparison: &Comparison) -> Vec<Verdict> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        results::Stage,
-        run::{Measured, Sizes},
-    };
+    use crate::run::{Measured, Sizes};
 
     fn drained(peer: Peer, micros: f64, login: Option<f64>) -> Measured {
         let stage = Stage {

@@ -5,12 +5,12 @@
 //! *frozen*, writes that to the engine, and drops it. A reader looks at active, frozen, clean and engine, in this
 //! order. Only the committer changes any of it, and only with what is durable (R15).
 
-use std::{collections::BTreeSet, ops::Range, sync::Arc};
+use std::{collections::BTreeSet, hash::Hash, ops::Range, sync::Arc};
 
 use bluetick_protocol::{ConversationId, Seq, Side, UserId};
 use foldhash::{HashMap, HashMapExt};
 use parking_lot::Mutex;
-use quick_cache::unsync::Cache;
+use quick_cache::UnitWeighter;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
@@ -20,6 +20,13 @@ use super::{
 use crate::{InboxPosition, Message, PageLimit, Result};
 
 const SHARDS: usize = 64;
+
+/// With the hasher that the other maps have: they are asked for with every send.
+type Cache<K, V> = quick_cache::unsync::Cache<K, V, UnitWeighter, foldhash::fast::RandomState>;
+
+fn cache<K: Eq + Hash, V>(items: usize) -> Cache<K, V> {
+    Cache::with(items, items as u64, UnitWeighter, Default::default(), Default::default())
+}
 
 /// A conversation that changed since the last checkpoint.
 #[derive(Debug, Clone)]
@@ -115,14 +122,14 @@ impl Hot {
         let conv = || ConvShard {
             active: HashMap::new(),
             frozen: Arc::default(),
-            clean: Cache::new(each),
+            clean: cache(each),
             drops: 0,
         };
         let user = || UserShard {
             active: HashMap::new(),
             frozen: Arc::default(),
-            clean: Cache::new(each),
-            inboxes: Cache::new(each / 4 + 4),
+            clean: cache(each),
+            inboxes: cache(each / 4 + 4),
             drops: 0,
         };
         Hot {

@@ -88,10 +88,6 @@ impl Shard {
         self.users.get(user).into_iter().flatten().filter(move |s| s.is_live(now_ms))
     }
 
-    fn has_expired(&self, user: &UserId, now_ms: u64) -> bool {
-        self.users.get(user).into_iter().flatten().any(|s| !s.is_live(now_ms))
-    }
-
     /// Takes a user's sessions that fulfil a condition out of the list, in order.
     fn take(&mut self, user: &UserId, mut condition: impl FnMut(&Session) -> bool) -> Vec<Arc<Session>> {
         let Some(list) = self.users.get_mut(user) else {
@@ -237,12 +233,13 @@ impl SessionStore for MemorySessions {
 
     async fn lookup(&self, user: &UserId) -> Result<Vec<SessionEntry>> {
         let now_ms = self.clock.now_ms();
-        let (live, expired) = {
-            let shard = self.sessions_of(user).read();
-            let live = shard.live(user, now_ms).map(|s| s.entry.clone()).collect();
-            (live, shard.has_expired(user, now_ms))
-        };
-        if expired {
+        let (mut live, mut all) = (Vec::new(), 0);
+        if let Some(sessions) = self.sessions_of(user).read().users.get(user) {
+            all = sessions.len();
+            live.reserve_exact(all);
+            live.extend(sessions.iter().filter(|s| s.is_live(now_ms)).map(|s| s.entry.clone()));
+        }
+        if live.len() < all {
             self.remove_expired(user, now_ms);
         }
         Ok(live)
