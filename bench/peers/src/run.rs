@@ -60,7 +60,7 @@ impl Sizes {
         ..Sizes::FULL
     };
 
-    /// So that servers which are compared are measured within seconds of each other.
+    /// So that servers which are compared are measured within a minute of each other.
     pub fn short(self) -> Sizes {
         Sizes { online_seconds: self.online_seconds.min(3), idle_connections: 0, ..self }
     }
@@ -123,7 +123,9 @@ pub fn run(plan: &Plan) -> Result<Comparison, String> {
             }
         }
         for (peer, done) in peers.iter_mut().zip(done) {
-            done.complaints().iter().for_each(|complaint| say(&format!("  {}: {complaint}", peer.peer.name())));
+            done.complaints()
+                .iter()
+                .for_each(|complaint| say(&format!("  {}: {complaint}", peer.peer.name())));
             peer.rounds.push(done);
         }
     }
@@ -150,9 +152,8 @@ fn in_use(plan: &Plan, peer: Peer, round: &mut Round) {
     let used = with_server(plan, peer, |server, place| {
         let goes_on = peer.stores() && !plan.short;
         let online = online(plan, peer, server, place)?;
-        round.online = Some(
-            online.with_put_off(server.tree().rest(if goes_on { REST_ONLINE } else { REST }, REST_MAX)),
-        );
+        round.online =
+            Some(online.with_put_off(server.tree().rest(if goes_on { REST_ONLINE } else { REST }, REST_MAX)));
         if goes_on {
             let (store, drain) = offline(plan, peer, server, place)?;
             (round.store, round.drain) = (Some(store), Some(drain));

@@ -1,5 +1,5 @@
-//! How long a core stands still that has nothing else to do: what the machine, its kernel and whatever hosts it take from every program.
-//! A message that comes at such a moment waits for all of it, and so do those behind it.
+//! How long a core stands still that has nothing else to do than to look at the clock: what interrupts, the kernel's threads and whatever
+//! hosts the machine may take from a program. A message that comes at such a moment waits, and so do those behind it.
 
 use std::time::{Duration, Instant};
 

@@ -65,7 +65,7 @@ const TARGETS: [Target; 9] = [
         wanted: 15.0,
     },
     Target {
-        what: "the same, ejabberd's log-ins left out and Bluetick's not",
+        what: "drained, ejabberd's log-ins left out and Bluetick's not",
         own: drain,
         peer: Peer::Ejabberd,
         other: |round| without_login(round.drain.as_ref()?),
@@ -86,7 +86,7 @@ const TARGETS: [Target; 9] = [
         wanted: 15.0,
     },
     Target {
-        what: "the same, ejabberd's log-ins left out and Bluetick's not",
+        what: "drained from a fresh server, ejabberd's log-ins left out and Bluetick's not",
         own: fresh_drain,
         peer: Peer::Ejabberd,
         other: |round| without_login(round.fresh_drain.as_ref()?),
@@ -137,21 +137,33 @@ mod tests {
     use super::*;
     use crate::run::{Measured, Sizes};
 
-    fn drained(peer: Peer, micros: f64, login: Option<f64>) -> Measured {
-        let stage = Stage {
+    fn stage(micros: f64, login: Option<f64>) -> Option<Stage> {
+        Some(Stage {
             server_cpu_micros_per_message: micros,
             login_cpu_micros_per_message: login,
             ..Stage::default()
-        };
-        Measured { peer, version: None, rounds: vec![Round { drain: Some(stage), ..Round::default() }] }
+        })
     }
 
     #[test]
-    fn a_target_is_judged_with_log_ins_and_without() {
-        let peers = vec![drained(Peer::Bluetick, 8.0, None), drained(Peer::Ejabberd, 128.0, Some(48.0))];
+    fn a_target_is_judged_with_log_ins_and_without_in_use_and_fresh() {
+        let measured = |peer, round| Measured { peer, version: None, rounds: vec![round] };
+        let own = Round {
+            drain: stage(8.0, None),
+            fresh_store: stage(10.0, None),
+            fresh_drain: stage(4.0, None),
+            ..Round::default()
+        };
+        let ejabberd = Round {
+            drain: stage(128.0, Some(48.0)),
+            fresh_store: stage(90.0, None),
+            fresh_drain: stage(80.0, Some(16.0)),
+            ..Round::default()
+        };
+        let peers = vec![measured(Peer::Bluetick, own), measured(Peer::Ejabberd, ejabberd)];
         let verdicts = judge(&Comparison { sizes: Sizes::QUICK, peers, fsync: Vec::new() });
         let found: Vec<_> = verdicts.iter().map(|v| (v.ratio.median, v.holds)).collect();
-        assert_eq!(found, [(16.0, true), (10.0, false)]);
+        assert_eq!(found, [(16.0, true), (10.0, false), (9.0, false), (20.0, true), (16.0, true)]);
     }
 
     #[test]

@@ -223,6 +223,9 @@ pub async fn run(options: BenchOptions) -> Outcome {
         let picture = report.picture();
         let drawn = if html { picture.to_html(&report.to_text()) } else { picture.to_svg() };
         file.write_all(drawn.as_bytes()).map_err(|e| format!("cannot write {}: {e}", name.display()))?;
+        if !options.json {
+            output::print(&format!("{:<20}  {}\n", "plot", name.display()))?;
+        }
     }
     match report.violations() {
         [] => Ok(()),

@@ -57,7 +57,13 @@ fn each_message_has_its_moment_and_the_plot_shows_it() {
     assert_eq!(report["open_loop"]["unsent"], 0);
     assert!(std::fs::read_to_string(plot).unwrap().contains("send to tick"));
     let page = server.dir.path().join("plot.html");
-    bench(&server, &format!("--pairs 1 --messages 5 --plot {}", page.display()));
+    let said = server.run(&["bench", "--pairs", "1", "--messages", "5", "--plot", page.to_str().unwrap()]);
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(said.contains("every message is acked"), "{said}");
+    assert!(
+        said.lines().last().is_some_and(|line| line.starts_with("plot ") && line.ends_with("plot.html")),
+        "{said}"
+    );
     assert!(std::fs::read_to_string(page).unwrap().contains("<svg "));
 }
 

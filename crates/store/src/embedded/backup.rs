@@ -19,6 +19,7 @@ use super::{
     claim,
     committer::Op,
     engine::{Change, Engine},
+    log::LOG_DIR,
 };
 use crate::{BackupSink, Result, StoreError};
 
@@ -67,7 +68,7 @@ impl Embedded {
 
 /// Makes a data directory from a backup. Refuses a directory that already holds a store. Returns the number of rows.
 pub fn restore(backup: &mut dyn Read, dir: &Path) -> Result<u64> {
-    if dir.join("engine").exists() || dir.join("log").exists() {
+    if dir.join("engine").exists() || dir.join(LOG_DIR).exists() {
         return Err(StoreError::Unusable(format!(
             "{} already holds a store; restore into a new directory",
             dir.display()

@@ -36,11 +36,16 @@ pub(super) struct CheckpointJob {
     pub last_message_id: MessageId,
 }
 
+pub(super) struct CheckpointDone {
+    /// Of the log, all that hold nothing but what the engine has.
+    pub segments_removed: bool,
+}
+
 /// Works until the committer is gone. An error (a full disk, say) is tried again: the log has everything.
 pub(super) fn run(
     shared: Arc<Shared>,
     jobs: Receiver<CheckpointJob>,
-    done: Sender<()>,
+    done: Sender<CheckpointDone>,
     ops: mpsc::WeakSender<Op>,
 ) {
     loop {
@@ -66,11 +71,12 @@ pub(super) fn run(
                 shared.rows.drop_frozen();
                 metrics::histogram!("bluetick_checkpoint_seconds").record(begun.elapsed().as_secs_f64());
                 tracing::debug!(lsn = job.lsn, took = ?begun.elapsed(), "checkpoint");
-                if let Err(e) = log::remove_before(&shared.config.dir.join(LOG_DIR), job.lsn + 1) {
-                    tracing::warn!(error = %e, "an old log segment could not be removed");
+                let removed = log::remove_before(&shared.config.dir.join(LOG_DIR), job.lsn + 1);
+                if let Err(e) = &removed {
+                    tracing::warn!(error = %e, "an old log segment could not be removed; trying again after the next checkpoint");
                 }
                 drop(job);
-                if done.send(()).is_err() {
+                if done.send(CheckpointDone { segments_removed: removed.is_ok() }).is_err() {
                     return;
                 }
             }

@@ -22,7 +22,7 @@ pub(super) use self::intake::Bell;
 use self::intake::Intake;
 use super::{
     Shared,
-    checkpoint::CheckpointJob,
+    checkpoint::{CheckpointDone, CheckpointJob},
     engine::{EngineSnapshot, user_key},
     hot::Published,
     log::{AppendError, Group, Log},
@@ -182,7 +182,7 @@ pub(super) struct Committer {
     shared: Arc<Shared>,
     log: Log,
     jobs: Sender<CheckpointJob>,
-    done: Receiver<()>,
+    done: Receiver<CheckpointDone>,
     last_id: MessageId,
     group: Group,
     lsn: u64,
@@ -192,8 +192,7 @@ pub(super) struct Committer {
     waiting: Vec<Answer>,
     /// Idempotency records that the engine does not have yet.
     ids: Ids,
-    /// Those that it may not show yet: of the frozen generation, and of the one before, for callers that asked the engine
-    /// before it was there.
+    /// Those of the last two checkpoints, the one under way included: for callers that asked the engine before it had them.
     older_ids: [Arc<Ids>; 2],
     /// Those of this group, to be taken back if it fails.
     ids_in_group: Vec<u128>,
@@ -222,7 +221,7 @@ impl Committer {
         log: Log,
         last_id: MessageId,
         jobs: Sender<CheckpointJob>,
-        done: Receiver<()>,
+        done: Receiver<CheckpointDone>,
     ) -> Self {
         let lsn = log.next_lsn();
         Committer {
@@ -590,13 +589,15 @@ impl Committer {
 
     /// Takes note that the checkpoint under way is done, waiting at most so long for it.
     fn collect_checkpoint(&mut self, wait: Duration) {
-        if !self.frozen || self.done.recv_timeout(wait).is_err() {
+        if !self.frozen {
             return;
         }
+        let Ok(CheckpointDone { segments_removed }) = self.done.recv_timeout(wait) else { return };
         self.frozen = false;
         self.shared.checkpoints.fetch_add(1, Ordering::Release);
-        let done = self.shared.checkpointed_lsn.load(Ordering::Acquire);
-        self.log.forget_before(done + 1);
+        if segments_removed {
+            self.log.forget_before(self.shared.checkpointed_lsn.load(Ordering::Acquire) + 1);
+        }
         self.shared.log_bytes.store(self.log.total_bytes(), Ordering::Relaxed);
         // Taken here, before the next checkpoint can begin: a snapshot must not hold half of one.
         for waiter in self.checkpoint_waiters[1].drain(..) {

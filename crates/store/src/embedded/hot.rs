@@ -119,12 +119,8 @@ impl Hot {
     /// `rows` is about how many clean conversations are kept.
     pub(super) fn new(rows: usize) -> Hot {
         let each = (rows / SHARDS).max(16);
-        let conv = || ConvShard {
-            active: HashMap::new(),
-            frozen: Arc::default(),
-            clean: cache(each),
-            drops: 0,
-        };
+        let conv =
+            || ConvShard { active: HashMap::new(), frozen: Arc::default(), clean: cache(each), drops: 0 };
         let user = || UserShard {
             active: HashMap::new(),
             frozen: Arc::default(),

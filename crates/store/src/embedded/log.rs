@@ -275,7 +275,7 @@ impl Log {
         Ok(())
     }
 
-    /// Counts the segments no more that hold only records before `lsn`: they are removed.
+    /// Counts the segments no more that hold only records before `lsn`, once they are removed.
     pub(super) fn forget_before(&mut self, lsn: u64) {
         let starts = self.old.iter().map(|(start, _)| *start).chain(segment_start(&self.path));
         let gone = starts.skip(1).take_while(|next| *next <= lsn).count();

@@ -298,7 +298,7 @@ fn recover(
     shared: &Arc<Shared>,
     meta: engine::Meta,
     jobs: std::sync::mpsc::Sender<checkpoint::CheckpointJob>,
-    done: std::sync::mpsc::Receiver<()>,
+    done: std::sync::mpsc::Receiver<checkpoint::CheckpointDone>,
 ) -> Result<Committer> {
     let mut records = Vec::new();
     let log = Log::open(

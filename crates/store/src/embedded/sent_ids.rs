@@ -101,7 +101,7 @@ impl SentIds {
         Ok(known)
     }
 
-    /// Writes records, each in the keyspace of its time, and drops the keyspaces that are out of the window whole.
+    /// Writes records of different ids, each in the keyspace of its time, and drops the keyspaces that are out of the window whole.
     pub(super) fn ingest(&self, ids: impl Iterator<Item = (u128, Seq, u64)>, now_ms: u64) -> Result<()> {
         let mut by_bucket: BTreeMap<u64, Vec<(u128, Seq, u64)>> = BTreeMap::new();
         for id in ids {
@@ -109,13 +109,6 @@ impl SentIds {
         }
         for (bucket, mut ids) in by_bucket {
             ids.sort_unstable_by_key(|&(hash, ..)| hash);
-            ids.dedup_by(|next, kept| {
-                let same = next.0 == kept.0;
-                if same && next.2 > kept.2 {
-                    *kept = *next;
-                }
-                same
-            });
             let bucket = self.bucket(bucket)?;
             // Before the engine shows them: what the filter denies must not be there.
             ids.iter().for_each(|&(hash, ..)| bucket.filter.insert(hash));

@@ -132,6 +132,7 @@ impl Embedded {
         Ok(Some((seq, mark)))
     }
 
+    /// Each send has its own answer; only an engine that cannot be read fails all of them.
     async fn commit(&self, mut sends: Vec<NewMessage>) -> Vec<Result<Committed>> {
         if let Some(why) = self.shared.refusing() {
             return sends.iter().map(|_| Err(StoreError::Full(why.clone()))).collect();

@@ -62,7 +62,11 @@ fn load_line(load: &Load) -> String {
         Some(messages) => format!("{messages} messages each"),
         None => format!("{duration_seconds} s"),
     };
-    let acks = acks.map(|acks| format!(", acks of {acks}")).unwrap_or_default();
+    let acks = match acks {
+        Some("last") => ", of messages that come together the last is acked",
+        Some(_) => ", every message is acked",
+        None => "",
+    };
     format!("{pairs} pairs, {messages}, {pace}, bodies of {body_bytes} bytes{acks}")
 }
 

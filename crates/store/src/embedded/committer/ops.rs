@@ -73,13 +73,13 @@ impl Committer {
     fn known_id(&self, hash: u128, looked_up_at: u64, now: u64) -> Result<Option<Seq>> {
         let oldest = now.saturating_sub(self.shared.config.idempotency_window_ms);
         let checkpoints = self.shared.checkpoints.load(Ordering::Acquire);
-        // A generation whose checkpoint was done when the caller asked the engine was in its answer.
+        // What a checkpoint wrote that was done when the caller asked the engine was in its answer.
         let answered = looked_up_at == checkpoints;
-        let [frozen, before] = &self.older_ids;
+        let [last, before] = &self.older_ids;
         let generations = [
             Some(&self.ids),
-            (self.frozen || !answered).then_some(&**frozen),
-            (!answered).then_some(&**before),
+            (self.frozen || !answered).then_some(&**last),
+            (self.frozen && !answered).then_some(&**before),
         ];
         let mut known = generations.into_iter().flatten().filter_map(|ids| ids.get(&hash));
         if let Some((seq, _)) = known.find(|(_, ts)| *ts >= oldest) {
@@ -229,9 +229,11 @@ impl Committer {
 mod tests {
     use bluetick_protocol::ClientMsgId;
 
-    use crate::{EmbeddedConfig, ManualClock, embedded::Embedded};
+    use crate::{EmbeddedConfig, Maintenance, ManualClock, embedded::Embedded};
 
     use super::*;
+
+    const NOW: u64 = 1_760_000_000_000;
 
     fn send() -> NewMessage {
         NewMessage {
@@ -248,12 +250,74 @@ mod tests {
         }
     }
 
+    /// A committer that does what it is told and when, over a store's engine.
+    struct ByHand {
+        committer: Committer,
+        done: Sender<CheckpointDone>,
+        _jobs: Receiver<CheckpointJob>,
+        _store: Embedded,
+        _dir: tempfile::TempDir,
+    }
+
+    impl ByHand {
+        fn new() -> ByHand {
+            let dir = tempfile::tempdir().unwrap();
+            let clock = Arc::new(ManualClock::new(NOW));
+            let store = Embedded::open(EmbeddedConfig::new(dir.path()), clock).unwrap();
+            let (jobs, _jobs) = std::sync::mpsc::channel();
+            let (done, done_in) = std::sync::mpsc::channel();
+            let log = Log::open(&dir.path().join("by-hand"), 1 << 20, 7, 1, |_, _| Ok(())).unwrap();
+            let committer = Committer::new(store.shared.clone(), log, MessageId(0), jobs, done_in);
+            ByHand { committer, done, _jobs, _store: store, _dir: dir }
+        }
+
+        fn begin_checkpoint(&mut self) {
+            self.committer.checkpoint_wanted = true;
+            self.committer.maybe_checkpoint();
+            assert!(self.committer.frozen);
+        }
+
+        fn end_checkpoint(&mut self) {
+            self.done.send(CheckpointDone { segments_removed: true }).unwrap();
+            self.committer.collect_checkpoint(Duration::from_secs(5));
+            assert!(!self.committer.frozen);
+        }
+
+        fn knows(&self, hash: u128, looked_up_at: u64) -> bool {
+            self.committer.known_id(hash, looked_up_at, NOW).unwrap().is_some()
+        }
+    }
+
+    /// Nothing reaches the engine here, so what is known is known from memory.
+    #[test]
+    fn memory_knows_what_the_engine_did_not_have_when_it_was_asked() {
+        let mut by_hand = ByHand::new();
+        by_hand.committer.ids.insert(1, (1, NOW));
+        assert!(by_hand.knows(1, 0));
+        by_hand.begin_checkpoint();
+        assert!(by_hand.knows(1, 0), "it is being written");
+        by_hand.end_checkpoint();
+        assert!(by_hand.knows(1, 0), "it was written since");
+        assert!(!by_hand.knows(1, 1), "who asked after that was told by the engine");
+        by_hand.committer.ids.insert(2, (2, NOW));
+        by_hand.begin_checkpoint();
+        assert!(by_hand.knows(1, 0), "written since, and another checkpoint is under way");
+        assert!(!by_hand.knows(1, 1));
+        assert!(by_hand.knows(2, 1));
+        by_hand.end_checkpoint();
+        assert!(by_hand.knows(2, 1) && !by_hand.knows(2, 2));
+        assert!(!by_hand.knows(1, 0), "memory has let go of it");
+        let engine = &by_hand.committer.shared.engine;
+        engine.sent_ids.ingest([(1, 1, NOW)].into_iter(), NOW).unwrap();
+        assert!(by_hand.knows(1, 0), "and the engine is asked once more");
+    }
+
     /// However long ago a caller asked the engine, a send that was stored since is known.
     #[tokio::test]
     async fn a_duplicate_is_known_however_many_checkpoints_passed_since_it_was_looked_for() {
         for (before, since) in [(0, 0), (0, 1), (0, 2), (0, 3), (2, 1), (2, 2), (2, 3)] {
             let dir = tempfile::tempdir().unwrap();
-            let clock = Arc::new(ManualClock::new(1_760_000_000_000));
+            let clock = Arc::new(ManualClock::new(NOW));
             let store = Embedded::open(EmbeddedConfig::new(dir.path()), clock).unwrap();
             let checkpoint = async |times: u32| {
                 for _ in 0..times {
@@ -273,7 +337,13 @@ mod tests {
             checkpoint(before).await;
             let [first, second] = [prepare().0, prepare().0];
             assert!(matches!(commit(first).await, SendOutcome::Stored { .. }));
+            let log_bytes = store.health().await.log_bytes;
             checkpoint(since).await;
+            assert_eq!(
+                store.health().await.log_bytes < log_bytes,
+                since > 0,
+                "the log lets go of what was written"
+            );
             let outcome = commit(second).await;
             assert!(matches!(outcome, SendOutcome::Duplicate(1, _)), "{before} and {since}: {outcome:?}");
             // Who asks now hears it from the engine, or finds it among what the engine does not have.
