@@ -72,6 +72,12 @@ struct UserShard {
     drops: u64,
 }
 
+/// A user's conversations, in order, for the caller to look at one by one, and the count of drops before they were read.
+pub(super) struct Candidates {
+    pub ids: BTreeSet<ConversationId>,
+    drops: u64,
+}
+
 /// `inbox:{user}`: the user's conversations by time of the last message.
 #[derive(Debug, Clone, Default)]
 struct Inbox {
@@ -325,49 +331,55 @@ impl Hot {
         Ok(row)
     }
 
-    /// A user's conversations by `members` or `pending_deliveries`, and all that changed lately: candidates, in
-    /// order, for the caller to look at one by one.
-    pub(super) fn candidates(
+    /// A user's conversations by `members` or `pending_deliveries`, and all that changed lately.
+    pub(super) fn candidates(&self, engine: &Engine, space: Space, user: &UserId) -> Result<Candidates> {
+        self.first_candidates(engine, space, user, usize::MAX)
+    }
+
+    /// The same, if they are no more than so many and the rows of all of them are in memory.
+    pub(super) fn few_candidates(
         &self,
         engine: &Engine,
         space: Space,
         user: &UserId,
-    ) -> Result<BTreeSet<ConversationId>> {
-        let mut ids = BTreeSet::new();
-        {
-            let shard = self.user_shard(user.as_str()).lock();
-            for dirty in [shard.active.get(user), shard.frozen.get(user)].into_iter().flatten() {
-                ids.extend(dirty.convs.iter().cloned());
-            }
-        }
-        // The engine is read last: what leaves memory in between is already there.
-        ids.extend(engine.conversations_under(space, user, usize::MAX)?);
-        Ok(ids)
-    }
-
-    /// Whether a user has no more candidates than so many, and the rows of all of them are in memory.
-    pub(super) fn has_few(&self, engine: &Engine, space: Space, user: &UserId, most: usize) -> Result<bool> {
-        let recent: usize = {
-            let shard = self.user_shard(user.as_str()).lock();
-            let dirty = [shard.active.get(user), shard.frozen.get(user)];
-            dirty.into_iter().flatten().map(|dirty| dirty.convs.len()).sum()
-        };
-        if recent > most {
-            return Ok(false);
-        }
-        let older = engine.conversations_under(space, user, most + 1)?;
+        most: usize,
+    ) -> Result<Option<Candidates>> {
+        let found = self.first_candidates(engine, space, user, most + 1)?;
         let in_memory = |id: &ConversationId| {
             let shard = self.conv_shard(id).lock();
             shard.active.contains_key(id) || shard.frozen.contains_key(id) || shard.clean.peek(id).is_some()
         };
-        Ok(older.len() <= most - recent && older.iter().all(in_memory))
+        let few = found.ids.len() <= most && found.ids.iter().all(in_memory);
+        Ok(few.then_some(found))
     }
 
-    /// Positions of a user's inbox, newest first.
+    /// Of those that the engine has, the first ones.
+    fn first_candidates(
+        &self,
+        engine: &Engine,
+        space: Space,
+        user: &UserId,
+        most: usize,
+    ) -> Result<Candidates> {
+        let mut found = {
+            let shard = self.user_shard(user.as_str()).lock();
+            let dirty = [shard.active.get(user), shard.frozen.get(user)];
+            let ids = dirty.into_iter().flatten().flat_map(|dirty| dirty.convs.iter().cloned()).collect();
+            Candidates { ids, drops: shard.drops }
+        };
+        if found.ids.len() < most {
+            // The engine is read last: what leaves memory in between is already there.
+            found.ids.extend(engine.conversations_under(space, user, most)?);
+        }
+        Ok(found)
+    }
+
+    /// Positions of a user's inbox, newest first; made of the candidates that are given, if there is none yet.
     pub(super) fn inbox(
         &self,
         engine: &Engine,
         user: &UserId,
+        mut candidates: Option<Candidates>,
         after: Option<&InboxPosition>,
         at_least_ts: u64,
         limit: usize,
@@ -376,9 +388,12 @@ impl Hot {
             return Ok(inbox.page(after, at_least_ts, limit));
         }
         loop {
-            let drops = self.user_shard(user.as_str()).lock().drops;
+            let Candidates { ids, drops } = match candidates.take() {
+                Some(candidates) => candidates,
+                None => self.candidates(engine, Space::Members, user)?,
+            };
             let mut inbox = Inbox::default();
-            for id in self.candidates(engine, Space::Members, user)? {
+            for id in ids {
                 if let Some(conv) = self.conv(engine, &id)? {
                     place(&mut inbox, user, &conv);
                 }

@@ -10,6 +10,7 @@ use super::{
     cold::reads::missing,
     committer::{Op, PreparedSends, ReadForSend, SendOutcome},
     engine::Space,
+    hot::Candidates,
     sent_ids::KnownId,
     state::{Conv, Mark},
 };
@@ -57,10 +58,19 @@ impl Shared {
         &self,
         space: Space,
         user: &UserId,
+        pick: impl FnMut(&Conv, Side) -> Result<Option<T>>,
+    ) -> Result<Vec<T>> {
+        self.per_candidate(self.hot.candidates(&self.engine, space, user)?, user, pick)
+    }
+
+    fn per_candidate<T>(
+        &self,
+        candidates: Candidates,
+        user: &UserId,
         mut pick: impl FnMut(&Conv, Side) -> Result<Option<T>>,
     ) -> Result<Vec<T>> {
         let mut rows = Vec::new();
-        for id in self.hot.candidates(&self.engine, space, user)? {
+        for id in candidates.ids {
             if let (Some(side), Some(conv)) = (id.side_of(user), self.conv(&id)?)
                 && let Some(row) = pick(&conv, side)?
             {
@@ -92,12 +102,13 @@ impl Embedded {
         &self,
         user: &UserId,
         space: Space,
-        read: impl FnOnce(&Shared) -> Result<T> + Send + 'static,
+        read: impl FnOnce(&Shared, Candidates) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        match self.shared.hot.has_few(&self.shared.engine, space, user, FEW)? {
-            true => read(&self.shared),
-            false => self.blocking(read).await,
+        if let Some(few) = self.shared.hot.few_candidates(&self.shared.engine, space, user, FEW)? {
+            return read(&self.shared, few);
         }
+        let user = user.clone();
+        self.blocking(move |shared| read(shared, shared.hot.candidates(&shared.engine, space, &user)?)).await
     }
 
     /// Answers a repeated send with the original, and notes it as undelivered if nobody took it (R9) or has acked it.
@@ -270,8 +281,8 @@ impl PendingDeliveries for Embedded {
 
     async fn pending_of(&self, receiver: &UserId) -> Result<Vec<PendingRow>> {
         let user = receiver.clone();
-        let read = move |shared: &Shared| {
-            shared.per_conversation(Space::PendingDeliveries, &user, |conv, side| {
+        let read = move |shared: &Shared, candidates: Candidates| {
+            shared.per_candidate(candidates, &user, |conv, side| {
                 Ok(conv.member(side).pending.map(|first_undelivered_seq| PendingRow {
                     receiver_id: user.clone(),
                     conversation_id: conv.id.clone(),
@@ -400,8 +411,9 @@ impl Conversations for Embedded {
         limit: usize,
     ) -> Result<(Vec<ConversationRow>, bool)> {
         let (user_id, after) = (user.clone(), after.cloned());
-        let read = move |shared: &Shared| {
-            let positions = shared.hot.inbox(&shared.engine, &user_id, after.as_ref(), 0, limit + 1)?;
+        let read = move |shared: &Shared, candidates: Option<Candidates>| {
+            let positions =
+                shared.hot.inbox(&shared.engine, &user_id, candidates, after.as_ref(), 0, limit + 1)?;
             let more = positions.len() > limit;
             let mut rows = Vec::with_capacity(limit.min(positions.len()));
             for position in positions.into_iter().take(limit) {
@@ -414,8 +426,8 @@ impl Conversations for Embedded {
             Ok((rows, more))
         };
         match self.shared.hot.has_inbox(user) {
-            true => read(&self.shared),
-            false => self.nearby(user, Space::Members, read).await,
+            true => read(&self.shared, None),
+            false => self.nearby(user, Space::Members, move |shared, found| read(shared, Some(found))).await,
         }
     }
 
@@ -426,9 +438,10 @@ impl Conversations for Embedded {
         limit: usize,
     ) -> Result<Vec<ActiveConversation>> {
         let user_id = user.clone();
-        let read = move |shared: &Shared| {
+        let read = move |shared: &Shared, candidates: Option<Candidates>| {
             let mut active = Vec::new();
-            for position in shared.hot.inbox(&shared.engine, &user_id, None, since_ms, limit)? {
+            let positions = shared.hot.inbox(&shared.engine, &user_id, candidates, None, since_ms, limit)?;
+            for position in positions {
                 let id = position.conversation_id;
                 if let (Some(side), Some(conv)) = (id.side_of(&user_id), shared.conv(&id)?)
                     && let Some(last) = &conv.member(side).last
@@ -443,15 +456,15 @@ impl Conversations for Embedded {
             Ok(active)
         };
         match self.shared.hot.has_inbox(user) {
-            true => read(&self.shared),
-            false => self.nearby(user, Space::Members, read).await,
+            true => read(&self.shared, None),
+            false => self.nearby(user, Space::Members, move |shared, found| read(shared, Some(found))).await,
         }
     }
 
     async fn total_unread(&self, user: &UserId) -> Result<u64> {
         let user_id = user.clone();
-        let read = move |shared: &Shared| {
-            let counts = shared.per_conversation(Space::Members, &user_id, |conv, side| {
+        let read = move |shared: &Shared, candidates: Candidates| {
+            let counts = shared.per_candidate(candidates, &user_id, |conv, side| {
                 Ok(conv.member(side).last.as_ref().map(|_| conv.unread(side)))
             })?;
             Ok(counts.into_iter().sum())
