@@ -55,7 +55,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Measure how long cores stand still that have nothing else to do
+    /// Measure how long cores stand still that have nothing else to do, for more than 0.3 ms at a time: on an idle machine
     Stalls {
         /// How long to look
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]

@@ -47,19 +47,16 @@ impl Tree {
         self.members().values().map(|stat| stat.cpu_ticks * TICK_MICROS).sum()
     }
 
-    /// Waits for at least so long, and then until it has fallen quiet, at most so long. Returns the µs that it worked meanwhile,
-    /// less what it takes for doing nothing.
+    /// Waits for at least so long, and then until it has fallen quiet, at most so long. Returns the µs that it worked meanwhile.
     pub fn rest(&self, least: Duration, most: Duration) -> u64 {
         let (begun, before) = (Instant::now(), self.cpu_micros());
         std::thread::sleep(least);
         loop {
             let seen = self.cpu_micros();
             std::thread::sleep(QUIET);
-            let (now, waited) = (self.cpu_micros(), begun.elapsed());
-            let idle = now.saturating_sub(seen);
-            if idle <= QUIET_TICKS * TICK_MICROS || waited >= most {
-                let idling = idle as f64 * (waited.as_secs_f64() / QUIET.as_secs_f64());
-                return now.saturating_sub(before).saturating_sub(idling as u64);
+            let now = self.cpu_micros();
+            if now.saturating_sub(seen) <= QUIET_TICKS * TICK_MICROS || begun.elapsed() >= most {
+                return now.saturating_sub(before);
             }
         }
     }
