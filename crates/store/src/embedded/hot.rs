@@ -569,3 +569,28 @@ pub(super) fn mask_message(conv: &Conv, message: Arc<Message>) -> Arc<Message> {
 pub(super) fn is_erased(conv: &Conv, message: &Message) -> bool {
     !message.void && message.seq <= conv.member(message.from).erased
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        EmbeddedConfig, ManualClock, Messages,
+        embedded::{Embedded, committer::Op, rows::tests::send},
+    };
+
+    /// A conversation that began and left memory after the candidates were read is in neither of them.
+    #[tokio::test]
+    async fn an_inbox_of_candidates_that_were_read_too_early_lacks_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::new(1_760_000_000_000));
+        let store = Embedded::open(EmbeddedConfig::new(dir.path()), clock).unwrap();
+        let (hot, engine, bob) = (&store.shared.hot, &store.shared.engine, UserId::new("bob").unwrap());
+        let early = hot.few_candidates(engine, Space::Members, &bob, 9).unwrap().unwrap();
+        assert!(early.ids.is_empty());
+        store.commit_sends(vec![send("m1")]).await.remove(0).unwrap();
+        store.ask(Op::Checkpoint).await.unwrap();
+        let inbox = hot.inbox(engine, &bob, Some(early), None, 0, 9).unwrap();
+        assert_eq!(inbox.len(), 1);
+        store.shut().await.unwrap();
+    }
+}

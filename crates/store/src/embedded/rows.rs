@@ -466,4 +466,4 @@ pub(super) fn key_parts(key: &[u8]) -> Result<(&str, &str), Malformed> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -227,28 +227,14 @@ impl Committer {
 
 #[cfg(test)]
 mod tests {
-    use bluetick_protocol::ClientMsgId;
-
-    use crate::{EmbeddedConfig, Maintenance, ManualClock, embedded::Embedded};
+    use crate::{
+        EmbeddedConfig, Maintenance, ManualClock,
+        embedded::{Embedded, rows::tests::send},
+    };
 
     use super::*;
 
     const NOW: u64 = 1_760_000_000_000;
-
-    fn send() -> NewMessage {
-        NewMessage {
-            conversation_id: ConversationId::new("alice~bob").unwrap(),
-            from: Side::Low,
-            client_msg_id: ClientMsgId::new("m1").unwrap(),
-            body: "hello".into(),
-            attachment: None,
-            meta: None,
-            withheld: false,
-            seen_seq: None,
-            undelivered: true,
-            push_due: None,
-        }
-    }
 
     /// A committer that does what it is told and when, over a store's engine.
     struct ByHand {
@@ -325,7 +311,7 @@ mod tests {
                 }
             };
             let prepare = || {
-                let sends = vec![send()];
+                let sends = vec![send("m1")];
                 let hashes = store.shared.hashes(&sends);
                 let (looked_up_at, known) = store.shared.look_up(&hashes).unwrap();
                 let read = vec![ReadForSend { hash: hashes[0], seen: None }];

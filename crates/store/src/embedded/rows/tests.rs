@@ -37,7 +37,8 @@ fn device(name: &str, registered_at: u64) -> DeviceRow {
     }
 }
 
-fn send(name: &str) -> NewMessage {
+/// Of alice to bob, who is away.
+pub(in crate::embedded) fn send(name: &str) -> NewMessage {
     NewMessage {
         conversation_id: conversation("alice~bob"),
         from: Side::Low,
