@@ -13,7 +13,7 @@ use proptest::{
 };
 
 fn user() -> impl Strategy<Value = UserId> {
-    "[A-Za-z0-9._@-]{1,64}".prop_map(|text| UserId::new(&text).unwrap())
+    "[A-Za-z0-9._@+|:=-]{1,128}".prop_map(|text| UserId::new(&text).unwrap())
 }
 
 fn device() -> impl Strategy<Value = DeviceId> {

@@ -23,6 +23,16 @@ pub async fn is_right(world: &World) -> Vec<String> {
     wrong
 }
 
+/// Whether nothing is wrong but that there are pending rows of messages that were delivered.
+pub async fn only_rows_are_left(world: &World) -> bool {
+    let mut rows = Vec::new();
+    for user in world.devices.iter().flatten().map(|device| &device.user) {
+        no_row_is_left(world, user, &mut rows).await;
+    }
+    rows.dedup();
+    is_right(world).await == rows
+}
+
 fn devices_are_home(world: &World, wrong: &mut Vec<String>) {
     for device in world.devices.iter().flatten() {
         let seen = device.seen.lock();

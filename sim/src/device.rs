@@ -8,7 +8,9 @@ use std::{
 
 use bluetick_chat::session::{Incoming, Outgoing};
 use bluetick_client::{ClientState, Draft, Event, Saved, decode};
-use bluetick_protocol::{ClientFrame, ConversationId, DeviceId, MessageFrame, Seq, ServerFrame, UserId};
+use bluetick_protocol::{
+    ClientFrame, ConversationId, DeviceId, ErrorCode, MessageFrame, Seq, ServerFrame, UserId,
+};
 use parking_lot::Mutex;
 use rand::RngExt;
 use tokio::{
@@ -208,8 +210,14 @@ impl Device {
                 note!(self.sim, "{} hears {text}", self.called());
                 match decode(&text) {
                     Ok(frame) => {
-                        if let ServerFrame::Ticks(ticks) = &frame {
-                            self.sim.history.lock().told_ticks(ticks);
+                        match &frame {
+                            ServerFrame::Ticks(ticks) => self.sim.history.lock().told_ticks(ticks),
+                            // A device has one connection at a time, and an application would not come back.
+                            ServerFrame::Bye(bye) if bye.code == ErrorCode::Replaced => {
+                                let what = format!("{} was replaced by nobody", self.called());
+                                self.sim.history.lock().violation(what);
+                            }
+                            _ => {}
                         }
                         self.state.frame(frame);
                     }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use bluetick_chat::session::{FrameSink, FrameSource, Gone, Incoming, Outgoing};
+use bluetick_chat::session::{FrameSink, FrameSource, Gone, Incoming, OutboundQueue, Outgoing};
 use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use rand::RngExt;
@@ -162,7 +162,7 @@ impl FrameSource for Source {
 }
 
 impl FrameSink for Sink {
-    fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut VecDeque<Outgoing>) -> Poll<Result<(), Gone>> {
+    fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut OutboundQueue) -> Poll<Result<(), Gone>> {
         while !queue.is_empty() {
             {
                 let mut way = self.to_device.way.lock();

@@ -15,7 +15,7 @@ struct Arguments {
     /// The first of them.
     #[arg(long, default_value_t = 0)]
     start: u64,
-    /// Switch a rule off, to see that its absence is found: R1, R2, R3, R4, R5, R6, R8, R9 or R12.
+    /// Switch a rule off, to see that its absence is found: R1, R2, R3, R4, R5, R6, R6Undelivered, R8, R9 or R12.
     #[arg(long, value_parser = rule)]
     without: Vec<Rule>,
     /// Run all seeds, whatever the first violation.

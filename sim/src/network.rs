@@ -1,12 +1,13 @@
 //! Between gateways and app servers: a request to any app server that is up, a hand-over to the gateway that an entry
-//! names. Each may be lost on its way there or back, and what was begun goes on without whoever asked for it.
+//! names. Each may be lost on its way there or back, and what was begun goes on for a while without whoever asked for
+//! it.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    Answer, App, Debt, DebtsRequest, Event, Gateway, Gateways, HandOver, Node, Plan, PlanRequest, Range,
-    RangeRequest, ReceiptRequest, SendRequest, SettleRequest, Settled,
+    Answer, App, Debt, DebtsRequest, Event, Gateway, Gateways, HandOver, HandingOver, Node, Plan,
+    PlanRequest, Range, RangeRequest, ReceiptRequest, SendRequest, SettleRequest, Settled, Spawner,
 };
 use bluetick_protocol::{
     ConversationId, DeviceId, Download, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Mute,
@@ -14,18 +15,21 @@ use bluetick_protocol::{
     UploadRequest, UploadedParts, UserCard, UserId, WireError,
 };
 use bluetick_store::SessionEntry;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, Either};
 use parking_lot::Mutex;
 use rand::RngExt;
 use tokio::{sync::oneshot, time::timeout};
 
 use crate::{
-    process::Process,
+    process::{Process, spawn_beyond},
     sim::{Sim, note},
 };
 
 /// A request that is not answered by then has failed, for whoever made it.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(15);
+
+/// How long after that it is still worked on, as by the listener of a real app server.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// An app server, which keeps nothing: after a crash it is the same as before.
 pub struct AppServer {
@@ -70,7 +74,9 @@ impl Apps {
         let (answer, answered) = oneshot::channel();
         let working = call(server.node.clone());
         server.process.spawn(async move {
-            let _ = answer.send(working.await);
+            if let Ok(done) = timeout(REQUEST_DEADLINE + GRACE, working).await {
+                let _ = answer.send(done);
+            }
         });
         let answer = match timeout(REQUEST_DEADLINE, answered).await {
             Ok(Ok(answer)) => answer,
@@ -178,6 +184,11 @@ impl App for Apps {
         }
     }
 
+    /// Nobody is revoked here.
+    async fn not_before(&self, _: UserId) -> Answer<Option<u64>> {
+        Ok(None)
+    }
+
     async fn profile(&self, user: UserId) -> Answer<UserCard> {
         self.call(|| "profile".into(), |node| Box::pin(async move { node.profile(user).await })).await?
     }
@@ -187,6 +198,13 @@ impl App for Apps {
             Box::pin(async move { node.put_profile(user, profile).await })
         };
         self.call(|| "put profile".into(), call).await?
+    }
+
+    async fn token_profile(&self, user: UserId, profile: Profile) -> Answer<()> {
+        let call = |node: Arc<Node>| -> BoxFuture<'static, _> {
+            Box::pin(async move { node.token_profile(user, profile).await })
+        };
+        self.call(|| "token profile".into(), call).await?
     }
 
     async fn user_card(&self, user: UserId, other: UserId) -> Answer<UserCard> {
@@ -305,15 +323,22 @@ impl GatewayServer {
 }
 
 /// What an app server sees of the gateways.
+#[derive(Clone)]
 pub struct GatewaysOf {
     pub sim: Arc<Sim>,
     pub asker: Arc<Process>,
     pub servers: Arc<Vec<GatewayServer>>,
 }
 
-#[async_trait]
 impl Gateways for GatewaysOf {
-    async fn hand_over(&self, to: &SessionEntry, event: Event) -> HandOver {
+    fn hand_over(&self, to: &SessionEntry, event: Event) -> HandingOver {
+        let (gateways, to) = (self.clone(), to.clone());
+        Either::Right(Box::pin(async move { gateways.reach(&to, event).await }))
+    }
+}
+
+impl GatewaysOf {
+    async fn reach(&self, to: &SessionEntry, event: Event) -> HandOver {
         let sim = &self.sim;
         let what = if sim.is_traced() {
             format!("{} → {} {} {}: {}", self.asker.name(), to.gateway, to.user_id, to.device, short(&event))
@@ -322,7 +347,7 @@ impl Gateways for GatewaysOf {
         };
         self.asker.awake().await;
         sim.hop().await;
-        self.asker.may_crash(sim).await;
+        self.may_crash().await;
         let Some(server) = self.servers.iter().find(|server| *server.process.name() == *to.gateway) else {
             return HandOver::Refused;
         };
@@ -343,8 +368,38 @@ impl Gateways for GatewaysOf {
             return std::future::pending().await;
         }
         sim.hop().await;
-        self.asker.may_crash(sim).await;
+        self.may_crash().await;
         outcome
+    }
+
+    /// The app server may crash here. In runs without the safety net a hand-over that goes on in the background is not lost
+    /// with it: nothing but the safety net would find what it was about. Requests end with the process in any case.
+    async fn may_crash(&self) {
+        match self.sim.setup.safety_net {
+            true => self.asker.may_crash(&self.sim).await,
+            false => {
+                if self.asker.crashes_now(&self.sim) {
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+}
+
+/// What an app server does after its answers. It ends with the process, where the safety net finds what is lost by it.
+pub struct Afterwards {
+    pub process: Arc<Process>,
+    pub safety_net: bool,
+}
+
+impl Spawner for Afterwards {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        match self.safety_net {
+            true => self.process.spawn(task),
+            false => {
+                spawn_beyond(task);
+            }
+        }
     }
 }
 

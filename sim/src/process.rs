@@ -89,10 +89,18 @@ impl Process {
 
     /// Crashes here, if the seed says so. The caller then never goes on.
     pub async fn may_crash(self: &Arc<Self>, sim: &Arc<Sim>) {
-        if sim.strikes(self.crash_rate) {
-            self.crash(sim);
+        if self.crashes_now(sim) {
             std::future::pending::<()>().await;
         }
+    }
+
+    /// Crashes, if the seed says so. What it runs ends when it next waits.
+    pub fn crashes_now(self: &Arc<Self>, sim: &Arc<Sim>) -> bool {
+        let crashes = sim.strikes(self.crash_rate);
+        if crashes {
+            self.crash(sim);
+        }
+        crashes
     }
 
     pub fn pause(&self, time: Duration) {

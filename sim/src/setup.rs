@@ -28,12 +28,16 @@ pub struct Setup {
     /// Of an app server, and of a gateway, before and after each of its steps.
     pub app_crash_rate: f64,
     pub gateway_crash_rate: f64,
-    /// Whether devices may lose their state. A message that a device without a cursor took and did not ack is lost
-    /// with the process that held its session, so these runs have no crashes of gateways.
+    /// Whether devices may lose their state, and come back without a cursor.
     pub forgetful: bool,
+    /// Devices without a cursor are served from pending rows alone, without a look for what no device has acked. That
+    /// heals whatever is wrong with the rows, so that a missing rule about them would not be seen. Only the crash of a
+    /// gateway needs it: runs with rows alone have none.
+    pub rows_alone: bool,
     /// Whether sessions look for what they missed by themselves, every minute. That heals so much that a missing rule
     /// would not be seen; runs without it have no failure that only it heals: no wake and no lookup of an app server
-    /// is lost, and no pending row is written after its writer gave up.
+    /// is lost, no pending row is written after its writer gave up, and the session store does not lose an entry and
+    /// have it again.
     pub safety_net: bool,
     /// What happens, and at which millisecond, in order.
     pub schedule: Vec<(u64, Happening)>,
@@ -41,12 +45,28 @@ pub struct Setup {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Happening {
-    Device { user: usize, device: usize, command: Command },
-    BackendSend { from: usize, to: usize, id: String },
+    Device {
+        user: usize,
+        device: usize,
+        command: Command,
+    },
+    BackendSend {
+        from: usize,
+        to: usize,
+        id: String,
+    },
     FlushRegistry,
-    FallBack { a: usize, b: usize, by: u64 },
+    /// The session store loses what happened in it since a while ago: a replica that was behind takes over.
+    RegistryFallsBack(u64),
+    FallBack {
+        a: usize,
+        b: usize,
+        by: u64,
+    },
     CrashApp(usize),
     CrashGateway(usize),
+    /// All processes at once.
+    CrashAll,
     PauseGateway(usize, u64),
     PauseApp(usize, u64),
     CutOffGateway(usize, u64),
@@ -80,6 +100,7 @@ impl Setup {
             app_crash_rate: 0.0,
             gateway_crash_rate: 0.0,
             forgetful: false,
+            rows_alone: false,
             safety_net: true,
             schedule: Vec::new(),
         }
@@ -103,6 +124,7 @@ impl Setup {
         };
         let forgetful = rng.random_bool(0.5);
         let safety_net = rng.random_bool(0.5);
+        let rows_alone = forgetful && !safety_net && rng.random_bool(0.5);
         let heartbeat = Duration::from_secs(*[5, 10, 20].choose(rng).unwrap_or(&20));
         let mut setup = Setup {
             seed,
@@ -119,8 +141,9 @@ impl Setup {
             lost_answer_rate: rate(rng, &[0.01, 0.05, 0.15]),
             late_write_rate: if safety_net { rate(rng, &[0.01, 0.03]) } else { 0.0 },
             app_crash_rate: rate(rng, &[0.002, 0.01]),
-            gateway_crash_rate: if forgetful { 0.0 } else { rate(rng, &[0.002, 0.01]) },
+            gateway_crash_rate: if rows_alone { 0.0 } else { rate(rng, &[0.002, 0.01]) },
             forgetful,
+            rows_alone,
             safety_net,
             schedule: Vec::new(),
         };
@@ -180,7 +203,7 @@ impl Setup {
             }
         }
         let long_ms = (setup.ttl.as_millis() as u64) + 5_000;
-        for kind in 0..8 {
+        for kind in 0..10 {
             let count = if is_in(rng) { rng.random_range(1..=3) } else { 0 };
             for _ in 0..count {
                 let (app, gateway) = (rng.random_range(0..setup.apps), rng.random_range(0..setup.gateways));
@@ -192,8 +215,11 @@ impl Setup {
                         0 => Happening::FlushRegistry,
                         1 => Happening::FallBack { a, b, by: rng.random_range(1..=4) },
                         2 => Happening::CrashApp(app),
-                        3 if !forgetful => Happening::CrashGateway(gateway),
-                        3 => Happening::FlushRegistry,
+                        3 if !rows_alone => Happening::CrashGateway(gateway),
+                        8 if !rows_alone => Happening::CrashAll,
+                        3 | 8 => Happening::FlushRegistry,
+                        9 if safety_net => Happening::RegistryFallsBack(rng.random_range(1..=5_000)),
+                        9 => Happening::FlushRegistry,
                         4 if safety_net => Happening::PauseGateway(gateway, time),
                         4 => Happening::PauseGateway(gateway, long_ms),
                         5 => Happening::PauseApp(app, time),
@@ -204,12 +230,41 @@ impl Setup {
                 ));
             }
         }
-        if forgetful && !safety_net && rng.random_bool(0.5) {
+        if rows_alone || (forgetful && !safety_net && rng.random_bool(0.5)) {
             storm(rng, &setup, &mut all);
+        }
+        if forgetful && !rows_alone && rng.random_bool(0.5) {
+            outages(rng, &setup, &mut all);
         }
         all.sort_by_key(|(at, _)| *at);
         setup.schedule = all;
         setup
+    }
+}
+
+/// Gateways that crash while devices leave, which are written to and lose their state: no session is left to write down what
+/// it took, and no device has a cursor.
+fn outages(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
+    let spread = setup.delay_max_ms * 4 + 10;
+    for round in 0..rng.random_range(1..=4) {
+        let begin = 2_000 + round * 5_000 + rng.random_range(0..=1_000);
+        let to = rng.random_range(0..setup.users.len());
+        let from = (to + 1) % setup.users.len();
+        for n in 0..rng.random_range(1..=4) {
+            let when = begin + rng.random_range(0..=spread);
+            all.push((when, Happening::BackendSend { from, to, id: format!("o{round}-{n}") }));
+        }
+        for device in 0..setup.users[to] {
+            let command = Command::Forget(rng.random_range(0..=2_000));
+            let when = begin + rng.random_range(0..=spread);
+            all.push((when, Happening::Device { user: to, device, command }));
+        }
+        let when = begin + rng.random_range(0..=2 * spread);
+        if rng.random_bool(0.5) {
+            all.push((when, Happening::CrashAll));
+        } else {
+            all.extend((0..setup.gateways).map(|gateway| (when, Happening::CrashGateway(gateway))));
+        }
     }
 }
 

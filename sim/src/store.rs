@@ -12,7 +12,7 @@ use bluetick_store::{
     ActiveConversation, Advanced, Clock, ColdConfig, ColdObjects, ColdTier, Committed, ConversationRow,
     Conversations, InboxPosition, Memory, Message, MessageStatus, Messages, NewMessage, Noted, Objects,
     OwedPush, PageLimit, PendingDeliveries, PendingRow, PushOutbox as _, Put, Result, SessionStore,
-    StatusRow, Store, StoreError,
+    StatusRow, Store, StoreError, Undelivered,
 };
 use futures_util::{FutureExt, future::join_all};
 use parking_lot::Mutex;
@@ -26,18 +26,25 @@ use crate::{
 /// Seqs that one commit tries before it gives up.
 const SEQS_TRIED_MAX: usize = 100;
 
-/// What the store in memory keeps nowhere, because it derives it: when a conversation was last put into an inbox.
+/// What the store in memory keeps nowhere, because it derives it: when a conversation was last put into an inbox, and up
+/// to which message its row was written.
 #[derive(Default)]
-pub struct Inboxes(Mutex<BTreeMap<(UserId, ConversationId), u64>>);
+pub struct Inboxes(Mutex<BTreeMap<(UserId, ConversationId), Place>>);
+
+#[derive(Clone, Copy, Default)]
+struct Place {
+    ms: u64,
+    seq: Seq,
+}
 
 impl Inboxes {
-    fn score(&self, user: &UserId, id: &ConversationId, ms: u64) {
-        let mut scores = self.0.lock();
-        let score = scores.entry((user.clone(), id.clone())).or_default();
-        *score = ms.max(*score);
+    fn score(&self, user: &UserId, id: &ConversationId, ms: u64, seq: Seq) {
+        let mut places = self.0.lock();
+        let place = places.entry((user.clone(), id.clone())).or_default();
+        *place = Place { ms: ms.max(place.ms), seq: seq.max(place.seq) };
     }
 
-    fn of(&self, user: &UserId, id: &ConversationId) -> Option<u64> {
+    fn of(&self, user: &UserId, id: &ConversationId) -> Option<Place> {
         self.0.lock().get(&(user.clone(), id.clone())).copied()
     }
 }
@@ -119,6 +126,9 @@ impl AppStore {
             Some(original) => (original, true),
             None => self.put(&new).await?,
         };
+        if duplicate {
+            new.check_repeats(&message)?;
+        }
         let mut implied_read = None;
         if !duplicate {
             let reply = new.clone();
@@ -189,11 +199,11 @@ impl AppStore {
                 continue;
             }
             let (user, id) = (message.conversation_id.member(side), message.conversation_id.clone());
-            let (inboxes, ms) = (self.inboxes.clone(), self.clock.now_ms());
+            let (inboxes, ms, seq) = (self.inboxes.clone(), self.clock.now_ms(), message.seq);
             let what = || format!("score {id} in the inbox of {user}");
             let (user, id) = (user.clone(), id.clone());
             let score = move |_: &Memory| {
-                inboxes.score(&user, &id, ms);
+                inboxes.score(&user, &id, ms, seq);
                 Ok(())
             };
             self.step(what, score).await?;
@@ -366,13 +376,37 @@ impl Conversations for AppStore {
         let (of, inboxes) = (user.clone(), self.inboxes.clone());
         let active = move |m: &Memory| {
             let mut all = now(m.active_since(&of, 0, usize::MAX))?;
-            let score = |c: &ActiveConversation| inboxes.of(&of, &c.conversation_id);
+            let score = |c: &ActiveConversation| inboxes.of(&of, &c.conversation_id).map(|place| place.ms);
             all.retain(|c| score(c).is_some_and(|ms| ms >= since_ms));
             all.sort_by_key(|c| std::cmp::Reverse(score(c)));
             all.truncate(limit);
             Ok(all)
         };
         self.step(|| format!("conversations of {user} since {since_ms}"), active).await
+    }
+
+    /// By the rows: a message that is stored and not yet in its row is not seen.
+    async fn undelivered(
+        &self,
+        user: &UserId,
+        after: Option<&ConversationId>,
+        limit: usize,
+    ) -> Result<Undelivered> {
+        let (of, after, inboxes) = (user.clone(), after.cloned(), self.inboxes.clone());
+        let undelivered = move |m: &Memory| {
+            let mut page = now(m.undelivered(&of, after.as_ref(), limit))?;
+            page.conversations.retain(|id| {
+                let Some((place, side)) = inboxes.of(&of, id).zip(id.side_of(&of)) else { return false };
+                let acked = now(m.status(&of, id)).map_or(0, |status| status.last_delivered_seq);
+                let all = PageLimit { messages: usize::MAX, bytes: usize::MAX };
+                let behind = now(m.read_from(id, acked + 1, all)).unwrap_or_default();
+                behind.iter().any(|message| {
+                    message.seq <= place.seq && message.from != side && message.visible_to(side)
+                })
+            });
+            Ok(page)
+        };
+        self.step(|| format!("what no device of {user} has acked"), undelivered).await
     }
 
     async fn total_unread(&self, user: &UserId) -> Result<u64> {

@@ -88,6 +88,11 @@ fn a_cursor_that_is_not_looked_at_is_found() {
 }
 
 #[test]
+fn what_no_device_has_acked_is_missed_by_one_without_a_cursor() {
+    is_missed(Rule::R6Undelivered);
+}
+
+#[test]
 fn seqs_without_a_fence_are_found() {
     is_missed(Rule::R8);
 }

@@ -204,7 +204,8 @@ test('a server that goes away is told, and it is seen when it is back', async (t
 });
 
 test('a store that refuses is told in words', async (t) => {
-  const full = await Server.start({ BLUETICK_STORE__FREE_SPACE_FLOOR_BYTES: String(2 ** 62) }, { ready: false });
+  const floor = String(2 ** 62);
+  const full = await Server.start({ BLUETICK_STORE__FREE_SPACE_FLOOR_BYTES: floor, BLUETICK_ATTACHMENTS__UPLOAD_FREE_SPACE_FLOOR_BYTES: floor }, { ready: false });
   t.after(() => full.end());
   const page = await openAdmin(t, '', { allow: [/status of 503/, ...GONE] }, full);
   await page.waitForSelector('.top .state.bad >> text=Refusing');

@@ -126,7 +126,7 @@ test('links are links, and nothing else is', async (t) => {
 });
 
 test('by keyboard only: sign in, new chat, send, go back, arrows, open', async (t) => {
-  const page = await openPage(t, browser, `${server.url}/`);
+  const page = await openPage(t, browser, server.page());
   const focused = (what) => until(`the focus is on ${what}`, () => page.evaluate((selector) => document.activeElement?.matches(selector), what));
   await focused('.person');
   await page.keyboard.press('Tab');
@@ -191,7 +191,7 @@ test('nothing sticks out at any width, whatever the words', async (t) => {
   const { ref } = await upload('tina', { ...PAPER, name: `${LONG.slice(0, 120)}.pdf` });
   await server.as('tina', 'POST', '/v1/messages', { client_msg_id: 'long-file', to: user, body: LONG, attachment: { s3_ref: ref } });
   for (const [width, height] of [[320, 568], [390, 844], [768, 1024], [1280, 800]]) {
-    const page = await openPage(t, browser, `${server.url}/`, { context: { viewport: { width, height } } });
+    const page = await openPage(t, browser, server.page(), { context: { viewport: { width, height } } });
     await page.getByRole('heading', { name: 'Who are you?' }).waitFor();
     await assertNoOverflow(page);
     await signIn(page, server.url, user);
@@ -238,7 +238,7 @@ async function upload(user, { name, mimeType, buffer }) {
 for (const scheme of ['light', 'dark']) {
   test(`accessible in every state, ${scheme}`, async (t) => {
     const me = `uma-${scheme}`;
-    const page = await openPage(t, browser, `${server.url}/`, { scheme, bypassCSP: true });
+    const page = await openPage(t, browser, server.page(), { scheme, bypassCSP: true });
     await page.getByRole('heading', { name: 'Who are you?' }).waitFor();
     await assertAccessible(page);
     await signIn(page, server.url, me);
@@ -353,7 +353,7 @@ test('the first load is small', async (t) => {
   const page = await openPage(t, browser);
   const answers = [];
   page.on('response', (answer) => answers.push(answer));
-  await page.goto(`${server.url}/`);
+  await page.goto(server.page());
   await page.getByRole('heading', { name: 'Who are you?' }).waitFor();
   let bytes = 0;
   for (const answer of answers) bytes += gzipSync(await answer.body()).length;

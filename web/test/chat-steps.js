@@ -1,14 +1,14 @@
 // What a person does on the chat page, and what they see there.
 
 import { deflateSync, crc32 } from 'node:zlib';
-import { until } from './harness.js';
+import { until, withDemo } from './harness.js';
 
 /** A page that was cut off cannot help saying so. */
 export const CUT_OFF = [/WebSocket connection to .* failed/, /net::ERR_/];
 
 /** Signs in by the demo's shortcut and waits until the chat is connected. */
 export async function signIn(page, url, user, peer = '') {
-  await page.goto(`${url}/?user=${user}${peer ? `#${peer}` : ''}`);
+  await page.goto(`${withDemo(url, `/?user=${user}`)}${peer ? `&${peer}` : ''}`);
   await page.locator('.chat:not([data-offline])').waitFor();
 }
 

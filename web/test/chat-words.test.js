@@ -45,6 +45,6 @@ test('emoji alone are large, words and digits are not', () => {
 });
 
 test('user ids', () => {
-  for (const id of ['a', 'Alice.B-2_c@example', 'x'.repeat(64)]) assert.equal(wrongUserId(id), null);
-  for (const id of ['', 'a b', 'ä', 'a~b', 'x'.repeat(65)]) assert.ok(wrongUserId(id), id);
+  for (const id of ['a', 'Alice.B-2_c@example', 'auth0|5f7c', 'ann+test@x.org', 'urn:x=1', 'x'.repeat(128)]) assert.equal(wrongUserId(id), null);
+  for (const id of ['', 'a b', 'ä', 'a~b', 'a/b', 'x'.repeat(129)]) assert.ok(wrongUserId(id), id);
 });

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { launchBrowser, openPage, Server, startProxy, until } from './harness.js';
+import { assertAccessible, assertNoOverflow, launchBrowser, openPage, screenshot, Server, startProxy, until } from './harness.js';
 import { composer, CUT_OFF, endsWith, entry, messages, newChat, say, shown, signIn } from './chat-steps.js';
 
 let server;
@@ -27,7 +27,6 @@ test('two browsers chat: list, badge, title, ticks, typing, presence', async (t)
   await until('the title is calm again', async () => (await ben.title()) === 'Bluetick');
   assert.ok(ben.url().endsWith('#ann'));
 
-  await ann.locator('.talk .head .sub', { hasText: 'online' }).waitFor();
   await composer(ben).pressSequentially('y');
   await ann.locator('.talk .head .sub', { hasText: 'typing…' }).waitFor();
   await ann.locator('.list .preview', { hasText: 'typing…' }).waitFor();
@@ -35,6 +34,8 @@ test('two browsers chat: list, badge, title, ticks, typing, presence', async (t)
   await composer(ben).press('Enter');
   await endsWith(ann, 'you: are you there? [read]', 'peer: yes\nI am');
   await ann.locator('.dots').waitFor({ state: 'detached' });
+  // Only who has written is seen.
+  await ann.locator('.talk .head .sub', { hasText: 'online' }).waitFor();
   await endsWith(ben, 'you: yes\nI am [read]');
 
   // The back button of a phone leads to the list.
@@ -190,7 +191,7 @@ test('a name that is set is seen by others, and survives a reload; signing out f
 });
 
 test('the demo: one click to be alice, one to write to bob', async (t) => {
-  const page = await openPage(t, browser, `${server.url}/`, { size: 'phone' });
+  const page = await openPage(t, browser, server.page(), { size: 'phone' });
   await page.getByRole('button', { name: 'alice' }).click();
   await entry(page, 'carol').getByText('Say hello').waitFor();
   await entry(page, 'bob').click();
@@ -199,17 +200,135 @@ test('the demo: one click to be alice, one to write to bob', async (t) => {
   await endsWith(page, 'you: hello [sent]');
 });
 
-test('where there is no demo a token is asked for, and one in the address is taken out of it', async (t) => {
-  // The demo gives tokens at the names of this machine only; this name leads here and is none of them.
-  const elsewhere = `http://chat.localhost:${server.port}`;
-  const mia = await openPage(t, browser, elsewhere, { allow: [/status of 404.*demo\/token/] });
+test('without the demo key a token is asked for, and nothing is asked of the demo', async (t) => {
+  const asked = [];
+  const mia = await openPage(t, browser, null);
+  mia.on('request', (request) => asked.push(request.url()));
+  await mia.goto(`${server.url}/`);
+  await mia.getByText('open the address that the server printed').waitFor();
+  assert.deepEqual(asked.filter((url) => url.includes('/demo/')), []);
   await mia.getByLabel('Token').fill('not a token');
   await mia.getByRole('button', { name: 'Sign in' }).click();
   await mia.getByText('This is not a token').waitFor();
   await mia.getByLabel('Token').fill(await server.token('mia'));
   await mia.getByRole('button', { name: 'Sign in' }).click();
   await mia.locator('.list .head', { hasText: 'mia' }).waitFor();
-  const ned = await openPage(t, browser, `${elsewhere}/#token=${await server.token('ned')}`);
-  await ned.locator('.list .head', { hasText: 'ned' }).waitFor();
-  assert.equal(ned.url(), `${elsewhere}/`);
+});
+
+test('a key of an earlier start opens nothing, and says so', async (t) => {
+  const page = await openPage(t, browser, `${server.url}/#demo=0123456789abcdef0123456789abcdef`, { allow: [/status of 404.*demo\/token/] });
+  await page.getByText('of an earlier start').waitFor();
+  await page.getByRole('heading', { name: 'Sign in with a token' }).waitFor();
+  assert.equal(page.url(), `${server.url}/`);
+});
+
+test('the demo key lasts for the tab, and its links carry it to others', async (t) => {
+  const page = await openPage(t, browser, server.page());
+  await page.getByRole('heading', { name: 'Who are you?' }).waitFor();
+  assert.equal(page.url(), `${server.url}/`, 'the key does not stay in the address');
+  await page.reload();
+  await page.getByRole('heading', { name: 'Who are you?' }).waitFor();
+  const opened = page.context().waitForEvent('page');
+  await page.getByRole('link', { name: 'Open a second window' }).click();
+  await (await opened).getByRole('heading', { name: 'Who are you?' }).waitFor();
+  await page.getByRole('link', { name: 'See what happens inside' }).click();
+  await page.waitForSelector('body[data-ready]');
+});
+
+test('a demo chat goes on after a restart, with the token it has', async (t) => {
+  const own = await Server.start();
+  t.after(() => own.end());
+  const page = await openPage(t, browser, null, { allow: [...CUT_OFF, /status of 404.*demo\/token/] });
+  await signIn(page, own.url, 'rob');
+  await newChat(page, 'sue');
+  await say(page, 'before');
+  await endsWith(page, 'you: before [sent]');
+  await own.kill();
+  await page.getByText('No connection.').waitFor();
+  await own.start();
+  await until('the banner goes', async () => !(await page.locator('.banner').isVisible()), 40_000);
+  await say(page, 'after');
+  await endsWith(page, 'you: before [sent]', 'you: after [sent]');
+  await page.context().close();
+});
+
+/** A page whose requests and frames are noted. */
+async function watched(t) {
+  const page = await openPage(t, browser);
+  const sent = [];
+  page.on('request', (request) => sent.push(`${request.url()} ${request.headers().authorization ?? ''} ${request.postData() ?? ''}`));
+  page.on('websocket', (socket) => {
+    sent.push(socket.url());
+    socket.on('framesent', ({ payload }) => sent.push(String(payload)));
+  });
+  return { page, sent };
+}
+
+test('a link with a token asks first, and sends nothing of it before', async (t) => {
+  const token = await server.token('mallory');
+  const { page, sent } = await watched(t);
+  await page.goto(`${server.url}/#token=${token}`);
+  await page.getByRole('heading', { name: 'Sign in as mallory?' }).waitFor();
+  assert.equal(page.url(), `${server.url}/`, 'the token is taken out of the address');
+  await screenshot(page, 'consent-nobody');
+  assert.deepEqual(sent.filter((what) => what.includes(token) || what.includes('/v1/')), []);
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Do not sign in');
+  await page.getByRole('button', { name: 'Do not sign in' }).click();
+  await page.getByRole('heading', { name: 'Sign in with a token' }).waitFor();
+  await page.reload();
+  await page.getByRole('heading', { name: 'Sign in with a token' }).waitFor();
+  assert.deepEqual(sent.filter((what) => what.includes(token)), []);
+  await page.goto('about:blank');
+  await page.goto(`${server.url}/#token=${token}`);
+  await page.getByRole('button', { name: 'Sign in as mallory' }).click();
+  await page.locator('.list .head', { hasText: 'mallory' }).waitFor();
+});
+
+test('a link with a token does not replace who is signed in without asking', async (t) => {
+  const { page, sent } = await watched(t);
+  const [own, foreign] = [await server.token('ned'), await server.token('mallory')];
+  await page.goto(`${server.url}/`);
+  await page.getByLabel('Token').fill(own);
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await page.locator('.list .head', { hasText: 'ned' }).waitFor();
+  // Followed within the page, where only the fragment changes, and from elsewhere.
+  for (const go of [(url) => page.evaluate((to) => { location.href = to; }, url), async (url) => { await page.goto('about:blank'); await page.goto(url); }]) {
+    await go(`${server.url}/#token=${foreign}`);
+    await page.getByRole('heading', { name: 'Sign in as mallory?' }).waitFor();
+    await page.getByText('You are signed in as ned.').waitFor();
+    await screenshot(page, 'consent');
+    await page.getByRole('button', { name: 'Stay signed in as ned' }).click();
+    await page.locator('.list .head', { hasText: 'ned' }).waitFor();
+    assert.deepEqual(sent.filter((what) => what.includes(foreign)), []);
+  }
+  await page.goto('about:blank');
+  await page.goto(`${server.url}/#token=${foreign}`);
+  await page.getByRole('button', { name: 'Sign in as mallory' }).click();
+  await page.locator('.list .head', { hasText: 'mallory' }).waitFor();
+});
+
+test('the question before a link signs in is readable and fits', async (t) => {
+  const long = 'a-rather-long-user-id-of-somebody.who-has-a-long-name@example.org';
+  const token = await server.token(long.slice(0, 64));
+  for (const size of ['phone', 'desk']) {
+    for (const scheme of ['light', 'dark']) {
+      const page = await openPage(t, browser, `${server.url}/#token=${token}`, { size, scheme, bypassCSP: true });
+      await page.getByRole('alertdialog').waitFor();
+      await assertAccessible(page);
+      await assertNoOverflow(page);
+      await screenshot(page, `consent-${size}-${scheme}`);
+    }
+  }
+});
+
+test('on the demo, a link to be somebody else asks too', async (t) => {
+  const page = await openPage(t, browser);
+  await signIn(page, server.url, 'tia');
+  await page.goto(`${server.url}/?user=uli`);
+  await page.getByText('You are signed in as tia.').waitFor();
+  await page.getByRole('button', { name: 'Stay signed in as tia' }).click();
+  await page.locator('.list .head', { hasText: 'tia' }).waitFor();
+  await page.goto(`${server.url}/?user=uli`);
+  await page.getByRole('button', { name: 'Sign in as uli' }).click();
+  await page.locator('.list .head', { hasText: 'uli' }).waitFor();
 });

@@ -9,8 +9,8 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { chromium } from 'playwright-core';
+import { startProxy as startPlainProxy } from './proxy.js';
 
-export { startProxy } from './proxy.js';
 export { assertAccessible, assertNoOverflow } from './looks.js';
 
 const SIZES = {
@@ -34,6 +34,19 @@ export async function until(what, ask, ms = 10_000) {
     if (Date.now() > end) throw new Error(`waited ${ms} ms in vain: ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
+}
+
+/** The key of the demo, by the port that leads to it. */
+const demoKeys = new Map();
+
+/** The address of a page behind this one, server or proxy, with the demo. */
+export const withDemo = (url, path = '/') => `${url}${path}#demo=${demoKeys.get(Number(new URL(url).port))}`;
+
+/** A proxy in front of a server: see proxy.js. */
+export async function startProxy(port) {
+  const proxy = await startPlainProxy(port);
+  demoKeys.set(proxy.port, demoKeys.get(port));
+  return proxy;
 }
 
 /** A server of one's own. `stop()` is gentle, `kill()` is not; `start()` after either serves the same data at the same port. */
@@ -66,6 +79,18 @@ export class Server {
     const answer = () => fetch(`${this.url}/readyz`).then((r) => r.ok || !this.awaitsReady, () => false);
     await until('the server is ready', answer);
     this.adminKey = (await readFile(join(this.data, 'admin.key'), 'utf8')).trim();
+    this.demoKey = await readFile(join(this.data, 'demo.key'), 'utf8').then((text) => text.trim(), () => null);
+    demoKeys.set(this.port, this.demoKey);
+  }
+
+  /** The address of a page with the demo, as the server prints it. */
+  page(path = '/') {
+    return withDemo(this.url, path);
+  }
+
+  /** What a program sends to be let into the demo. */
+  get demoHeaders() {
+    return { 'x-bluetick-demo': this.demoKey };
   }
 
   async #said() {
@@ -97,7 +122,7 @@ export class Server {
   }
 
   async token(user) {
-    const answer = await this.#json('/demo/token', { method: 'POST', body: JSON.stringify({ user }) });
+    const answer = await this.#json('/demo/token', { method: 'POST', headers: this.demoHeaders, body: JSON.stringify({ user }) });
     return answer.token;
   }
 

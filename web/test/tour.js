@@ -10,7 +10,7 @@ let last = 0;
 export async function openTour(t, browser, server, o = {}) {
   const n = 2 * last + 1;
   last += 1;
-  const page = await openPage(t, browser, `${server.url}/tour?n=${n}`, o);
+  const page = await openPage(t, browser, server.page(`/tour?n=${n}`), o);
   await page.waitForSelector('body[data-ready]');
   const users = await page.$$eval('.phone', (phones) => phones.map((phone) => phone.dataset.user));
   return { page, users };
@@ -80,7 +80,7 @@ export class Watch {
     watch.events = [];
     const stop = new AbortController();
     t.after(() => stop.abort());
-    const response = await fetch(`${server.url}/demo/events?users=${users}`, { signal: stop.signal });
+    const response = await fetch(`${server.url}/demo/events?users=${users}`, { signal: stop.signal, headers: server.demoHeaders });
     assert.equal(response.status, 200);
     watch.read(response.body).catch(() => {});
     return watch;

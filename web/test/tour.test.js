@@ -150,7 +150,7 @@ describe('the tour', { timeout: 240_000 }, () => {
     await assertRows(page, server);
     // Whoever comes without a number gets one that is not in use.
     const other = await page.context().newPage();
-    await other.goto(`${server.url}/tour`);
+    await other.goto(server.page('/tour'));
     await other.waitForSelector('body[data-ready]');
     assert.notEqual(await other.getAttribute('body', 'data-ready'), await page.getAttribute('body', 'data-ready'));
     assert.deepEqual(await shown(other, 'messages'), []);
@@ -206,16 +206,21 @@ describe('the tour', { timeout: 240_000 }, () => {
     await until('she has left', async () => (await shown(page, 'ws')).length === 2);
   });
 
-  test('comes back with the server', async (t) => {
+  test('says so when the server is away, and wants the new address when it is back', async (t) => {
     const own = await Server.start();
-    const { page } = await openTour(t, browser, own, { allow: [/Failed to load resource|WebSocket connection/] });
     t.after(() => own.end());
+    const { page, users } = await openTour(t, browser, own, { allow: [/Failed to load resource|WebSocket connection/] });
     await say(page, 'alice', 'before');
     await until('it is shown', async () => (await shown(page, 'messages')).length === 1);
     await own.kill();
     await page.waitForSelector('.rail .away:not([hidden])');
+    const before = own.demoKey;
     await own.start();
-    await page.waitForSelector('.rail .away', { state: 'hidden', timeout: 30_000 });
+    assert.notEqual(own.demoKey, before, 'every start has a key of its own');
+    await page.waitForSelector('.absent', { timeout: 30_000 });
+    assert.match(await page.textContent('.absent h2'), /earlier start/);
+    await page.goto(own.page(`/tour?n=${Number(/\d*$/.exec(users[0])[0]) || 1}`));
+    await page.waitForSelector('body[data-ready]');
     for (const name of ['alice', 'bob']) await page.waitForSelector(`.phone[data-name="${name}"][data-state="online"]`, { timeout: 30_000 });
     await noteLit(page);
     await say(page, 'alice', 'after');
@@ -228,11 +233,11 @@ describe('the tour', { timeout: 240_000 }, () => {
   test('waits for its turn where too many watch', async (t) => {
     const own = await Server.start();
     const others = new AbortController();
-    const watch = () => fetch(`${own.url}/demo/events?users=somebody`, { signal: others.signal });
+    const watch = () => fetch(`${own.url}/demo/events?users=somebody`, { signal: others.signal, headers: own.demoHeaders });
     // Kept: what nobody holds is closed by the collector of garbage, and its place is free again.
     const watching = [await watch()];
     while (watching.at(-1).ok) watching.push(await watch());
-    const page = await openPage(t, browser, `${own.url}/tour`, { allow: [/503/] });
+    const page = await openPage(t, browser, own.page('/tour'), { allow: [/503/] });
     t.after(() => own.end());
     await page.waitForSelector('.rail .away:not([hidden])');
     assert.ok(watching.length > 1);
@@ -266,7 +271,7 @@ describe('the tour', { timeout: 240_000 }, () => {
   test('says so to who is not on this machine', async (t) => {
     // What a proxy on this machine asks for may be for anybody.
     const context = { extraHTTPHeaders: { 'x-forwarded-for': '203.0.113.7' } };
-    const page = await openPage(t, browser, `${server.url}/tour`, { allow: [/404/], context });
+    const page = await openPage(t, browser, server.page('/tour'), { allow: [/404/], context });
     await page.waitForSelector('.absent');
     assert.match(await page.textContent('.absent'), /demo mode only/);
     assert.equal(await page.getAttribute('.absent a', 'href'), '/v1/docs');

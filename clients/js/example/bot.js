@@ -2,7 +2,8 @@
 //
 //   BLUETICK_URL=http://127.0.0.1:8080 node bot.js echo
 //
-// Its token comes from BLUETICK_TOKEN, or, on the machine that the server runs on, from the demo.
+// Its token comes from BLUETICK_TOKEN, or from the demo of a server on this machine: then BLUETICK_DEMO_KEY is the key at the
+// end of the address that the server printed (or what is in demo.key of its data directory).
 
 import { Client, fileStorage } from '@bluetick/client/node.js';
 import { WebSocket } from 'ws'; // Node 22 has its own
@@ -12,8 +13,9 @@ const user = process.argv[2] ?? 'echo';
 
 async function token() {
   if (process.env.BLUETICK_TOKEN) return process.env.BLUETICK_TOKEN;
-  const headers = { 'content-type': 'application/json' };
+  const headers = { 'content-type': 'application/json', 'x-bluetick-demo': process.env.BLUETICK_DEMO_KEY ?? '' };
   const answer = await fetch(`${url}/demo/token`, { method: 'POST', headers, body: JSON.stringify({ user }) });
+  if (!answer.ok) throw new Error(`no token for ${user}: set BLUETICK_TOKEN, or BLUETICK_DEMO_KEY of a server in demo mode`);
   return (await answer.json()).token;
 }
 

@@ -3,7 +3,7 @@
 import { Core } from './core.js';
 import { environment } from './environment.js';
 import { BluetickError } from './errors.js';
-import { checkId } from './ids.js';
+import { checkDevice, checkId } from './ids.js';
 import { defaultStorage } from './storage/default.js';
 
 /** @typedef {import('./conversation.js').Conversation} Conversation */
@@ -70,7 +70,7 @@ export class Client {
   constructor(options) {
     const base = (options.url ?? globalThis.location?.origin ?? '').replace(/\/+$/, '');
     if (!/^https?:\/\//.test(base)) throw new BluetickError('bad_request', 'url must begin with http:// or https://');
-    if (options.device !== undefined) checkId(options.device, 'device');
+    if (options.device !== undefined) checkDevice(options.device);
     this.#core = new Core({
       user: checkId(options.user, 'user'),
       base,

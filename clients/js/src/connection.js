@@ -134,7 +134,8 @@ export class Connection {
 
   /** @param {BluetickError} error @param {number} hintMs */
   #lost(error, hintMs) {
-    const hopeless = isFinal(error.code) || (error.code === 'token_expired' && !this.#canRefreshToken);
+    const isTokenOver = error.code === 'token_expired' || error.code === 'token_revoked';
+    const hopeless = isFinal(error.code) || (isTokenOver && !this.#canRefreshToken);
     if (hopeless) return this.#end('offline', error);
     const turn = this.#turn;
     this.#drop();

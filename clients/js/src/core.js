@@ -370,12 +370,14 @@ export class Core {
     const message = received ?? conversation._peek(frame);
     conversation._arrived(message);
     if (isNew) this.onNewConversation();
+    // Whoever writes for the first time lets their name be seen, too.
+    else if (!message.own && this.#watch.heard(frame.sender)) this.inbox.refreshSoon();
     this.changed(null);
     this.emit('message', message, conversation);
     if (this.#settings.autoRead && !message.own) conversation.read(frame.seq);
   }
 
-  /** Its peer's name is in the inbox, and who shares a conversation can be watched. */
+  /** Its peer's name is in the inbox, and who has written can be watched. */
   onNewConversation() {
     this.inbox.refreshSoon();
     this.watchSoon();

@@ -1,7 +1,7 @@
 // One kind of error for everything that can go wrong, told apart by `code`.
 
 /** Codes after which the same thing may pass later, unchanged. */
-const RETRYABLE = new Set(['rate_limited', 'unavailable', 'storage_full', 'internal', 'shutting_down']);
+const RETRYABLE = new Set(['rate_limited', 'upload_too_slow', 'unavailable', 'storage_full', 'internal', 'shutting_down']);
 
 /** After these the client stays offline: coming back by itself would not help, or would go on for ever. */
 const FINAL = new Set(['replaced', 'too_many_sessions', 'unauthorized', 'erased', 'wrong_user', 'origin_refused', 'storage_failed']);

@@ -2,13 +2,22 @@
 
 import { BluetickError } from './errors.js';
 
-const ID = /^[A-Za-z0-9._@-]{1,64}$/;
+const USER_ID = /^[A-Za-z0-9._@+|:=-]{1,128}$/;
+const DEVICE = /^[A-Za-z0-9._@-]{1,64}$/;
 const CLIENT_MSG_ID = /^[\x21-\x7e]{1,64}$/;
 
 /** @param {unknown} id @param {string} what @returns {string} */
 export function checkId(id, what) {
-  if (typeof id !== 'string' || !ID.test(id)) {
-    throw new BluetickError('invalid_id', `${what} must be 1 to 64 of A-Z a-z 0-9 . _ - @`);
+  if (typeof id !== 'string' || !USER_ID.test(id)) {
+    throw new BluetickError('invalid_id', `${what} must be 1 to 128 of A-Z a-z 0-9 . _ - @ + | : =`);
+  }
+  return id;
+}
+
+/** @param {unknown} id @returns {string} */
+export function checkDevice(id) {
+  if (typeof id !== 'string' || !DEVICE.test(id)) {
+    throw new BluetickError('invalid_id', 'device must be 1 to 64 of A-Z a-z 0-9 . _ - @');
   }
   return id;
 }

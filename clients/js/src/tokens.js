@@ -90,7 +90,7 @@ export class Tokens {
 
   /** @param {unknown} error */
   static isTokenError(error) {
-    return error instanceof BluetickError && (error.code === 'token_expired' || error.code === 'unauthorized');
+    return error instanceof BluetickError && ['token_expired', 'token_revoked', 'unauthorized'].includes(error.code);
   }
 }
 

@@ -9,6 +9,8 @@ export class Watch {
   #enabled;
   /** Whom this session watches. @type {Set<string>} */
   #watched = new Set();
+  /** Of whom a message has come since, which may let them be seen. @type {Set<string>} */
+  #heard = new Set();
   /** @type {unknown} */
   #timer = null;
 
@@ -27,6 +29,7 @@ export class Watch {
     if (this.#timer !== null) this.#core.environment.clearTimeout(this.#timer);
     this.#timer = null;
     this.#watched = new Set();
+    this.#heard = new Set();
     for (const conversation of this.#core.conversations.values()) if (conversation.presence) conversation._present(null);
   }
 
@@ -38,9 +41,23 @@ export class Watch {
     }, DELAY_MS);
   }
 
+  /**
+   * A message of somebody who looks as if they had never been there: only who has written can be seen, so they are watched
+   * once more.
+   * @param {string} user @returns {boolean} whether more may be known of them now
+   */
+  heard(user) {
+    const { presence } = this.#core.conversation(user);
+    if (!presence || presence.online || presence.lastSeen !== null || this.#heard.has(user)) return false;
+    this.#heard.add(user);
+    this.#watched.delete(user);
+    this.soon();
+    return true;
+  }
+
   #say() {
     if (!this.#core.sync.isUp) return;
-    // Only who shares a conversation can be watched: one without a message is none yet.
+    // Only who has written can be watched: of a conversation without a message nobody has.
     const known = [...this.#core.conversations.values()].filter(({ lastSeq }) => lastSeq > 0);
     known.sort((a, b) => Number(b.loaded) - Number(a.loaded) || b.lastTs - a.lastTs);
     const users = known.slice(0, WATCHED_MAX).map(({ peer }) => peer.userId);

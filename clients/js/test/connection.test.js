@@ -83,19 +83,21 @@ for (const code of ['replaced', 'too_many_sessions', 'unauthorized', 'erased']) 
   });
 }
 
-test('after token_expired it comes back with a fresh token, if it can get one', async (t) => {
-  const { server, client } = await scene(t);
-  let n = 0;
-  const bob = client({ token: async () => `token-${++n}` });
-  (await online(bob, server)).bye('token_expired');
-  await event(bob, 'caughtUp');
-  assert.deepEqual(server.frames('hello').map(({ token }) => token), ['token-1', 'token-2']);
-  const fixed = client({ token: 'the only one', user: 'bob' });
-  await online(fixed, server);
-  server.session.bye('token_expired');
-  await until(() => fixed.state === 'offline');
-  assert.equal(fixed.reason.code, 'token_expired');
-});
+for (const code of ['token_expired', 'token_revoked']) {
+  test(`after ${code} it comes back with a fresh token, if it can get one`, async (t) => {
+    const { server, client } = await scene(t);
+    let n = 0;
+    const bob = client({ token: async () => `token-${++n}` });
+    (await online(bob, server)).bye(code);
+    await event(bob, 'caughtUp');
+    assert.deepEqual(server.frames('hello').map(({ token }) => token), ['token-1', 'token-2']);
+    const fixed = client({ token: 'the only one', user: 'bob' });
+    await online(fixed, server);
+    server.session.bye(code);
+    await until(() => fixed.state === 'offline');
+    assert.equal(fixed.reason.code, code);
+  });
+}
 
 test('a token is renewed before it ends', async (t) => {
   const { server, client } = await scene(t);

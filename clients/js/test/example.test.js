@@ -22,7 +22,7 @@ after(() => server?.close());
 
 test('the bot answers every message once, though it is killed again and again', async (t) => {
   const directory = await mkdtemp(join(tmpdir(), 'bluetick-bot-'));
-  const env = { PATH: process.env.PATH, BLUETICK_URL: server.url, BLUETICK_STATE: join(directory, 'state') };
+  const env = { PATH: process.env.PATH, BLUETICK_URL: server.url, BLUETICK_STATE: join(directory, 'state'), BLUETICK_DEMO_KEY: await server.demoKey() };
   let bot;
   const start = () => (bot = spawn(process.execPath, [join(root, 'example/bot.js'), 'echo'], { env, stdio: ['ignore', 'inherit', 'inherit'] }));
   const kill = async (signal) => {
@@ -97,7 +97,7 @@ test('the page chats, in a browser', async (t) => {
     const page = await context.newPage();
     const errors = [];
     page.on('pageerror', (error) => errors.push(error.message));
-    await page.goto(`${site}/client/example/page/?me=${me}&peer=${peer}`);
+    await page.goto(`${site}/client/example/page/?me=${me}&peer=${peer}#demo=${await server.demoKey()}`);
     await page.waitForFunction(() => !/offline|connecting|waiting/.test(document.getElementById('about').textContent) && document.getElementById('peer').textContent !== '');
     return { page, errors, say: async (text) => (await page.fill('#text', text), await page.press('#text', 'Enter')) };
   };

@@ -157,6 +157,22 @@ test('a refused message stays, with its error, until it is tried again', async (
   assert.deepEqual(ids(server), [failed.clientMsgId, failed.clientMsgId]);
 });
 
+test('an id that names another message fails, stays visible, and is not sent again', async (t) => {
+  const { server, client } = await scene(t);
+  const bob = client();
+  await online(bob, server);
+  server.on.send = ({ ref }, session) => session.error(ref, 'client_msg_id_conflict', { message: 'it names message 7' });
+  const failed = bob.conversation('alice').send({ body: 'other words', clientMsgId: 'order-17' });
+  await assert.rejects(failed.sent, { code: 'client_msg_id_conflict' });
+  assert.deepEqual([failed.tick, failed.error.code, failed.error.retryable], ['failed', 'client_msg_id_conflict', false]);
+  assert.deepEqual(bob.conversation('alice').messages, [failed]);
+  const back = event(bob, 'caughtUp');
+  server.session.cut();
+  await back;
+  await quiet();
+  assert.deepEqual(ids(server), ['order-17'], 'a new connection does not send it again');
+});
+
 test('a discarded message is gone, and does not go out', async (t) => {
   const { server, client } = await scene(t);
   const storage = memoryStorage();

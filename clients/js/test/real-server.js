@@ -1,7 +1,7 @@
 // The real binary, for tests: its own directory, its own port, gone at the end.
 
 import { spawn } from 'node:child_process';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { once } from 'node:events';
 import { tmpdir } from 'node:os';
@@ -23,7 +23,9 @@ export async function startServer(settings = {}) {
   const port = await freePort();
   const url = `http://127.0.0.1:${port}`;
   const environment = { PATH: process.env.PATH, BLUETICK_SERVER__LISTEN: `127.0.0.1:${port}`, BLUETICK_SERVER__DATA_DIR: directory, ...settings };
+  const keyFile = join(directory, 'demo.key');
   const start = async () => {
+    await rm(keyFile, { force: true });
     const child = spawn(binary, ['serve'], { env: environment, cwd: directory, stdio: ['ignore', 'pipe', 'pipe'] });
     let output = '';
     for (const stream of [child.stdout, child.stderr]) stream.on('data', (data) => (output = (output + data).slice(-4000)));
@@ -34,6 +36,15 @@ export async function startServer(settings = {}) {
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
   };
+  /** The key of the demo, which every start makes anew. */
+  const demoKey = async () => {
+    for (let tries = 0; ; tries += 1) {
+      const key = await readFile(keyFile, 'utf8').catch(() => '');
+      if (key) return key.trim();
+      if (tries > 200) throw new Error('the server wrote no demo key');
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  };
   let child = await start();
   const stop = async (signal) => {
     if (child.exitCode !== null || child.signalCode !== null) return;
@@ -42,6 +53,7 @@ export async function startServer(settings = {}) {
   };
   return {
     url,
+    demoKey,
     /** As after a crash: whatever was not durable is gone. */
     async restart() {
       await stop('SIGKILL');
@@ -52,7 +64,7 @@ export async function startServer(settings = {}) {
       await rm(directory, { recursive: true, force: true });
     },
     async token(user) {
-      const headers = { 'content-type': 'application/json' };
+      const headers = { 'content-type': 'application/json', 'x-bluetick-demo': await demoKey() };
       const answer = await fetch(`${url}/demo/token`, { method: 'POST', headers, body: JSON.stringify({ user }) });
       return (await answer.json()).token;
     },

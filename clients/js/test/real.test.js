@@ -64,13 +64,14 @@ test('two clients chat, with ticks, typing, presence and unread counts', async (
   bob.with.read();
   assert.equal(bob.with.unread, 0);
   await until(() => hello.tick === 'read');
-  await until(() => alice.with.presence?.online);
+  assert.notEqual(alice.with.presence?.online, true, 'who has not written is not seen');
   bob.with.setTyping();
   await until(() => alice.with.typing);
   const answer = bob.with.send('hi');
   await until(() => alice.got.length === 1);
   assert.equal(alice.with.typing, false, 'who has written has stopped typing');
   assert.equal(await answer.sent, answer);
+  await until(() => alice.with.presence?.online);
   bob.client.disconnect();
   await until(() => alice.with.presence?.online === false);
   assert.deepEqual(bodies(alice.with.messages), ['hello', 'hi']);

@@ -69,6 +69,23 @@ test('what another try cannot mend fails at once', async (t) => {
   assert.equal(puts, 1);
 });
 
+test('an upload that was too slow is made again, and a used-up quota ends it', async (t) => {
+  const { server, client } = await scene(t);
+  let puts = 0;
+  let full = false;
+  withAttachments(server, ({ method }) => {
+    if (method === 'PUT' && ++puts === 1) return error(408, 'upload_too_slow');
+    return full && method === 'POST' ? error(413, 'quota_exceeded') : undefined;
+  });
+  const bob = client(fast);
+  await online(bob, server);
+  await bob.send('alice', { file: new Blob(['x']) }).sent;
+  assert.equal(puts, 2);
+  full = true;
+  await assert.rejects(bob.send('alice', { file: new Blob(['y']) }).sent, { code: 'quota_exceeded', status: 413 });
+  assert.equal(puts, 2);
+});
+
 test('without a network an upload waits for the connection to be back, however long and often', async (t) => {
   const { server, client } = await scene(t);
   const clock = new FakeClock();

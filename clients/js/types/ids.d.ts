@@ -1,6 +1,8 @@
 /** @param {unknown} id @param {string} what @returns {string} */
 export function checkId(id: unknown, what: string): string;
 /** @param {unknown} id @returns {string} */
+export function checkDevice(id: unknown): string;
+/** @param {unknown} id @returns {string} */
 export function checkClientMsgId(id: unknown): string;
 /** @param {string} one @param {string} other */
 export function conversationId(one: string, other: string): string;

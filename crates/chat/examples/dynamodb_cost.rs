@@ -12,6 +12,7 @@
 
 use std::{
     collections::BTreeMap,
+    future::ready,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -19,10 +20,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use async_trait::async_trait;
 use bluetick_chat::{
-    App, ChatConfig, Event, From, Gateways, HandOver, Node, PlanRequest, RangeRequest, ReceiptRequest,
-    SendRequest, SettleRequest, Unlimited,
+    App, ChatConfig, Event, From, Gateways, HandOver, HandingOver, Node, PlanRequest, RangeRequest,
+    ReceiptRequest, SendRequest, SettleRequest, Unlimited,
 };
 use bluetick_protocol::{
     ClientMsgId, ConversationId, DeviceId, InboxQuery, MessageId, Send as SendFrame, Seq, SessionId, UserId,
@@ -31,6 +31,7 @@ use bluetick_store::{
     DistributedConfig, RedisConfig, RedisMode, SessionEntry, Store, SystemClock,
     dynamo::{CreateOptions, Dynamo, DynamoConfig, Units, create_tables},
 };
+use futures_util::future::Either;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// How long the proxy holds a request back.
@@ -40,10 +41,9 @@ const TTL: Duration = Duration::from_secs(3_600);
 /// Everybody who is registered takes everything.
 struct AlwaysThere;
 
-#[async_trait]
 impl Gateways for AlwaysThere {
-    async fn hand_over(&self, _to: &SessionEntry, _event: Event) -> HandOver {
-        HandOver::Taken
+    fn hand_over(&self, _to: &SessionEntry, _event: Event) -> HandingOver {
+        Either::Left(ready(HandOver::Taken))
     }
 }
 
@@ -120,7 +120,7 @@ impl World {
     }
 
     fn receipt(&self, name: &str, id: &ConversationId, seq: Seq) -> ReceiptRequest {
-        ReceiptRequest { user: user(name), session: None, conversation_id: id.clone(), seq }
+        ReceiptRequest { user: user(name), session: None, conversation_id: id.clone(), seq, again: false }
     }
 
     /// What an operation consumed, on average over a few runs.
@@ -295,7 +295,12 @@ async fn costs(world: &World) {
         }
         world
             .bill(name, 1, async |_| {
-                let request = PlanRequest { user: user(&receiver), cursor: None, heads: false };
+                let request = PlanRequest {
+                    user: user(&receiver),
+                    cursor: None,
+                    heads: false,
+                    undelivered_after: None,
+                };
                 let plan = world.node.plan(request).await.expect("a plan");
                 let lane = plan.lanes.first().expect("a lane");
                 let row = lane.row.expect("a row");
@@ -305,6 +310,7 @@ async fn costs(world: &World) {
                     // As of a session whose device has seen nothing newer: from the row on.
                     from: From::Since { since: MessageId::MAX, at_most: row },
                     max_messages: 100,
+                    max_bytes: usize::MAX,
                 };
                 let range = world.node.read_range(range).await.expect("messages");
                 assert_eq!(range.messages.len(), 50);

@@ -39,7 +39,7 @@ impl Node {
         // Whoever stored it the first time may have died before telling, and those who are connected ask nobody.
         if advanced.moved || (again && advanced.row.last_delivered_seq > 0) {
             let origin = session.filter(|_| step == Step::Acked);
-            self.tell_ticks(&advanced.row, origin).await;
+            self.fanout.tell_ticks(&advanced.row, origin).await;
         }
         if step == Step::Read {
             self.clear_read(&advanced, session, again);

@@ -5,21 +5,23 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_protocol::{
-    ConversationId, Download, ErrorCode, Json, MessageFrame, MessageId, Mute, Profile, S3Ref, Seq, UserId,
-    WireError,
+    ConversationId, Download, ErrorCode, Json, MessageFrame, MessageId, Mute, Profile, S3Ref, Seq, UserCard,
+    UserId, WireError,
 };
 use bluetick_store::{
-    ColdRun, ConversationRow, DeviceRow, Message, OwedPush, PageLimit, PendingRow, SessionEntry, StatusRow,
-    Store,
+    Clock, ColdRun, ConversationRow, DeviceRow, Message, OwedPush, PageLimit, PendingRow, SessionEntry,
+    StatusRow, Store,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Answer, ColdStep, ColdSurvey, Event, Gateways, Mover, Push, PushTested, Step, Trace, TraceEvent, Uploads,
-    wire,
+    Answer, ColdStep, ColdSurvey, Gateways, Mover, ProfileRules, Push, PushTested, Step, Trace, TraceEvent,
+    Uploads, token_revoked, wire,
 };
 
 mod attachments;
+
+pub use attachments::UploadUsageRow;
 
 /// Runs of the cold tier that are looked through at once.
 const RUNS_AT_ONCE: usize = 1_000;
@@ -41,11 +43,18 @@ pub enum AdminCall {
     Devices(UserId),
     /// What the user's devices are still to be notified of.
     Owed(UserId),
+    /// How many bytes of uploads the user is charged for.
+    UploadUsage(UserId),
     /// Notifies all of a user's devices now, and tells what each provider answered.
     PushTest(UserId),
     Repair(UserId),
     Export(UserId),
     Erase(UserId),
+    Profile(UserId),
+    /// Sets a user's name and avatar, whoever else may.
+    SetProfile(UserId, Profile),
+    /// Refuses the user's tokens and ends their sessions.
+    Revoke(UserId),
     TraceId(MessageId),
     Trace(ConversationId, Seq),
     /// What this one process remembers of a message.
@@ -66,8 +75,9 @@ pub trait Operator: Send + Sync {
 }
 
 pub struct Admin {
-    store: Store,
-    gateways: Arc<dyn Gateways>,
+    pub(crate) store: Store,
+    pub(crate) gateways: Arc<dyn Gateways>,
+    pub(crate) clock: Arc<dyn Clock>,
     trace: Arc<Trace>,
     /// Nothing where nobody is to be notified.
     push: Option<Arc<Push>>,
@@ -75,6 +85,7 @@ pub struct Admin {
     mover: Option<Arc<Mover>>,
     /// Nothing where messages have no attachments.
     uploads: Option<Arc<dyn Uploads>>,
+    profiles: ProfileRules,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -113,6 +124,9 @@ pub struct Export {
     pub profile: Profile,
     pub blocks: Vec<UserId>,
     pub mutes: Vec<Mute>,
+    /// From when on their tokens count, if any were revoked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<u64>,
     pub devices: Vec<DeviceRow>,
     pub conversations: Vec<ConversationRow>,
     pub message_status: Vec<StatusRow>,
@@ -148,6 +162,16 @@ pub struct Erased {
     pub attachments: u64,
 }
 
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Revoked {
+    /// Tokens count that were issued at this time or later, in seconds since 1970.
+    pub not_before: u64,
+    /// How many sessions were told to end.
+    pub sessions: usize,
+    /// How many devices are not notified any more.
+    pub devices: usize,
+}
+
 #[async_trait]
 impl Operator for Admin {
     async fn run(&self, call: AdminCall) -> Answer<Json> {
@@ -159,10 +183,14 @@ impl Operator for Admin {
             AdminCall::Sessions(user) => json(&self.sessions(&user).await?),
             AdminCall::Devices(user) => json(&self.devices(&user).await?),
             AdminCall::Owed(user) => json(&self.owed(&user).await?),
+            AdminCall::UploadUsage(user) => json(&self.upload_usage(&user).await?),
             AdminCall::PushTest(user) => json(&self.push_test(&user).await?),
             AdminCall::Repair(user) => json(&self.repair(&user).await?),
             AdminCall::Export(user) => json(&self.export(&user).await?),
             AdminCall::Erase(user) => json(&self.erase(&user).await?),
+            AdminCall::Profile(user) => json(&self.profile(&user).await?),
+            AdminCall::SetProfile(user, profile) => json(&self.set_profile(&user, profile).await?),
+            AdminCall::Revoke(user) => json(&self.revoke(&user).await?),
             AdminCall::TraceId(id) => json(&self.trace_id(id).await?),
             AdminCall::Trace(id, seq) => json(&self.trace(&id, seq).await?),
             AdminCall::Events(id, seq) => json(&self.trace.of(&id, seq)),
@@ -191,8 +219,9 @@ fn json(answer: &impl Serialize) -> Answer<Json> {
 }
 
 impl Admin {
-    pub fn new(store: Store, gateways: Arc<dyn Gateways>, trace: Arc<Trace>) -> Admin {
-        Admin { store, gateways, trace, push: None, mover: None, uploads: None }
+    pub fn new(store: Store, gateways: Arc<dyn Gateways>, trace: Arc<Trace>, clock: Arc<dyn Clock>) -> Admin {
+        let profiles = ProfileRules::default();
+        Admin { store, gateways, clock, trace, push: None, mover: None, uploads: None, profiles }
     }
 
     /// With the notification service, if there is one.
@@ -217,6 +246,25 @@ impl Admin {
     pub fn with_uploads(mut self, uploads: Option<Arc<dyn Uploads>>) -> Admin {
         self.uploads = uploads;
         self
+    }
+
+    /// With what names and avatars may be.
+    pub fn with_profiles(mut self, profiles: ProfileRules) -> Admin {
+        self.profiles = profiles;
+        self
+    }
+
+    pub async fn profile(&self, user: &UserId) -> Answer<UserCard> {
+        let Profile { name, avatar_url } = self.store.users.profile(user).await.map_err(wire)?;
+        Ok(UserCard { user_id: user.clone(), name, avatar_url })
+    }
+
+    /// The operator may set a profile whoever else does; what it may say is the same.
+    pub async fn set_profile(&self, user: &UserId, profile: Profile) -> Answer<UserCard> {
+        let checked = self.profiles.check(profile);
+        let profile = checked.map_err(|why| WireError::new(ErrorCode::BadRequest, why))?;
+        self.store.users.put_profile(user, profile).await.map_err(wire)?;
+        self.profile(user).await
     }
 
     pub async fn messages(&self, id: &ConversationId) -> Answer<Vec<MessageRow>> {
@@ -337,6 +385,7 @@ impl Admin {
             profile: self.store.users.profile(user).await.map_err(wire)?,
             blocks: self.store.users.blocked_by(user).await.map_err(wire)?,
             mutes: self.store.users.mutes_of(user).await.map_err(wire)?,
+            not_before: self.store.users.not_before(user).await.map_err(wire)?,
             devices: self.devices(user).await?,
             conversations: self.conversations(user).await?,
             message_status: self.status(user).await?,
@@ -346,12 +395,20 @@ impl Admin {
         })
     }
 
-    /// Ends the user's sessions and erases what they wrote and what is kept of them.
+    /// Locks the user out: no token that exists counts any more, no session goes on, no device is notified.
+    pub async fn revoke(&self, user: &UserId) -> Answer<Revoked> {
+        let not_before = self.lock_out(user).await?;
+        let sessions = self.end_sessions_of(user, token_revoked()).await?;
+        let devices = self.forget_push_devices(user).await?;
+        Ok(Revoked { not_before, sessions, devices })
+    }
+
+    /// Ends the user's sessions and erases what they wrote and what is kept of them. They are revoked before, and stay
+    /// so: a token that still exists would bring an erased user back.
     pub async fn erase(&self, user: &UserId) -> Answer<Erased> {
-        for session in self.sessions(user).await? {
-            let why = WireError::new(ErrorCode::Erased, "this user's data were erased");
-            self.gateways.hand_over(&session, Event::Close(why)).await;
-        }
+        self.lock_out(user).await?;
+        let why = WireError::new(ErrorCode::Erased, "this user's data were erased");
+        self.end_sessions_of(user, why).await?;
         // A session that ends writes its last words down; they must be there before they can be erased.
         for _ in 0..SESSIONS_END_WITHIN_MS / SESSIONS_LOOK_EVERY_MS {
             if self.sessions(user).await?.is_empty() {

@@ -2,16 +2,17 @@
 //! sockets. Requests are owned and serialisable, so that they can be called directly in one process or sent to any
 //! app server when the roles are apart.
 
-use std::sync::Arc;
+use std::{future::Ready, sync::Arc};
 
 use async_trait::async_trait;
 use bluetick_protocol::{
     ConversationId, DeviceId, Download, Head, HistoryPage, HistoryQuery, InboxPage, InboxQuery, MessageId,
     Mute, Presence, Profile, PushDeviceCard, PushRegistration, S3Ref, Send as SendFrame, Sent, Seq,
     SessionId, StatusAnswer, Ticks, Typing, Upload, UploadRequest, UploadedParts, UserCard, UserId,
-    WireError,
+    WireError, limits,
 };
 use bluetick_store::{Message, SessionEntry};
+use futures_util::future::{BoxFuture, Either};
 use serde::{Deserialize, Serialize};
 
 pub type Answer<T> = Result<T, WireError>;
@@ -31,8 +32,11 @@ pub struct PlanRequest {
     pub user: UserId,
     /// What the device said it holds; nothing for a new one.
     pub cursor: Option<MessageId>,
-    /// Whether the heads of conversations are wanted, for a `caught_up`.
+    /// Whether this is a session's first plan: it also wants the heads of conversations, for its `caught_up`.
     pub heads: bool,
+    /// The rest of a plan whose `more` named this conversation: what no device has acked behind it, and nothing else.
+    #[serde(default)]
+    pub undelivered_after: Option<ConversationId>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -46,6 +50,10 @@ pub struct Plan {
     pub since: MessageId,
     /// Why the cursor could not be served, if it could not.
     pub reset: Option<String>,
+    /// There are more conversations with messages that no device has acked: they come in a further plan, behind this
+    /// conversation, once these lanes are drained.
+    #[serde(default)]
+    pub more: Option<ConversationId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +61,8 @@ pub struct PlanLane {
     pub conversation_id: ConversationId,
     /// Whether messages newer than `since` must be looked for, whatever the row says.
     pub resume: bool,
-    /// The pending row, if there is one: drained in full from there.
+    /// The pending row, if there is one: drained in full from there. A lane with neither begins at the first message
+    /// that no device has acked.
     pub row: Option<Seq>,
     pub last_seq: Seq,
 }
@@ -75,6 +84,14 @@ pub struct RangeRequest {
     pub conversation_id: ConversationId,
     pub from: From,
     pub max_messages: usize,
+    /// Most bytes of bodies, beyond the first message.
+    #[serde(default = "page_max_bytes")]
+    pub max_bytes: usize,
+}
+
+/// What a process of an earlier version asks for.
+fn page_max_bytes() -> usize {
+    limits::PAGE_MAX_BYTES
 }
 
 /// Consecutive messages of a conversation, without holes.
@@ -156,9 +173,13 @@ pub trait App: Send + Sync {
     async fn presence_changed(&self, user: UserId, online: bool) -> Answer<()>;
     /// Tells sessions that they end, wherever they are, as far as they can be reached.
     async fn end_sessions(&self, sessions: Vec<SessionEntry>, why: WireError);
+    /// From when on the user's tokens count, in seconds since 1970; `None` where nothing was revoked.
+    async fn not_before(&self, user: UserId) -> Answer<Option<u64>>;
     async fn profile(&self, user: UserId) -> Answer<UserCard>;
     async fn put_profile(&self, user: UserId, profile: Profile) -> Answer<UserCard>;
-    /// Another user's card: only of those one shares a conversation with.
+    /// Takes the profile that the user's token carries, where profiles come from tokens.
+    async fn token_profile(&self, user: UserId, profile: Profile) -> Answer<()>;
+    /// Another user's card: only of those who have written to one and do not block one.
     async fn user_card(&self, user: UserId, other: UserId) -> Answer<UserCard>;
     async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> Answer<()>;
     async fn blocks(&self, user: UserId) -> Answer<Vec<UserId>>;
@@ -214,8 +235,11 @@ pub enum HandOver {
 }
 
 /// How an app server reaches the gateway that holds a session.
-#[async_trait]
 pub trait Gateways: Send + Sync {
     /// Hands an event to a session. An error or a missed deadline counts as refused.
-    async fn hand_over(&self, to: &SessionEntry, event: Event) -> HandOver;
+    fn hand_over(&self, to: &SessionEntry, event: Event) -> HandingOver;
 }
+
+/// A session of this process answers at once. One of another process answers later; its future owns what it needs, so
+/// that it can go on after the request that began it is answered.
+pub type HandingOver = Either<Ready<HandOver>, BoxFuture<'static, HandOver>>;

@@ -11,7 +11,7 @@ use bluetick_protocol::{
     Attachment, ConversationId, Download, ErrorCode, Json, S3Ref, SignedRequest, Upload, UploadParts,
     UploadRequest, UploadedParts, UserId, WireError, limits,
 };
-use bluetick_store::{AttachmentRow, Attachments, Result, StoreError, UploadState};
+use bluetick_store::{Announced, AttachmentRow, Attachments, Result, StoreError, UploadState};
 
 pub use collect::Collector;
 pub use terms::UploadLimits;
@@ -101,7 +101,7 @@ impl Node {
     pub(crate) async fn announce_upload(&self, user: UserId, request: UploadRequest) -> Answer<Upload> {
         let uploads = self.uploads.as_ref().ok_or_else(no_uploads)?;
         uploads.limits().check(&request, uploads.takes_parts())?;
-        self.take_from_budget(&user).await?;
+        self.take_from_budget(&user, 0).await?;
         let s3_ref = S3Ref::mint(self.clock.now_ms(), uploads.chance());
         let UploadRequest { name, mime, bytes, sha256, parts } = request;
         let mut row = AttachmentRow {
@@ -115,14 +115,31 @@ impl Node {
             state: UploadState::Expected,
             claimed: false,
         };
+        let quota = &uploads.limits().quota;
+        let refuse = |over| {
+            metrics::counter!("bluetick_uploads_over_quota_total").increment(1);
+            uploads.limits().refuse(over, self.clock.now_ms())
+        };
+        if parts.is_some() {
+            // An upload in parts begins at the object store: not for a user whose quota is used up.
+            let usage = self.store.attachments.upload_usage(&row.owner).await.map_err(wire)?;
+            usage.charge(&row, quota).map_err(refuse)?;
+        }
         let begun = uploads.begin(&row, parts.as_ref()).await.map_err(wire)?;
         row.upload_id = begun.upload_id;
-        if let Err(error) = self.store.attachments.announce(row.clone()).await {
+        let refused = match self.store.attachments.announce(row.clone(), quota).await {
+            Ok(Announced::Done) => None,
+            Ok(Announced::OverQuota(over)) => Some(refuse(over)),
+            Err(error) => Some(wire(error)),
+        };
+        if let Some(refused) = refused {
             // Nobody would ever collect its parts.
-            if let Err(error) = uploads.remove(&row).await {
+            if row.upload_id.is_some()
+                && let Err(error) = uploads.remove(&row).await
+            {
                 tracing::warn!(%s3_ref, %error, "an upload that could not be announced is not let go of");
             }
-            return Err(wire(error));
+            return Err(refused);
         }
         metrics::counter!("bluetick_uploads_total").increment(1);
         let Begun { upload, parts, expires_at, .. } = begun;

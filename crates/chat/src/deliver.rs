@@ -1,63 +1,37 @@
 //! Handing a committed message to live sessions, and the offline path where there is none (R2, R3, R12).
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use bluetick_protocol::{ConversationId, DeviceId, Seq, SessionId, Ticks, UserId};
+use bluetick_protocol::{ConversationId, Seq, SessionId, UserId};
 use bluetick_store::{Committed, Message, OwedPush, SessionEntry, StatusRow};
 
-use futures_util::future::{join, poll_immediate};
+use futures_util::future::{Either, join};
 
-use crate::{Answer, Event, HandOver, Node, Step, rules::rule, trace::Glimpse, wire};
+use crate::{
+    Answer, Event, HandOver, Node, Step,
+    fanout::{Fanout, InFlight},
+    rules::rule,
+    trace::Glimpse,
+    wire,
+};
 
 impl Node {
-    /// A user's live sessions. A session store that is down means that everybody is offline: messages queue, nothing
-    /// fails (R12).
     pub(crate) async fn sessions_of(&self, user: &UserId) -> Vec<SessionEntry> {
-        match self.store.sessions.lookup(user).await {
-            Ok(sessions) => sessions,
-            Err(e) => {
-                tracing::warn!(error = %e, "the session store does not answer; taking the offline path");
-                Vec::new()
-            }
-        }
+        self.fanout.sessions_of(user).await
     }
 
-    /// Hands an event to one session, by its deadline. A session that is not there is taken out of the session
-    /// store, if the entry still names it (R12).
-    pub(crate) async fn hand_over(&self, to: &SessionEntry, event: Event) -> HandOver {
-        let mut handing = self.gateways.hand_over(to, event);
-        // A session of this process takes it at once.
-        let outcome = match poll_immediate(&mut handing).await {
-            Some(outcome) => outcome,
-            None => {
-                let handed = tokio::time::timeout(self.config.hand_over_deadline, handing).await;
-                handed.unwrap_or(HandOver::Refused)
-            }
-        };
-        if outcome == HandOver::Refused {
-            metrics::counter!("bluetick_stale_sessions_total").increment(1);
-            if rule!(self.rules, R12) {
-                let _ = self.store.sessions.unregister(&to.user_id, to.session_id).await;
-            } else {
-                return HandOver::Taken;
-            }
-        }
-        outcome
-    }
-
-    /// The steps after the commit, for messages of one conversation: look the receiver up and hand over; if no session took
-    /// them, make sure of the pending row, look once more, and wake whom that finds.
+    /// The steps after the commit, for messages of one conversation: look the receiver up and hand over to every session
+    /// at once. It returns when the promise of `sent` holds: one session has accepted, or the pending row is written.
+    /// If no session accepts within `patience`, the row is written while the hand-overs go on; a session that accepts
+    /// later finds the row by the wake that follows it. `patience` is zero afterwards.
     pub(crate) async fn deliver_to_receiver(
         &self,
         receiver: &UserId,
         committed: &[&Committed],
         row_written: bool,
+        patience: &mut Duration,
     ) -> Answer<()> {
         let messages: Arc<[Arc<Message>]> = committed.iter().map(|c| c.message.clone()).collect();
-        let show = async |step, device: Option<&DeviceId>, sessions: Option<usize>| {
-            let glimpse = Glimpse { device, count: sessions, ..Glimpse::new(step, receiver) };
-            self.show_each(glimpse, messages.iter()).await;
-        };
         if row_written {
             let new = || committed.iter().filter(|c| !c.duplicate).map(|c| &c.message);
             metrics::counter!("bluetick_pending_rows_written_total").increment(new().count() as u64);
@@ -68,31 +42,63 @@ impl Node {
         }
         // The first run of what is repeated may have left a row, and nobody who knows of it.
         let look_for_row = row_written || committed.iter().any(|c| c.duplicate);
-        let mut taken = false;
         let sessions = self.sessions_of(receiver).await;
-        show(Step::LookedAgain, None, Some(sessions.len())).await;
-        for session in sessions {
+        self.show_each(Glimpse::new(Step::LookedAgain, receiver).count(sessions.len()), messages.iter())
+            .await;
+        let (mut accepted, mut unanswered) = (false, Vec::new());
+        for session in &sessions {
             let event =
                 Event::Messages { messages: messages.clone(), row_written: look_for_row, origin: None };
-            if self.hand_over(&session, event).await == HandOver::Taken {
-                taken = true;
-                self.meters.hand_overs.increment(messages.len() as u64);
-                bluetick_store::failpoint::hit("deliver.handed_over");
-                show(Step::HandedOver, Some(&session.device), None).await;
-            }
-        }
-        if row_written {
-            // What is owed with the row is decided here, even if a session has taken the messages meanwhile.
-            if let Some(push) = &self.push {
-                for message in messages.iter() {
-                    push.decide_soon(OwedPush::of_message(message, push.due_at()));
+            match self.fanout.begin(session, event) {
+                Either::Left(HandOver::Taken) => {
+                    accepted = true;
+                    self.fanout.accepted(session, &messages).await;
                 }
+                Either::Left(_) => {}
+                Either::Right(hand_over) => unanswered.push((session.session_id, hand_over)),
             }
-            return Ok(());
         }
-        if taken {
-            return Ok(());
+        let (mut slow, mut rest) = (Vec::new(), None);
+        if !unanswered.is_empty() {
+            let mut in_flight = InFlight::new(&self.fanout, &messages, unanswered);
+            // This lookup is the one after the row: every session it finds should hear of the row before the answer,
+            // because nobody repeats it if this process dies.
+            let all = row_written;
+            if all || !accepted {
+                accepted |= in_flight.wait(all, *patience).await;
+            }
+            if !accepted && !in_flight.unanswered().is_empty() {
+                *patience = Duration::ZERO;
+                self.fanout.hedged.increment(1);
+                slow.extend_from_slice(in_flight.unanswered());
+            }
+            rest = in_flight.leave();
         }
+        let done = match accepted || row_written {
+            true => Ok(()),
+            false => self.leave_for_later(receiver, committed, &messages, &slow).await,
+        };
+        if row_written && let Some(push) = &self.push {
+            // What is owed with the row is decided here, even if a session has taken the messages meanwhile.
+            for message in messages.iter() {
+                push.decide_soon(OwedPush::of_message(message, push.due_at()));
+            }
+        }
+        if let Some(rest) = rest {
+            rest.await;
+        }
+        done
+    }
+
+    /// No session has accepted the messages: writes the pending row, looks once more, and wakes whom that finds. It does
+    /// not wait for `slow` sessions.
+    async fn leave_for_later(
+        &self,
+        receiver: &UserId,
+        committed: &[&Committed],
+        messages: &[Arc<Message>],
+        slow: &[SessionId],
+    ) -> Answer<()> {
         // What a device has acked and was sent again needs no row; where it cannot be known, it gets one.
         let acked = match committed.iter().any(|c| c.duplicate) {
             true => self.acked_by(receiver, &messages[0].conversation_id).await,
@@ -109,9 +115,11 @@ impl Node {
         };
         bluetick_store::failpoint::hit("deliver.nobody_took_it");
         let id = &first.conversation_id;
-        let (noted, owed) =
-            join(self.note_and_wake(receiver, id, first.seq), self.owe_push(receiver, id, last.seq, false))
-                .await;
+        let (noted, owed) = join(
+            self.note_and_wake(receiver, id, first.seq, slow),
+            self.owe_push(receiver, id, last.seq, false),
+        )
+        .await;
         noted?;
         // The row stands for the others too, now that it is there.
         let others = nobody_has.iter().copied().filter(|message| message.seq != first.seq);
@@ -141,12 +149,24 @@ impl Node {
         status.map_or(0, |status| status.last_delivered_seq)
     }
 
-    /// Writes the pending row, then looks the receiver up once more and wakes every session it finds (R2).
-    pub(crate) async fn note_and_wake(&self, receiver: &UserId, id: &ConversationId, seq: Seq) -> Answer<()> {
+    /// Writes the pending row, then looks the receiver up once more and wakes every session it finds (R2). It does not wait
+    /// for `slow` sessions.
+    pub(crate) async fn note_and_wake(
+        &self,
+        receiver: &UserId,
+        id: &ConversationId,
+        seq: Seq,
+        slow: &[SessionId],
+    ) -> Answer<()> {
+        let mut noted = Ok(());
         if rule!(self.rules, R3) {
-            let noted = self.store.pending.note_undelivered(receiver, id, seq).await.map_err(wire)?;
-            if noted.written {
-                metrics::counter!("bluetick_pending_rows_written_total").increment(1);
+            match self.store.pending.note_undelivered(receiver, id, seq).await {
+                Ok(row) if row.written => {
+                    metrics::counter!("bluetick_pending_rows_written_total").increment(1);
+                }
+                Ok(_) => {}
+                // It may have been written all the same, and then somebody must look for it.
+                Err(e) => noted = Err(wire(e)),
             }
         } else if self.store.pending.pending_row(receiver, id).await.map_err(wire)?.is_none() {
             // Get, then put: what the notes do.
@@ -155,41 +175,46 @@ impl Node {
         self.show(Glimpse::new(Step::PendingRow, receiver).message(id, seq)).await;
         bluetick_store::failpoint::hit("deliver.row_written");
         if rule!(self.rules, R2) {
-            self.wake(receiver, id).await;
+            self.wake(receiver, id, slow).await;
         }
-        Ok(())
+        noted
     }
 
-    /// Own sends reach the user's other devices; the session that sent it only learns that the seq is taken.
-    pub(crate) async fn echo_to_sender(
+    /// Echoes and ticks are no part of the promise of `sent`: they go out in the background, and the answer does not wait
+    /// for them. In one process, where nothing hangs, they go out at once.
+    pub(crate) async fn echo_and_tick(
         &self,
         sender: &UserId,
         origin: Option<SessionId>,
-        messages: Arc<[Arc<Message>]>,
+        own: Arc<[Arc<Message>]>,
+        read: Option<&StatusRow>,
     ) {
-        for session in self.sessions_of(sender).await {
-            let event = Event::Messages { messages: messages.clone(), row_written: false, origin };
-            self.hand_over(&session, event).await;
-        }
-    }
-
-    /// Tells all sessions of both members how far one of them is (R10); the one whose receipt it was may wait.
-    pub(crate) async fn tell_ticks(&self, row: &StatusRow, origin: Option<SessionId>) {
-        let ticks = Ticks {
-            conversation_id: row.conversation_id.clone(),
-            user_id: row.user_id.clone(),
-            last_delivered_seq: row.last_delivered_seq,
-            last_read_seq: row.last_read_seq,
-        };
-        let peer = row.conversation_id.peer_of(&row.user_id);
-        for user in [peer, Some(row.user_id.clone())].into_iter().flatten() {
-            for session in self.sessions_of(&user).await {
-                let event = match origin == Some(session.session_id) {
-                    true => Event::OwnTicks(ticks.clone()),
-                    false => Event::Ticks(ticks.clone()),
-                };
-                self.hand_over(&session, event).await;
+        match self.fanout.background.slot() {
+            None => echo_and_tick(&self.fanout, sender, origin, own, read).await,
+            Some(slot) => {
+                let (fanout, sender, read) = (self.fanout.clone(), sender.clone(), read.cloned());
+                slot.run(async move { echo_and_tick(&fanout, &sender, origin, own, read.as_ref()).await });
             }
         }
     }
+}
+
+async fn echo_and_tick(
+    fanout: &Arc<Fanout>,
+    sender: &UserId,
+    origin: Option<SessionId>,
+    own: Arc<[Arc<Message>]>,
+    read: Option<&StatusRow>,
+) {
+    let echo = async {
+        if !own.is_empty() {
+            fanout.echo_to_sender(sender, origin, own).await;
+        }
+    };
+    let tick = async {
+        if let Some(row) = read {
+            fanout.tell_ticks(row, None).await;
+        }
+    };
+    join(echo, tick).await;
 }

@@ -16,6 +16,7 @@ pub fn wire(error: StoreError) -> WireError {
             WireError::new(ErrorCode::StorageFull, "the server has no room for new messages; try again later")
                 .retry_after(5_000)
         }
+        StoreError::ClientMsgIdConflict(why) => WireError::new(ErrorCode::ClientMsgIdConflict, why),
         StoreError::Unsupported(what) => WireError::new(ErrorCode::Unsupported, what),
         StoreError::Damaged { object, why } => {
             tracing::error!(object, why, "a cold object is missing or damaged");

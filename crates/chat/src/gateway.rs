@@ -2,6 +2,8 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    future::ready,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     ops::RangeInclusive,
     sync::{
         Arc,
@@ -10,9 +12,9 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
-use bluetick_protocol::{ConversationId, DeviceId, ErrorCode, Seq, SessionId, UserId, WireError};
+use bluetick_protocol::{ConversationId, DeviceId, ErrorCode, Profile, Seq, SessionId, UserId, WireError};
 use bluetick_store::SessionEntry;
+use futures_util::future::Either;
 use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use tokio::{
@@ -20,7 +22,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::{Event, Gateways, HandOver, session::Handle};
+use crate::{Event, Gateways, HandOver, HandingOver, session::Handle};
 
 const SHARDS: usize = 32;
 
@@ -31,6 +33,8 @@ pub struct Gateway {
     closing: AtomicBool,
     emptied: Notify,
     held: Mutex<Held>,
+    /// The profiles of tokens that were handed on, by user, as hashes.
+    handed_on: Mutex<BTreeMap<UserId, u64>>,
     /// Looked up once: it is raised with every message.
     pub(crate) deliveries: metrics::Counter,
 }
@@ -47,6 +51,14 @@ struct Held {
 
 /// Devices whose acks are remembered after they left.
 const HELD_DEVICES_MAX: usize = 10_000;
+/// Users whose token's profile is remembered. Forgetting one costs a look at their stored profile.
+const HANDED_ON_MAX: usize = 100_000;
+
+fn hash_of(profile: &Profile) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&profile.name, &profile.avatar_url).hash(&mut hasher);
+    hasher.finish()
+}
 
 impl Gateway {
     pub fn new(name: &str) -> Gateway {
@@ -57,12 +69,30 @@ impl Gateway {
             closing: AtomicBool::new(false),
             emptied: Notify::new(),
             held: Mutex::default(),
+            handed_on: Mutex::default(),
             deliveries: metrics::counter!("bluetick_deliveries_total"),
         }
     }
 
     pub fn name(&self) -> &Arc<str> {
         &self.name
+    }
+
+    /// Whether the sessions of this process are ending.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn has_handed_on(&self, user: &UserId, profile: &Profile) -> bool {
+        self.handed_on.lock().get(user) == Some(&hash_of(profile))
+    }
+
+    pub(crate) fn remember_handed_on(&self, user: &UserId, profile: &Profile) {
+        let mut handed_on = self.handed_on.lock();
+        if handed_on.len() >= HANDED_ON_MAX {
+            handed_on.clear();
+        }
+        handed_on.insert(user.clone(), hash_of(profile));
     }
 
     pub fn session_count(&self) -> usize {
@@ -144,6 +174,14 @@ impl Gateway {
         }
     }
 
+    fn offer(&self, to: &SessionEntry, event: Event) -> HandOver {
+        if to.gateway != self.name {
+            return HandOver::Refused;
+        }
+        let handle = self.shard(to.session_id).lock().get(&to.session_id).cloned();
+        handle.map_or(HandOver::Refused, |handle| handle.offer_to(&to.user_id, event))
+    }
+
     /// Resolves when no session is left.
     pub async fn empty(&self) {
         loop {
@@ -160,13 +198,8 @@ fn shutting_down() -> WireError {
     WireError::new(ErrorCode::ShuttingDown, "the server is restarting")
 }
 
-#[async_trait]
 impl Gateways for Gateway {
-    async fn hand_over(&self, to: &SessionEntry, event: Event) -> HandOver {
-        if to.gateway != self.name {
-            return HandOver::Refused;
-        }
-        let handle = self.shard(to.session_id).lock().get(&to.session_id).cloned();
-        handle.map_or(HandOver::Refused, |handle| handle.offer(event))
+    fn hand_over(&self, to: &SessionEntry, event: Event) -> HandingOver {
+        Either::Left(ready(self.offer(to, event)))
     }
 }

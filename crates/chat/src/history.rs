@@ -1,4 +1,5 @@
-//! A page of a conversation, forwards or backwards.
+//! A page of a conversation, forwards or backwards. It ends at its limit of messages, or before the first message that
+//! would make it longer than a page may be on the wire; `next` says where to go on.
 
 use std::sync::Arc;
 
@@ -14,9 +15,11 @@ impl Node {
             return Err(Node::bad_request("give \"after_seq\" or \"before_seq\", not both"));
         }
         let limit = page_limit(limit, limits::HISTORY_DEFAULT_LIMIT, limits::HISTORY_MAX_LIMIT)?;
+        // What is encoded is never shorter than what is stored, so more than this need not be read.
+        let limit = PageLimit { messages: limit, bytes: limits::PAGE_ENCODED_MAX_BYTES };
         let side = self.member_of(&user, &id).await?;
         let last_seq = self.store.messages.last_seq(&id).await.map_err(wire)?;
-        let (messages, from_seq, to_seq, next) = match after_seq {
+        let (mut messages, mut from_seq, mut to_seq, mut next) = match after_seq {
             Some(after) => {
                 let from = after.saturating_add(1);
                 let (messages, next) = match from <= last_seq {
@@ -26,8 +29,9 @@ impl Node {
                 (messages, from, next - 1, Some(next - 1).filter(|&to| to < last_seq && to > after))
             }
             None => {
-                let before = before_seq.unwrap_or(u64::MAX).min(last_seq + 1);
-                let read = || self.store.messages.read_before(&id, before, PageLimit::messages(limit));
+                // Nothing lies before the first: 0 asks for the same empty page as 1.
+                let before = before_seq.unwrap_or(u64::MAX).clamp(1, last_seq + 1);
+                let read = || self.store.messages.read_before(&id, before, limit);
                 let mut messages = read().await.map_err(wire)?;
                 if let Some(hole) = first_gap(&messages, before) {
                     // Whoever reads the page takes what is missing for void, so it must be (R8).
@@ -43,16 +47,37 @@ impl Node {
                 )
             }
         };
-        let visible = messages.iter().filter(|m| m.visible_to(side));
+        messages.retain(|m| m.visible_to(side));
+        if after_seq.is_some() {
+            if let Some(cut) = first_beyond_page(messages.iter()) {
+                to_seq = cut - 1;
+                next = Some(to_seq);
+                messages.retain(|m| m.seq <= to_seq);
+            }
+        } else if let Some(cut) = first_beyond_page(messages.iter().rev()) {
+            from_seq = cut + 1;
+            next = Some(from_seq);
+            messages.retain(|m| m.seq >= from_seq);
+        }
         Ok(HistoryPage {
             reference,
             conversation_id: id,
-            messages: visible.map(|m| m.to_frame()).collect(),
+            messages: messages.iter().map(|m| m.to_frame()).collect(),
             from_seq,
             to_seq,
             next,
         })
     }
+}
+
+/// The seq of the first message that a page has no room for. There is always room for one.
+fn first_beyond_page<'a>(mut messages: impl Iterator<Item = &'a Arc<Message>>) -> Option<Seq> {
+    let mut bytes = messages.next()?.encoded_bytes();
+    let beyond = messages.find(|message| {
+        bytes += message.encoded_bytes();
+        bytes > limits::PAGE_ENCODED_MAX_BYTES
+    });
+    beyond.map(|message| message.seq)
 }
 
 /// The first seq that is missing between the messages of a page, or between them and its end.

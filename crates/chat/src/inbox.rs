@@ -2,7 +2,8 @@
 //! the last message is the reader's own.
 
 use bluetick_protocol::{
-    Boundaries, ConversationId, InboxEntry, InboxPage, InboxQuery, StatusAnswer, UserCard, UserId, limits,
+    Boundaries, ConversationId, InboxEntry, InboxPage, InboxQuery, StatusAnswer, UserCard, UserId,
+    json_text_bytes, limits,
 };
 use bluetick_store::{ConversationRow, InboxPosition};
 
@@ -13,8 +14,12 @@ impl Node {
         let InboxQuery { reference, limit, before } = query;
         let limit = page_limit(limit, limits::INBOX_DEFAULT_LIMIT, limits::INBOX_MAX_LIMIT)?;
         let after = before.map(|text| read_position(&text)).transpose()?;
-        let (rows, more) =
+        let (mut rows, mut more) =
             self.store.conversations.inbox(&user, after.as_ref(), limit).await.map_err(wire)?;
+        if let Some(fits) = rows_in_page(&rows) {
+            rows.truncate(fits);
+            more = true;
+        }
         let next = rows.last().filter(|_| more).map(write_position);
         let own = |row: &&ConversationRow| row.last_sender == row.user_id;
         let ticked: Vec<_> =
@@ -46,6 +51,26 @@ impl Node {
     }
 }
 
+/// How many rows fit a page as it goes over the wire, if not all do. The first always does.
+fn rows_in_page(rows: &[ConversationRow]) -> Option<usize> {
+    let mut bytes = 0;
+    let beyond = rows.iter().position(|row| {
+        bytes += encoded_bytes(row);
+        bytes > limits::PAGE_ENCODED_MAX_BYTES
+    });
+    beyond.map(|fits| fits.max(1)).filter(|&fits| fits < rows.len())
+}
+
+/// About how many bytes an entry takes on the wire, and never fewer.
+fn encoded_bytes(row: &ConversationRow) -> usize {
+    const NAMES_AND_NUMBERS: usize = 512;
+    let profile = [&row.peer_name, &row.avatar_url].into_iter().flatten();
+    let texts = profile.map(|text| json_text_bytes(text)).sum::<usize>();
+    // The peer and the last sender are members of the conversation.
+    let ids = 3 * row.conversation_id.as_str().len();
+    NAMES_AND_NUMBERS + ids + texts + json_text_bytes(&row.last_message_preview)
+}
+
 fn entry(row: ConversationRow, peer_status: Boundaries) -> InboxEntry {
     InboxEntry {
         conversation_id: row.conversation_id,
@@ -71,4 +96,46 @@ fn read_position(text: &str) -> Answer<InboxPosition> {
         last_message_ts: ts.parse().map_err(|_| wrong())?,
         conversation_id: ConversationId::new(id).map_err(|_| wrong())?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(n: usize, filling: &str) -> ConversationRow {
+        let (alice, peer) = (UserId::new("alice").unwrap(), UserId::new(&format!("b{n:063}")).unwrap());
+        ConversationRow {
+            user_id: alice.clone(),
+            conversation_id: ConversationId::between(&alice, &peer).unwrap(),
+            peer_id: peer.clone(),
+            peer_name: Some(filling.repeat(limits::NAME_MAX_BYTES)),
+            avatar_url: Some(filling.repeat(limits::AVATAR_URL_MAX_BYTES)),
+            last_message_preview: filling.repeat(limits::PREVIEW_MAX_CHARS),
+            last_message_ts: u64::MAX,
+            last_seq: u64::MAX,
+            last_sender: peer,
+            unread_count: u64::MAX,
+            peer_wrote: true,
+        }
+    }
+
+    #[test]
+    fn a_page_ends_where_it_would_be_too_long_on_the_wire() {
+        for (filling, all_fit) in [("x", true), ("\u{1}", false)] {
+            let rows: Vec<_> = (0..limits::INBOX_MAX_LIMIT as usize).map(|n| row(n, filling)).collect();
+            let fits = rows_in_page(&rows);
+            assert_eq!(fits.is_none(), all_fit, "{filling:?}: {fits:?}");
+            let bytes = |row: &ConversationRow| {
+                let boundaries = Boundaries { last_delivered_seq: u64::MAX, last_read_seq: u64::MAX };
+                let bytes = serde_json::to_string(&entry(row.clone(), boundaries)).unwrap().len();
+                assert!(bytes <= encoded_bytes(row), "{bytes} bytes and not {}", encoded_bytes(row));
+                bytes
+            };
+            let page: usize = rows[..fits.unwrap_or(rows.len())].iter().map(bytes).sum();
+            assert!(page <= limits::PAGE_ENCODED_MAX_BYTES, "{page}");
+        }
+        let long = row(1, &"\u{1}".repeat(100));
+        assert_eq!(rows_in_page(&[long.clone(), long.clone()]), Some(1), "there is always room for one");
+        assert_eq!(rows_in_page(&[long]), None);
+    }
 }

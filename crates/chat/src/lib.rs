@@ -7,10 +7,12 @@ mod ack;
 mod admin;
 mod app;
 mod attachments;
+mod budget;
 mod cold;
 mod deliver;
 mod devices;
 mod error;
+mod fanout;
 mod gateway;
 mod history;
 mod inbox;
@@ -18,8 +20,10 @@ mod node;
 mod onlookers;
 mod plan;
 mod presence;
+mod profiles;
 mod push;
 mod range;
+mod revocation;
 mod rules;
 mod send;
 pub mod session;
@@ -28,19 +32,26 @@ mod slot;
 mod trace;
 mod users;
 
-pub use admin::{Admin, AdminCall, Erased, Export, Exported, Operator, Recounted, Repaired, TraceReport};
+pub use admin::{
+    Admin, AdminCall, Erased, Export, Exported, Operator, Recounted, Repaired, Revoked, TraceReport,
+    UploadUsageRow,
+};
 pub use app::*;
 pub use attachments::{Begun, Collector, Link, UploadLimits, Uploads};
+pub use budget::{Exhausted, RequestBudget, SendBudget, SendCost, Taking, Unlimited, rate_limited, units};
 pub use cold::{
     ColdMoved, ColdPlace, ColdProgress, ColdStep, ColdStepped, ColdSurvey, ColdVerified, Mover, MoverConfig,
 };
 pub use error::wire;
+pub use fanout::{Background, Spawner};
 pub use gateway::Gateway;
-pub use node::{ChatConfig, Node, SendBudget, Taking, Unlimited};
+pub use node::{ChatConfig, Node};
 pub use onlookers::{Onlookers, Onlooking, Seen};
+pub use profiles::{ProfileRules, ProfileSource};
 pub use push::{
     About, Notification, NotificationKind, Notifier, Push, PushConfig, PushTested, Pushed, RouteHealth,
 };
+pub use revocation::{is_revoked, token_revoked};
 #[cfg(feature = "sim")]
 pub use rules::Rule;
 pub use rules::Rules;

@@ -1,10 +1,6 @@
 //! An app server: the operations of [`App`] over a store, and the ways to reach sessions. It keeps no session.
 
-use std::{
-    future::{Ready, ready},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_protocol::{
@@ -13,11 +9,11 @@ use bluetick_protocol::{
     UploadRequest, UploadedParts, UserCard, UserId, WireError, limits,
 };
 use bluetick_store::{Clock, Message, SessionEntry, Store};
-use futures_util::future::{BoxFuture, Either};
 
 use crate::{
-    Answer, App, Debt, DebtsRequest, Event, Gateways, Plan, PlanRequest, Push, Range, RangeRequest,
-    ReceiptRequest, Rules, SendRequest, SettleRequest, Settled, Trace, Uploads, trace::Glimpse,
+    Answer, App, Background, Debt, DebtsRequest, Event, Gateways, Plan, PlanRequest, ProfileRules, Push,
+    Range, RangeRequest, ReceiptRequest, Rules, SendBudget, SendRequest, SettleRequest, Settled, Spawner,
+    Trace, Uploads, fanout::Fanout, presence::TypingLimit, trace::Glimpse,
 };
 
 #[derive(Debug, Clone)]
@@ -25,6 +21,9 @@ pub struct ChatConfig {
     pub max_body_bytes: usize,
     /// A hand-over not confirmed by then counts as refused (R12).
     pub hand_over_deadline: Duration,
+    /// A request waits so long for hand-overs to be confirmed. A send that no session has accepted by then writes the
+    /// pending row and is answered (R2).
+    pub hand_over_hedge: Duration,
     /// How far before its cursor a device is read again (R6).
     pub resume_overlap: Duration,
     /// A cursor older than this gets a `reset`.
@@ -33,6 +32,8 @@ pub struct ChatConfig {
     pub resume_max_conversations: usize,
     /// How long a reader waits for a hole to be filled before it closes it (R8).
     pub hole_wait: Duration,
+    /// Who sets names and avatars, and what they may be.
+    pub profiles: ProfileRules,
 }
 
 impl Default for ChatConfig {
@@ -40,35 +41,19 @@ impl Default for ChatConfig {
         ChatConfig {
             max_body_bytes: limits::BODY_DEFAULT_MAX_BYTES,
             hand_over_deadline: Duration::from_secs(2),
+            hand_over_hedge: Duration::from_millis(250),
             resume_overlap: Duration::from_secs(60),
             resume_max_age: Duration::from_secs(30 * 24 * 3600),
             resume_max_conversations: 5_000,
             hole_wait: Duration::from_millis(200),
+            profiles: ProfileRules::default(),
         }
-    }
-}
-
-/// How much a user may send.
-pub trait SendBudget: Send + Sync {
-    /// Takes `n` sends from the user's budget, all or none, or says after how many milliseconds there will be as many.
-    fn take<'a>(&'a self, user: &'a UserId, n: u32) -> Taking<'a>;
-}
-
-/// At once, as most know it, or once somebody else was asked.
-pub type Taking<'a> = Either<Ready<Result<(), u64>>, BoxFuture<'a, Result<(), u64>>>;
-
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Unlimited;
-
-impl SendBudget for Unlimited {
-    fn take<'a>(&'a self, _user: &'a UserId, _n: u32) -> Taking<'a> {
-        Either::Left(ready(Ok(())))
     }
 }
 
 pub struct Node {
     pub(crate) store: Store,
-    pub(crate) gateways: Arc<dyn Gateways>,
+    pub(crate) fanout: Arc<Fanout>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) config: ChatConfig,
     pub(crate) budget: Arc<dyn SendBudget>,
@@ -79,13 +64,13 @@ pub struct Node {
     pub(crate) uploads: Option<Arc<dyn Uploads>>,
     pub(crate) rules: Rules,
     pub(crate) meters: Meters,
+    pub(crate) typing: TypingLimit,
 }
 
 /// Looked up once: they are raised with every message.
 pub(crate) struct Meters {
     pub sends: metrics::Counter,
     pub send_seconds: metrics::Histogram,
-    pub hand_overs: metrics::Counter,
     pub acks: metrics::Counter,
     pub reads: metrics::Counter,
 }
@@ -95,7 +80,6 @@ impl Meters {
         Meters {
             sends: metrics::counter!("bluetick_sends_total"),
             send_seconds: metrics::histogram!("bluetick_send_seconds"),
-            hand_overs: metrics::counter!("bluetick_hand_overs_total"),
             acks: metrics::counter!("bluetick_acks_total"),
             reads: metrics::counter!("bluetick_reads_total"),
         }
@@ -111,9 +95,21 @@ impl Node {
         budget: Arc<dyn SendBudget>,
     ) -> Node {
         let trace = Arc::new(Trace::default());
+        let fanout = Fanout {
+            sessions: store.sessions.clone(),
+            gateways,
+            clock: clock.clone(),
+            trace: trace.clone(),
+            rules: Rules::default(),
+            background: Arc::default(),
+            deadline: config.hand_over_deadline,
+            hedge: config.hand_over_hedge.min(config.hand_over_deadline),
+            hand_overs: metrics::counter!("bluetick_hand_overs_total"),
+            hedged: metrics::counter!("bluetick_hand_overs_hedged_total"),
+        };
         Node {
             store,
-            gateways,
+            fanout: Arc::new(fanout),
             clock,
             config,
             budget,
@@ -122,13 +118,27 @@ impl Node {
             uploads: None,
             rules: Rules::default(),
             meters: Meters::new(),
+            typing: TypingLimit::default(),
         }
     }
 
     #[cfg(feature = "sim")]
     pub fn with_rules(mut self, rules: Rules) -> Node {
+        Arc::make_mut(&mut self.fanout).rules = rules.clone();
         self.rules = rules;
         self
+    }
+
+    /// Lets requests be answered before the hand-overs that they do not depend on are confirmed. Without it they wait
+    /// for all of them, which is right where every session is in this process.
+    pub fn with_spawner(mut self, spawner: Arc<dyn Spawner>) -> Node {
+        Arc::make_mut(&mut self.fanout).set_spawner(spawner);
+        self
+    }
+
+    /// What still runs after the answers, for a shutdown to wait for.
+    pub fn background(&self) -> Arc<Background> {
+        self.fanout.background.clone()
     }
 
     /// Notifies those whom no live session tells of a message (R14).
@@ -234,9 +244,11 @@ impl App for Node {
     }
 
     async fn end_sessions(&self, sessions: Vec<SessionEntry>, why: WireError) {
-        for session in sessions {
-            self.hand_over(&session, Event::Close(why.clone())).await;
-        }
+        self.fanout.hand_over_all(&sessions, &[], |_| Event::Close(why.clone())).await;
+    }
+
+    async fn not_before(&self, user: UserId) -> Answer<Option<u64>> {
+        self.store.users.not_before(&user).await.map_err(crate::wire)
     }
 
     async fn profile(&self, user: UserId) -> Answer<UserCard> {
@@ -245,6 +257,10 @@ impl App for Node {
 
     async fn put_profile(&self, user: UserId, profile: Profile) -> Answer<UserCard> {
         self.change_profile(user, profile).await
+    }
+
+    async fn token_profile(&self, user: UserId, profile: Profile) -> Answer<()> {
+        self.take_token_profile(user, profile).await
     }
 
     async fn user_card(&self, user: UserId, other: UserId) -> Answer<UserCard> {

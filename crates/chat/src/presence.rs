@@ -1,14 +1,45 @@
-//! Presence and typing: told to who shares a conversation, never stored, never across a block.
+//! Presence and typing: told to those who may see the user ([`Node::may_see`]), never stored, never across a block.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use bluetick_protocol::{ConversationId, Presence, Typing, UserId};
+use bluetick_protocol::{ConversationId, Presence, Typing, UserId, WireError};
 use bluetick_store::SessionEntry;
+use parking_lot::Mutex;
 
 use crate::{Answer, Event, Node, wire};
 
 /// A watch outlives its session by no more than this.
 const WATCH_TTL: Duration = Duration::from_secs(24 * 3600);
+/// Shorter than a session waits before it tells that it left, so that a last state is never taken for one that was told.
+const TOLD_JUST_NOW_MS: u64 = 1_000;
+/// How often a user's typing in a conversation is told.
+pub(crate) const TYPING_EVERY: Duration = Duration::from_secs(1);
+/// Conversations in which somebody typed within the last second. Beyond it typing is not told: it is worth nothing later.
+const TYPING_KEPT_MAX: usize = 10_000;
+
+/// When typing was last told, by user and conversation.
+#[derive(Debug, Default)]
+pub(crate) struct TypingLimit(Mutex<BTreeMap<(UserId, ConversationId), u64>>);
+
+impl TypingLimit {
+    /// Whether typing may be told now. It is dropped otherwise, before anything is looked up for it.
+    fn allows(&self, user: &UserId, id: &ConversationId, now_ms: u64) -> bool {
+        let recent = |told_ms: u64| told_ms <= now_ms && now_ms - told_ms < TYPING_EVERY.as_millis() as u64;
+        let mut told = self.0.lock();
+        let key = (user.clone(), id.clone());
+        if told.get(&key).is_some_and(|&at| recent(at)) {
+            return false;
+        }
+        if told.len() >= TYPING_KEPT_MAX {
+            told.retain(|_, at| recent(*at));
+        }
+        let room = told.len() < TYPING_KEPT_MAX;
+        if room {
+            told.insert(key, now_ms);
+        }
+        room
+    }
+}
 
 impl Node {
     pub(crate) async fn watch_users(
@@ -38,36 +69,34 @@ impl Node {
         Presence { user_id: user, online, last_seen }
     }
 
-    /// Whether `watcher` shares a conversation with `user` and is not blocked by them.
-    async fn may_see(&self, watcher: &UserId, user: &UserId) -> Answer<bool> {
-        let Some(id) = ConversationId::between(watcher, user) else {
-            return Ok(false);
-        };
-        if self.store.conversations.conversation(watcher, &id).await.map_err(wire)?.is_none() {
-            return Ok(false);
-        }
-        // A conversation that only the watcher wrote in, unseen behind a block, shares nothing.
-        let shared = self.store.conversations.conversation(user, &id).await.map_err(wire)?.is_some();
-        Ok(shared && !self.store.users.blocks(user, watcher).await.map_err(wire)?)
-    }
-
     pub(crate) async fn tell_presence(&self, user: UserId, online: bool) -> Answer<()> {
         // A device that came back while another was leaving: the user never was offline.
         if !online && !self.sessions_of(&user).await.is_empty() {
             return Ok(());
         }
         let now = self.clock.now_ms();
+        // Several devices that leave together each tell of it: the first one has.
+        let told = self.store.sessions.last_seen(&user).await.unwrap_or_default();
+        if !online && told.is_some_and(|told| told <= now && now - told < TOLD_JUST_NOW_MS) {
+            return Ok(());
+        }
         self.store.sessions.set_last_seen(&user, now).await.map_err(wire)?;
         let presence = Presence { user_id: user.clone(), online, last_seen: Some(now) };
+        let mut watchers = Vec::new();
         for watcher in self.store.sessions.watchers(&user).await.map_err(wire)? {
             if !self.store.users.blocks(&user, &watcher.user_id).await.map_err(wire)? {
-                self.hand_over(&watcher, Event::Presence(presence.clone())).await;
+                watchers.push(watcher);
             }
         }
+        self.fanout.hand_over_all(&watchers, &[], |_| Event::Presence(presence.clone())).await;
         Ok(())
     }
 
     pub(crate) async fn tell_typing(&self, user: UserId, id: ConversationId) -> Answer<()> {
+        id.side_of(&user).ok_or_else(WireError::not_found)?;
+        if !self.typing.allows(&user, &id, self.clock.now_ms()) {
+            return Ok(());
+        }
         let side = self.member_of(&user, &id).await?;
         let peer = id.member(side.other());
         for (one, other) in [(&peer, &user), (&user, &peer)] {
@@ -76,9 +105,32 @@ impl Node {
             }
         }
         let typing = Typing { conversation_id: id, user_id: user };
-        for session in self.sessions_of(&peer).await {
-            self.hand_over(&session, Event::Typing(typing.clone())).await;
-        }
+        let sessions = self.sessions_of(&peer).await;
+        self.fanout.hand_over_all(&sessions, &[], |_| Event::Typing(typing.clone())).await;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn typing_is_told_once_a_second_and_what_is_kept_of_it_is_bounded() {
+        let limit = TypingLimit::default();
+        let user = |n: usize| UserId::new(&format!("u{n}")).unwrap();
+        let allows = |n: usize, now_ms: u64| {
+            limit.allows(&user(n), &ConversationId::between(&user(n), &user(n + 1)).unwrap(), now_ms)
+        };
+        assert!(allows(1, 5_000) && !allows(1, 5_000) && !allows(1, 5_999));
+        assert!(allows(2, 5_000), "everybody for themselves");
+        assert!(allows(1, 6_000));
+        // A clock that fell back locks nobody out.
+        assert!(allows(1, 3_000));
+        for n in 0..2 * TYPING_KEPT_MAX {
+            allows(n, 20_000);
+        }
+        assert!(limit.0.lock().len() <= TYPING_KEPT_MAX);
+        assert!(allows(1, 30_000), "room is made when a second is over");
     }
 }

@@ -20,11 +20,12 @@ const HOLES_AT_ONCE: usize = 16;
 
 impl Node {
     pub(crate) async fn range(&self, request: RangeRequest) -> Answer<Range> {
-        let RangeRequest { user, conversation_id: id, from, max_messages } = request;
+        let RangeRequest { user, conversation_id: id, from, max_messages, max_bytes } = request;
+        let limit = PageLimit { messages: max_messages, bytes: max_bytes };
         let side = id.side_of(&user).ok_or_else(WireError::not_found)?;
         let last_seq = self.store.messages.last_seq(&id).await.map_err(wire)?;
         let first_seq = self.beginning(&user, &id, from, last_seq).await?;
-        let (messages, next_seq) = self.read_without_holes(&id, first_seq, max_messages, last_seq).await?;
+        let (messages, next_seq) = self.read_without_holes(&id, first_seq, limit, last_seq).await?;
         let messages = messages.into_iter().filter(|m| m.visible_to(side)).collect();
         Ok(Range { first_seq, messages, next_seq, last_seq: last_seq.max(next_seq - 1) })
     }
@@ -116,10 +117,10 @@ impl Node {
         &self,
         id: &ConversationId,
         from: Seq,
-        max_messages: usize,
+        limit: impl Into<PageLimit>,
         last_seq: Seq,
     ) -> Answer<(Vec<Arc<Message>>, Seq)> {
-        let limit = PageLimit::messages(max_messages);
+        let limit = limit.into();
         let read = || self.store.messages.read_from(id, from, limit);
         let mut page = read().await.map_err(wire)?;
         if let Some(hole) = first_hole(&page, from, last_seq)

@@ -14,15 +14,28 @@ mod switches {
         R3,
         R4,
         R5,
+        /// A device with a cursor gets what happened since.
         R6,
+        /// A device without a cursor gets what no device has acked, whether or not there is a pending row.
+        R6Undelivered,
         R8,
         R9,
         R12,
     }
 
     impl Rule {
-        pub const ALL: [Rule; 9] =
-            [Rule::R1, Rule::R2, Rule::R3, Rule::R4, Rule::R5, Rule::R6, Rule::R8, Rule::R9, Rule::R12];
+        pub const ALL: [Rule; 10] = [
+            Rule::R1,
+            Rule::R2,
+            Rule::R3,
+            Rule::R4,
+            Rule::R5,
+            Rule::R6,
+            Rule::R6Undelivered,
+            Rule::R8,
+            Rule::R9,
+            Rule::R12,
+        ];
     }
 
     #[derive(Debug, Clone, Default)]

@@ -4,16 +4,21 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bluetick_protocol::{
-    ConversationId, ErrorCode, Send as SendFrame, Sent, SessionId, Side, UserId, WireError,
+    ConversationId, ErrorCode, Json, Send as SendFrame, Sent, SessionId, Side, UserId, WireError,
 };
 use bluetick_store::{Advanced, Committed, Message, NewMessage};
 use futures_util::future::{join, join_all};
+use serde::de::IgnoredAny;
 use tokio::time::Instant;
 
-use crate::{Answer, Node, SendRequest, Step, rules::rule, trace::Glimpse, wire};
+use crate::{
+    Answer, Exhausted, Node, SendCost, SendRequest, Step, rate_limited, rules::rule, trace::Glimpse, wire,
+};
 
 /// Messages that are handed to a session at once, by their weight.
 const PORTION_BYTES: usize = 256 * 1024;
+/// About what an attachment's description takes in a message.
+const ATTACHMENT_BYTES: usize = 512;
 
 /// A send that is stored, and its place among those it came with.
 struct Stored {
@@ -81,6 +86,7 @@ impl Node {
             true => Vec::new(),
             false => self.store.messages.commit_sends(news).await,
         };
+        let mut failed = false;
         for (place, committed) in places.into_iter().zip(committed) {
             match committed {
                 Ok(committed) => {
@@ -89,7 +95,18 @@ impl Node {
                         lane.stored.push(Stored { place, committed });
                     }
                 }
-                Err(e) => answers[place] = Some(Err(wire(e))),
+                Err(e) => {
+                    failed = true;
+                    answers[place] = Some(Err(wire(e)));
+                }
+            }
+        }
+        if failed && rule!(self.rules, R2) {
+            // What failed may be stored, with the row that rode along. Its sender may not try again.
+            for (id, lane) in &lanes {
+                if let Some(receiver) = lane.receiver.as_ref().ok().filter(|receiver| receiver.offline) {
+                    self.wake(&receiver.user, id, &[]).await;
+                }
             }
         }
         let stored: usize = lanes.values().map(|lane| lane.stored.len()).sum();
@@ -130,10 +147,10 @@ impl Node {
     async fn check(
         &self,
         user: &UserId,
-        send: SendFrame,
+        mut send: SendFrame,
         lanes: &mut BTreeMap<ConversationId, Lane>,
     ) -> Answer<NewMessage> {
-        let id = match (&send.to, send.conversation_id) {
+        let id = match (&send.to, send.conversation_id.take()) {
             (_, Some(id)) => id,
             (Some(_), None) => {
                 return Err(WireError::new(ErrorCode::ToSelf, "you cannot write to yourself"));
@@ -152,7 +169,10 @@ impl Node {
             let message = format!("\"body\" may be at most {} bytes long", self.config.max_body_bytes);
             return Err(WireError::new(ErrorCode::BodyTooLarge, message));
         }
-        self.take_from_budget(user).await?;
+        if let Some(meta) = &send.meta {
+            check_user_meta(meta)?;
+        }
+        self.take_from_budget(user, bytes_of(&send)).await?;
         if !lanes.contains_key(&id) {
             let receiver = self.look_up(user, &id, from).await;
             lanes.insert(id.clone(), Lane { receiver, stored: Vec::new() });
@@ -202,11 +222,10 @@ impl Node {
         Ok(Receiver { user, withheld, offline })
     }
 
-    pub(crate) async fn take_from_budget(&self, user: &UserId) -> Answer<()> {
-        self.budget.take(user, 1).await.map_err(|ms| {
-            metrics::counter!("bluetick_rate_limited_total").increment(1);
-            WireError::new(ErrorCode::RateLimited, "too many messages in a short time").retry_after(ms)
-        })
+    /// One send of so many bytes.
+    pub(crate) async fn take_from_budget(&self, user: &UserId, bytes: u32) -> Answer<()> {
+        let cost = SendCost { messages: 1, bytes };
+        self.budget.take(user, cost).await.map_err(|ms| rate_limited(Exhausted::Sends, ms))
     }
 
     /// Everything after the commit, for the sends of a batch to one receiver.
@@ -229,20 +248,20 @@ impl Node {
         let row_written = receiver.offline && rule!(self.rules, R3);
         // In slow motion one after another.
         let paced = !self.trace.onlookers.pace_of(&receiver.user).is_zero();
+        // A gateway that hangs is waited for once, not for each portion.
+        let mut patience = self.fanout.hedge;
         for portion in portions(&theirs, if paced { 1 } else { usize::MAX }) {
-            self.deliver_to_receiver(&receiver.user, portion, row_written).await?;
+            self.deliver_to_receiver(&receiver.user, portion, row_written, &mut patience).await?;
         }
         let own: Arc<[_]> = stored.iter().filter(|c| !c.message.void).map(|c| c.message.clone()).collect();
-        if !own.is_empty() {
-            self.echo_to_sender(sender, origin, own).await;
-        }
         // Boundaries only grow: the last one stands for all, from where the first began.
         let implied = || stored.iter().filter_map(|committed| committed.implied_read.as_ref());
-        if let Some(last) = implied().max_by_key(|read| read.row.last_read_seq) {
-            self.tell_ticks(&last.row, None).await;
+        let last = implied().max_by_key(|read| read.row.last_read_seq);
+        if let Some(last) = last {
             let read_before = implied().map(|read| read.read_before).min().unwrap_or_default();
             self.clear_read(&Advanced { read_before, ..last.clone() }, origin, false);
         }
+        self.echo_and_tick(sender, origin, own, last.map(|read| &read.row)).await;
         Ok(())
     }
 
@@ -251,11 +270,42 @@ impl Node {
         if rule!(self.rules, R9) {
             let row = self.store.status.status(sender, &message.conversation_id).await.map_err(wire)?;
             if row.last_read_seq > 0 {
-                self.tell_ticks(&row, None).await;
+                self.echo_and_tick(sender, None, Arc::new([]), Some(&row)).await;
             }
         }
         Ok(())
     }
+}
+
+/// What a send counts for in the budget of bytes.
+fn bytes_of(send: &SendFrame) -> u32 {
+    let meta = send.meta.as_ref().map_or(0, |meta| meta.as_str().len());
+    let attachment = if send.attachment.is_some() { ATTACHMENT_BYTES } else { 0 };
+    (send.body.len() + meta + attachment).try_into().unwrap_or(u32::MAX)
+}
+
+/// Keys of `meta` that begin with `_` are the server's: what a user writes must not look like the host's.
+fn check_user_meta(meta: &Json) -> Answer<()> {
+    match reserved_key(meta) {
+        None => Ok(()),
+        Some(key) => {
+            let shown: String = key.chars().take(64).collect();
+            let why = format!("\"meta\" has the key {shown:?}: keys that begin with \"_\" are the server's");
+            Err(WireError::new(ErrorCode::ReservedMeta, why))
+        }
+    }
+}
+
+/// The first key of the object that begins with `_`.
+fn reserved_key(meta: &Json) -> Option<String> {
+    let text = meta.as_str();
+    // A key may be written with an escape. Without either there is nothing to look for.
+    if !text.contains(['_', '\\']) {
+        return None;
+    }
+    // What is no object was refused before.
+    let keys: BTreeMap<String, IgnoredAny> = serde_json::from_str(text).ok()?;
+    keys.into_keys().find(|key| key.starts_with('_'))
 }
 
 /// Cuts messages into what is handed over at once: at most so many, and not more than a gateway takes in well before its deadline.

@@ -1,11 +1,11 @@
 //! The end of a pending row: removed when all that was drained for it is acked (R4), or moved by a session that
 //! closes before (R5).
 
-use bluetick_protocol::{ConversationId, UserId};
+use bluetick_protocol::{ConversationId, SessionId, UserId};
 use futures_util::future::{join, join_all};
 
 use crate::{
-    Answer, Debt, DebtsRequest, Node, SettleRequest, Settled, Step, rules::rule, trace::Glimpse, wire,
+    Answer, Debt, DebtsRequest, Event, Node, SettleRequest, Settled, Step, rules::rule, trace::Glimpse, wire,
 };
 
 /// Debts that are paid side by side.
@@ -70,20 +70,21 @@ impl Node {
             match moved {
                 true => {
                     bluetick_store::failpoint::hit("close.row_moved");
-                    self.wake(user, id).await;
+                    self.wake(user, id, &[]).await;
                     Ok(())
                 }
-                false => self.note_and_wake(user, id, first_unacked).await,
+                false => self.note_and_wake(user, id, first_unacked, &[]).await,
             }
         };
         let (noted, owed) = join(row, self.owe_push(user, id, last_seq, overdue)).await;
         noted.and(owed)
     }
 
-    /// Looks the user up and tells every session found to look for a pending row (R2).
-    pub(crate) async fn wake(&self, user: &UserId, id: &ConversationId) {
-        for session in self.sessions_of(user).await {
-            self.hand_over(&session, crate::Event::Wake { conversation_id: id.clone() }).await;
-        }
+    /// Looks the user up and tells every session found to look for a pending row (R2). It does not wait for `slow`
+    /// sessions.
+    pub(crate) async fn wake(&self, user: &UserId, id: &ConversationId, slow: &[SessionId]) {
+        let sessions = self.sessions_of(user).await;
+        let wake = |_: &_| Event::Wake { conversation_id: id.clone() };
+        self.fanout.hand_over_all(&sessions, slow, wake).await;
     }
 }

@@ -2,7 +2,7 @@
 
 use bluetick_protocol::{ConversationId, ErrorCode, Profile, UserCard, UserId, WireError, limits};
 
-use crate::{Answer, Node, wire};
+use crate::{Answer, Exhausted, Node, ProfileSource, rate_limited, wire};
 
 impl Node {
     pub(crate) async fn card(&self, user: UserId) -> Answer<UserCard> {
@@ -11,39 +11,53 @@ impl Node {
     }
 
     pub(crate) async fn change_profile(&self, user: UserId, profile: Profile) -> Answer<UserCard> {
-        let tidy = |text: Option<String>| text.map(|t| t.trim().to_owned()).filter(|t| !t.is_empty());
-        let profile = Profile { name: tidy(profile.name), avatar_url: tidy(profile.avatar_url) };
-        if profile
-            .name
-            .as_ref()
-            .is_some_and(|n| n.len() > limits::NAME_MAX_BYTES || n.contains(char::is_control))
-        {
-            return Err(Node::bad_request(
-                "\"name\" may be at most 128 bytes long, without control characters",
-            ));
+        let why = match self.config.profiles.source {
+            ProfileSource::User => None,
+            ProfileSource::Token => Some("names and avatars come from the tokens on this server"),
+            ProfileSource::Server => Some("names and avatars are set by the operator of this server"),
+        };
+        if let Some(why) = why {
+            return Err(WireError::new(ErrorCode::ProfileManaged, why));
         }
-        if let Some(url) = &profile.avatar_url
-            && (url.len() > limits::AVATAR_URL_MAX_BYTES
-                || !(url.starts_with("https://") || url.starts_with("http://")))
-        {
-            return Err(Node::bad_request(
-                "\"avatar_url\" must be an http or https address of at most 1024 bytes",
-            ));
-        }
-        self.store.users.put_profile(&user, profile).await.map_err(wire)?;
+        let profile = self.config.profiles.check(profile).map_err(Node::bad_request)?;
+        self.store_profile(&user, profile).await?;
         self.card(user).await
     }
 
-    /// Somebody else's card: for those who share a conversation with them.
+    /// What a token says of its bearer. It is the issuer's word, and nobody is there to correct it: what may not be
+    /// shown is left out.
+    pub(crate) async fn take_token_profile(&self, user: UserId, profile: Profile) -> Answer<()> {
+        if self.config.profiles.source != ProfileSource::Token {
+            return Ok(());
+        }
+        let profile = self.config.profiles.clean(profile);
+        self.store_profile(&user, profile).await
+    }
+
+    /// A change is copied into a row for each of the user's conversations. What changes nothing costs nothing.
+    async fn store_profile(&self, user: &UserId, profile: Profile) -> Answer<()> {
+        if self.store.users.profile(user).await.map_err(wire)? == profile {
+            return Ok(());
+        }
+        self.budget.take_profile_change(user).await.map_err(|ms| rate_limited(Exhausted::Profile, ms))?;
+        self.store.users.put_profile(user, profile).await.map_err(wire)
+    }
+
+    /// Somebody else's card, for those who may see it. A user who may not be seen is answered like one who does not exist.
     pub(crate) async fn card_for(&self, user: UserId, other: UserId) -> Answer<UserCard> {
-        if user != other {
-            let unknown =
-                || WireError::new(ErrorCode::NotFound, "no such user that you have a conversation with");
-            let id = ConversationId::between(&user, &other).ok_or_else(unknown)?;
-            let row = self.store.conversations.conversation(&user, &id).await.map_err(wire)?;
-            row.ok_or_else(unknown)?;
+        if user != other && !self.may_see(&user, &other).await? {
+            return Err(WireError::new(ErrorCode::NotFound, "no such user who has written to you"));
         }
         self.card(other).await
+    }
+
+    /// The one rule of who sees whom, for presence and profiles; inboxes follow it with their copies. `other` has written
+    /// to `user`, so that they know each other, and does not block them.
+    pub(crate) async fn may_see(&self, user: &UserId, other: &UserId) -> Answer<bool> {
+        let Some(id) = ConversationId::between(user, other) else { return Ok(false) };
+        let row = self.store.conversations.conversation(user, &id).await.map_err(wire)?;
+        Ok(row.is_some_and(|row| row.peer_wrote)
+            && !self.store.users.blocks(other, user).await.map_err(wire)?)
     }
 
     pub(crate) async fn change_block(&self, user: UserId, other: UserId, blocked: bool) -> Answer<()> {

@@ -72,7 +72,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                     store(file, &saved)?;
                 }
             }
-            Some(Event::Disconnected { will_retry_in: Some(wait) }) => {
+            Some(Event::Disconnected { will_retry_in: Some(wait), .. }) => {
                 println!("offline, next try in {wait:.0?}")
             }
             Some(Event::Closed { code: Some(code), reason }) => {

@@ -12,7 +12,7 @@ use tokio::{
 use tokio_tungstenite::tungstenite::{self, Message};
 
 use crate::{
-    ClientState, Event, Options, Token,
+    ClientState, Event, Lost, Options, Token,
     backoff::Backoff,
     codec::{DecodeError, decode},
     connection::Command,
@@ -35,8 +35,8 @@ const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How a phase of the task's life ended.
 enum Next {
     Connect,
-    /// The connection failed or was ended; why, if the server said so.
-    Retry(Option<Bye>),
+    /// The connection failed or was ended; what the server said, if it said so.
+    Retry(Option<Bye>, Lost),
     StayOffline,
     End {
         code: Option<ErrorCode>,
@@ -80,17 +80,17 @@ impl Driver {
         loop {
             next = match next {
                 Next::Connect => self.connect().await,
-                Next::Retry(bye) => match self.final_word(bye.as_ref()) {
+                Next::Retry(bye, why) => match self.final_word(bye.as_ref()) {
                     Some(end) => end,
                     None => {
                         let hint = bye.map(|bye| Duration::from_millis(bye.reconnect_after_ms));
                         let wait = self.backoff.next(hint, &mut self.rng);
-                        self.desk.tell(Event::Disconnected { will_retry_in: Some(wait) });
+                        self.desk.tell(Event::Disconnected { will_retry_in: Some(wait), why: Some(why) });
                         self.wait(Some(Instant::now() + wait)).await
                     }
                 },
                 Next::StayOffline => {
-                    self.desk.tell(Event::Disconnected { will_retry_in: None });
+                    self.desk.tell(Event::Disconnected { will_retry_in: None, why: None });
                     self.wait(None).await
                 }
                 Next::End { code, reason } => return self.desk.close(code, reason).await,
@@ -106,7 +106,9 @@ impl Driver {
             | ErrorCode::Unauthorized
             | ErrorCode::Erased
             | ErrorCode::TooManySessions => true,
-            ErrorCode::TokenExpired => matches!(self.options.token, Token::Fixed(_)),
+            ErrorCode::TokenExpired | ErrorCode::TokenRevoked => {
+                matches!(self.options.token, Token::Fixed(_))
+            }
             _ => false,
         };
         is_final.then(|| Next::End { code: Some(bye.code), reason: bye.reason.clone() })
@@ -157,7 +159,7 @@ impl Driver {
             Err(tungstenite::Error::Url(e)) => Next::End { code: None, reason: e.to_string() },
             Err(e) => {
                 tracing::debug!(error = %e, "could not connect");
-                Next::Retry(None)
+                Next::Retry(None, Lost::of(&e))
             }
         }
     }
@@ -238,7 +240,8 @@ impl Driver {
     fn broken(&self, why: &str) -> Next {
         let bye = self.desk.state.bye().cloned();
         tracing::debug!(why, bye = ?bye.as_ref().map(|bye| bye.code), "the connection ended");
-        Next::Retry(bye)
+        let why = bye.as_ref().map_or(why.to_owned(), |bye| format!("{}: {}", bye.code, bye.reason));
+        Next::Retry(bye, Lost::Connection(why))
     }
 
     fn set_retry_timer(&mut self) {

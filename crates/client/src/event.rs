@@ -7,7 +7,7 @@ use bluetick_protocol::{
     Ticks, Typing, UserId, WireError,
 };
 
-use crate::Saved;
+use crate::{Lost, Saved};
 
 /// What happened, in the order in which the application should handle it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub enum Event {
     Disconnected {
         /// When the next try is; `None` after [`go_offline`](crate::Client::go_offline).
         will_retry_in: Option<Duration>,
+        /// Why; `None` after [`go_offline`](crate::Client::go_offline).
+        why: Option<Lost>,
     },
     /// Everything that was waiting when the session began has been delivered.
     CaughtUp,
@@ -52,7 +54,7 @@ pub enum Event {
     Saved(Box<Saved>),
     /// The client has ended and will not come back. Without a code, it was closed from this side.
     Closed {
-        /// The server's word: `Replaced`, `Unauthorized`, `TokenExpired`, `Erased` or `TooManySessions`.
+        /// The server's word: `Replaced`, `Unauthorized`, `TokenExpired`, `TokenRevoked`, `Erased` or `TooManySessions`.
         code: Option<ErrorCode>,
         /// For people.
         reason: String,

@@ -34,7 +34,7 @@
 //!
 //! [`Client::connect`] returns at once and connects in a task of the current tokio runtime. It goes on through every
 //! loss, with waits that grow and are drawn at random, or as long as the server asked for; [`Event::Disconnected`]
-//! says when the next try is. It ends for good, with [`Event::Closed`], when coming back would be of no use: the token
+//! says why, and when the next try is. It ends for good, with [`Event::Closed`], when coming back would be of no use: the token
 //! is refused, the device connected elsewhere, the user was erased. It also ends when the last handle is gone.
 //!
 //! A [`Token::Fixed`] is given at every connection, and the client ends when it has expired. [`Token::provider`] is asked
@@ -118,6 +118,7 @@ mod connection;
 mod desk;
 mod driver;
 mod event;
+mod lost;
 mod raw;
 mod saved;
 mod seen;
@@ -128,6 +129,7 @@ pub use bluetick_protocol as protocol;
 pub use codec::{DecodeError, decode};
 pub use connection::{Client, Error, Events, Options, Token};
 pub use event::{Answer, Draft, Event, HistoryRange, Refused, RequestId, Tick};
+pub use lost::Lost;
 pub use raw::{RawConnection, RawError};
 pub use saved::{Saved, SavedConversation};
 pub use seen::Seen;

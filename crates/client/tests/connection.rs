@@ -149,7 +149,7 @@ async fn a_send_survives_the_connection_it_was_made_on() {
     });
     let lost = peer.heard_send().await;
     drop(peer);
-    wait_for(&mut events, |e| matches!(e, Event::Disconnected { will_retry_in: Some(_) })).await;
+    wait_for(&mut events, |e| matches!(e, Event::Disconnected { will_retry_in: Some(_), .. })).await;
 
     let (mut peer, hello) = server.accept_session().await;
     assert_eq!(hello.cursor, Some(MessageId(10)));
@@ -204,6 +204,7 @@ async fn codes_that_forbid_a_return_end_the_client() {
         ErrorCode::Erased,
         ErrorCode::TooManySessions,
         ErrorCode::TokenExpired,
+        ErrorCode::TokenRevoked,
     ] {
         let server = FakeServer::start().await;
         let (client, mut events) = Client::connect(server.options());
@@ -233,10 +234,14 @@ async fn an_expired_token_is_replaced_by_a_fresh_one_and_the_hint_is_waited_for(
     assert_eq!(auth.token, "token 1");
     peer.say(bye(ErrorCode::TokenExpired, 300)).await;
     let lost = wait_for(&mut events, |e| matches!(e, Event::Disconnected { .. })).await;
-    let Event::Disconnected { will_retry_in: Some(wait) } = lost else { panic!("{lost:?}") };
+    let Event::Disconnected { will_retry_in: Some(wait), .. } = lost else { panic!("{lost:?}") };
     assert!(wait >= Duration::from_millis(300));
-    let (_peer, hello) = server.accept_session().await;
+    let (mut peer, hello) = server.accept_session().await;
     assert_eq!(hello.token, "token 2");
+    // The same after a revocation: a token that was issued since is good.
+    peer.say(bye(ErrorCode::TokenRevoked, 0)).await;
+    let (_peer, hello) = server.accept_session().await;
+    assert_eq!(hello.token, "token 3");
 }
 
 #[tokio::test]
@@ -246,7 +251,7 @@ async fn offline_on_purpose_lasts_until_told_otherwise() {
     let (mut peer, _) = server.accept_session().await;
     wait_for(&mut events, |e| *e == Event::CaughtUp).await;
     client.go_offline().await.unwrap();
-    wait_for(&mut events, |e| *e == Event::Disconnected { will_retry_in: None }).await;
+    wait_for(&mut events, |e| *e == Event::Disconnected { will_retry_in: None, why: None }).await;
     while let Some(Ok(heard)) = timeout(SOON, peer.0.next()).await.unwrap() {
         assert!(heard.is_close(), "{heard:?}");
     }
@@ -309,7 +314,7 @@ async fn a_server_that_goes_silent_is_left() {
     peer.heard().await;
     peer.say(welcome(1)).await;
     wait_for(&mut events, |e| matches!(e, Event::Connected { .. })).await;
-    wait_for(&mut events, |e| matches!(e, Event::Disconnected { will_retry_in: Some(_) })).await;
+    wait_for(&mut events, |e| matches!(e, Event::Disconnected { will_retry_in: Some(_), .. })).await;
 }
 
 #[tokio::test]
@@ -320,7 +325,7 @@ async fn a_bad_address_ends_and_an_unreachable_one_is_tried_again() {
 
     let unreachable = Options::new("ws://127.0.0.1:1/v1/ws", "laptop".parse().unwrap(), "t");
     let (client, mut events) = Client::connect(unreachable);
-    wait_for(&mut events, |e| matches!(e, Event::Disconnected { will_retry_in: Some(_) })).await;
+    wait_for(&mut events, |e| matches!(e, Event::Disconnected { will_retry_in: Some(_), .. })).await;
     client.close().await.unwrap();
     wait_for(&mut events, |e| matches!(e, Event::Closed { .. })).await;
 }

@@ -50,6 +50,8 @@ codes! {
     ToSelf = "to_self", 400;
     /// No such conversation, or not yours: the two are not told apart.
     NotFound = "not_found", 404;
+    /// This `client_msg_id` names a stored message with other content. Nothing was stored.
+    ClientMsgIdConflict = "client_msg_id_conflict", 409;
     /// You block this user; unblock before writing.
     Blocked = "blocked", 403;
     /// The attachment is longer than this server takes.
@@ -62,9 +64,17 @@ codes! {
     AlreadyUploaded = "already_uploaded", 409;
     /// What was uploaded is not what was announced.
     UploadMismatch = "upload_mismatch", 422;
+    /// The bytes came more slowly than this server waits for; the upload may be made again.
+    UploadTooSlow = "upload_too_slow", 408;
+    /// The user has uploaded as much as this server allows, in a day or in all.
+    QuotaExceeded = "quota_exceeded", 413;
     /// The address was altered or has expired; ask for a new one.
     LinkRefused = "link_refused", 403;
-    /// Too many sends in a short time; `retry_after_ms` says when the next will pass.
+    /// A key of `meta` begins with `_`: those are the server's.
+    ReservedMeta = "reserved_meta", 400;
+    /// Names and avatars are not the user's to set on this server.
+    ProfileManaged = "profile_managed", 403;
+    /// Too much was asked for in a short time; `retry_after_ms` says when the same request will pass.
     RateLimited = "rate_limited", 429;
     /// This server does not do that.
     Unsupported = "unsupported", 501;
@@ -78,6 +88,8 @@ codes! {
     Unauthorized = "unauthorized", 401;
     /// The token has expired; come back with a fresh one.
     TokenExpired = "token_expired", 401;
+    /// The token was issued before the user's tokens were revoked; come back with one issued since.
+    TokenRevoked = "token_revoked", 401;
     /// The page's origin is not one that the server allows.
     OriginRefused = "origin_refused", 403;
     /// The frame is not JSON text.
@@ -96,7 +108,7 @@ codes! {
     TooManyConnections = "too_many_connections", 429;
     /// Nothing was heard for longer than the heartbeat allows.
     HeartbeatTimeout = "heartbeat_timeout", 408;
-    /// Messages were delivered and not acked in time, or the socket takes no bytes.
+    /// Messages were delivered and not acked in time, or the socket takes no bytes, or too few.
     SlowReader = "slow_reader", 408;
     /// The server is going down; reconnect after `reconnect_after_ms`.
     ShuttingDown = "shutting_down", 503;
@@ -121,6 +133,7 @@ impl ErrorCode {
         matches!(
             self,
             ErrorCode::RateLimited
+                | ErrorCode::UploadTooSlow
                 | ErrorCode::Unavailable
                 | ErrorCode::StorageFull
                 | ErrorCode::Internal

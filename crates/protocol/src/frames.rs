@@ -52,6 +52,12 @@ impl Json {
     pub fn from_text(text: &str) -> serde_json::Result<Self> {
         serde_json::from_str::<Box<RawValue>>(text).map(|raw| Json(raw.into()))
     }
+
+    /// Whether both mean the same: spaces and the order of keys do not count.
+    pub fn same_value(&self, other: &Json) -> bool {
+        let value = |json: &Json| serde_json::from_str::<serde_json::Value>(json.as_str()).ok();
+        self == other || value(self).is_some_and(|own| value(other) == Some(own))
+    }
 }
 
 impl PartialEq for Json {

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 use arrayvec::ArrayString;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::limits::ID_MAX_BYTES;
+use crate::limits::{ID_MAX_BYTES, USER_ID_MAX_BYTES};
 
 /// Position of a message in its conversation: 1, 2, 3 … A 0 stands for "before the first".
 pub type Seq = u64;
@@ -19,16 +19,35 @@ pub struct InvalidId {
 
 const TOO_LONG: &str = "must be at most 64 characters long";
 
-const fn is_name_byte(b: u8) -> bool {
+const fn is_device_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'@')
 }
 
-fn check_name(what: &'static str, text: &str) -> Result<(), InvalidId> {
+/// Keys rely on what is left out: `~` joins two user ids, and stores separate parts of a key by a zero byte,
+/// a space or `#`.
+const fn is_user_byte(b: u8) -> bool {
+    is_device_byte(b) || matches!(b, b'+' | b'|' | b':' | b'=')
+}
+
+fn check_user(what: &'static str, text: &str) -> Result<(), InvalidId> {
+    let why = if text.is_empty() {
+        "must not be empty"
+    } else if text.len() > USER_ID_MAX_BYTES {
+        "must be at most 128 characters long"
+    } else if !text.bytes().all(is_user_byte) {
+        "may hold only A-Z a-z 0-9 . _ - @ + | : ="
+    } else {
+        return Ok(());
+    };
+    Err(InvalidId { what, why })
+}
+
+fn check_device(what: &'static str, text: &str) -> Result<(), InvalidId> {
     let why = if text.is_empty() {
         "must not be empty"
     } else if text.len() > ID_MAX_BYTES {
         TOO_LONG
-    } else if !text.bytes().all(is_name_byte) {
+    } else if !text.bytes().all(is_device_byte) {
         "may hold only A-Z a-z 0-9 . _ - @"
     } else {
         return Ok(());
@@ -109,11 +128,11 @@ pub(crate) const INVALID_ID_MARK: &str = "invalid id: ";
 
 text_id!(
     /// A user of the host application: a token's `sub`.
-    UserId(Arc<str>), "user id", check_name
+    UserId(Arc<str>), "user id", check_user
 );
 text_id!(
     /// One of a user's devices, named by the client.
-    DeviceId(Arc<str>), "device id", check_name
+    DeviceId(Arc<str>), "device id", check_device
 );
 text_id!(
     /// Chosen by the sender's client; the same id always means the same message. There is one for each message, and nobody shares it, so
@@ -138,8 +157,8 @@ text_id!(
         let Some((low, high)) = text.split_once('~') else {
             return Err(InvalidId { what, why: "must be two user ids joined by ~" });
         };
-        check_name("user id in a conversation id", low)?;
-        check_name("user id in a conversation id", high)?;
+        check_user("user id in a conversation id", low)?;
+        check_user("user id in a conversation id", high)?;
         if low >= high {
             return Err(InvalidId { what, why: "must name two different users in byte order" });
         }
@@ -399,15 +418,52 @@ mod tests {
 
     #[test]
     fn ids_outside_the_alphabet_are_refused() {
-        for bad in ["", "a b", "a~b", "é", "a\0", &"x".repeat(65)] {
+        for bad in ["", "a b", "a~b", "é", "a\0", "a/b", "a#b", "a,b", "a%7Cb", &"x".repeat(129)] {
             assert!(UserId::new(bad).is_err(), "{bad:?}");
+        }
+        for bad in ["", "a b", "a|b", "a+b", &"x".repeat(65)] {
+            assert!(DeviceId::new(bad).is_err(), "{bad:?}");
         }
         for bad in ["bob~alice", "a~a", "alice", "a~b~c", "~b", "a~"] {
             assert!(ConversationId::new(bad).is_err(), "{bad:?}");
         }
     }
 
+    #[test]
+    fn ids_of_identity_providers_are_taken() {
+        for good in [
+            "auth0|5f7c8ec7c33c6c004bbafe82",
+            "google-oauth2|108251222085688410292",
+            "ann+test@x.org",
+            "urn:oid:1=2",
+            "0b6f3c1e-5d55-4a3c-9f0e-2f1f5f6c7d8e.7c9e6679-7425-40de-944b-e07fc1f90ae7",
+            &"x".repeat(128),
+        ] {
+            assert!(UserId::new(good).is_ok(), "{good:?}");
+        }
+        let long = ConversationId::between(&user(&"a".repeat(128)), &user(&"b".repeat(128))).unwrap();
+        assert_eq!(ConversationId::new(long.as_str()).unwrap().halves().1.len(), 128);
+        // The vertical bar comes after every letter, `+` before every digit.
+        assert_eq!(ConversationId::between(&user("a|"), &user("az")).unwrap().as_str(), "az~a|");
+        assert_eq!(ConversationId::between(&user("a0"), &user("a+")).unwrap().as_str(), "a+~a0");
+    }
+
     proptest! {
+        #[test]
+        fn a_conversation_leads_back_to_its_members(
+            a in "[A-Za-z0-9._@+|:=-]{1,128}", b in "[A-Za-z0-9._@+|:=-]{1,128}",
+        ) {
+            let (a, b) = (user(&a), user(&b));
+            let Some(id) = ConversationId::between(&a, &b) else {
+                prop_assert_eq!(a, b);
+                return Ok(());
+            };
+            prop_assert_eq!(&ConversationId::new(id.as_str()).unwrap(), &id);
+            prop_assert_eq!(ConversationId::between(&b, &a), Some(id.clone()));
+            prop_assert_eq!(id.peer_of(&a), Some(b.clone()));
+            prop_assert_eq!(id.peer_of(&b), Some(a));
+        }
+
         #[test]
         fn minted_ids_only_grow(steps in proptest::collection::vec((0u64..3, 0u16..=1023), 1..6000)) {
             let mut last = MessageId::default();

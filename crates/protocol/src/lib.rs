@@ -18,4 +18,4 @@ pub use error::{ErrorCode, WireError};
 pub use frames::*;
 pub use ids::*;
 pub use push::*;
-pub use write::MessageText;
+pub use write::{MESSAGE_FRAME_BYTES, MessageText, json_text_bytes};

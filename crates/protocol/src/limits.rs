@@ -3,7 +3,9 @@
 //! What an operator may change is in the server's configuration, whose defaults
 //! are these; the `MAX_` constants below are hard walls of the format.
 
-/// Longest user id, device id and client_msg_id.
+/// Longest user id: identity providers put their own name in front of theirs.
+pub const USER_ID_MAX_BYTES: usize = 128;
+/// Longest device id and client_msg_id.
 pub const ID_MAX_BYTES: usize = 64;
 /// Longest `ref` given as a string.
 pub const REF_MAX_BYTES: usize = 64;
@@ -31,8 +33,14 @@ pub const INBOX_DEFAULT_LIMIT: u32 = 20;
 /// Most messages in a history page, and how many without a `limit`.
 pub const HISTORY_MAX_LIMIT: u32 = 200;
 pub const HISTORY_DEFAULT_LIMIT: u32 = 50;
-/// Most bytes of bodies in one page of history or one read of a drain, beyond the first message.
+/// Most bytes of bodies that one read of the store returns, beyond the first message.
 pub const PAGE_MAX_BYTES: usize = 512 * 1024;
+/// Most bytes of a page of history or of the inbox as it goes over the wire, beyond its first entry. JSON writes some
+/// bytes of a body as six, so a page may end before its `limit` does.
+pub const PAGE_ENCODED_MAX_BYTES: usize = 256 * 1024;
+/// High-water mark of what waits for one socket, in encoded bytes. At or above it no request is started and no message
+/// is taken from the store.
+pub const OUTBOUND_HIGH_WATER_BYTES: usize = 512 * 1024;
 /// Most heads in one `caught_up`.
 pub const HEADS_MAX: usize = 1000;
 /// Most users one may block.
@@ -63,3 +71,5 @@ const _: () = assert!(INBOX_DEFAULT_LIMIT <= INBOX_MAX_LIMIT);
 const _: () = assert!(HISTORY_DEFAULT_LIMIT <= HISTORY_MAX_LIMIT);
 const _: () = assert!(BODY_DEFAULT_MAX_BYTES <= BODY_HARD_MAX_BYTES);
 const _: () = assert!(PAGE_MAX_BYTES >= BODY_DEFAULT_MAX_BYTES);
+const _: () = assert!(PAGE_ENCODED_MAX_BYTES >= 6 * BODY_DEFAULT_MAX_BYTES);
+const _: () = assert!(PAGE_ENCODED_MAX_BYTES <= OUTBOUND_HIGH_WATER_BYTES);

@@ -3,6 +3,20 @@
 
 use crate::{Json, MessageId, Ref, Sent, Seq, Ticks};
 
+/// Bytes that names, numbers and marks take in a frame with a message, at most.
+pub const MESSAGE_FRAME_BYTES: usize = 256;
+
+/// How many bytes a text takes as a JSON string, without its quotes.
+pub fn json_text_bytes(text: &str) -> usize {
+    // Without a branch for each byte, so that the compiler counts many at a time.
+    let added = |b: u8| match b {
+        b'"' | b'\\' | 0x08 | b'\t' | b'\n' | 0x0c | b'\r' => 1,
+        0x00..0x20 => 5,
+        _ => 0usize,
+    };
+    text.len() + text.bytes().map(added).sum::<usize>()
+}
+
 /// A message as its frame shows it, borrowed from wherever it is.
 #[derive(Debug, Clone, Copy)]
 pub struct MessageText<'a> {
@@ -180,6 +194,14 @@ mod tests {
         let ticks = Ticks { conversation_id: id(), user_id, last_delivered_seq: 7, last_read_seq: 0 };
         let frame = ServerFrame::Ticks(ticks);
         assert_eq!(as_value(&frame.to_text()), by_name(&frame));
+    }
+
+    #[test]
+    fn a_text_takes_as_many_bytes_as_a_serializer_writes() {
+        let all: String = (0..0x500u32).filter_map(char::from_u32).collect();
+        for text in ["", "plain", "\u{1}\u{1}", "a\"b\\c\n\t\r\u{8}\u{c}\u{7f}", "é💬\u{2028}", &all] {
+            assert_eq!(json_text_bytes(text) + 2, serde_json::to_string(text).unwrap().len(), "{text:?}");
+        }
     }
 
     #[test]

@@ -2,19 +2,23 @@
 //! which they reach by signed addresses of this server's own.
 
 mod disposition;
+mod intake;
+mod rate;
 mod signature;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_chat::{Begun, Link, UploadLimits, Uploads};
 use bluetick_protocol::{S3Ref, SignedRequest, UploadParts, UploadedParts};
-use bluetick_store::{AttachmentRow, Clock, Objects, Result, StoreError, UploadTerms};
-use parking_lot::Mutex;
+use bluetick_store::{AttachmentRow, Clock, Objects, Result, StoreError, UploadQuota, UploadTerms};
 
 use crate::{chance, config::Attachments as Settings};
+use intake::{Intake, IntakeLimits};
 
 pub use disposition::disposition;
+pub use intake::{Incoming, NotNow};
+pub use rate::MinimumRate;
 pub use signature::{Refused, SigningKey};
 
 /// An upload that broke off long ago was a process's that died.
@@ -31,36 +35,10 @@ pub struct ObjectUploads {
     limits: UploadLimits,
     upload_lasts: Duration,
     download_lasts: Duration,
-    /// What is coming through this server now, and how many bytes of each are still to come.
-    under_way: Mutex<BTreeMap<S3Ref, u64>>,
-}
-
-/// The one upload of these bytes that is under way, until this is dropped.
-pub struct Receiving<'a> {
-    uploads: &'a ObjectUploads,
-    s3_ref: S3Ref,
-}
-
-/// Why an upload cannot begin now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotNow {
-    UnderWay,
-    NoRoom,
-}
-
-impl Receiving<'_> {
-    /// So many bytes are on the disk.
-    pub fn took(&self, bytes: u64) {
-        if let Some(left) = self.uploads.under_way.lock().get_mut(&self.s3_ref) {
-            *left = left.saturating_sub(bytes);
-        }
-    }
-}
-
-impl Drop for Receiving<'_> {
-    fn drop(&mut self) {
-        self.uploads.under_way.lock().remove(&self.s3_ref);
-    }
+    /// Uploads that are in progress through this server.
+    intake: Intake,
+    min_bytes_per_second: u64,
+    rate_window: Duration,
 }
 
 impl ObjectUploads {
@@ -72,10 +50,20 @@ impl ObjectUploads {
             limits: UploadLimits {
                 max_bytes: settings.max_bytes,
                 types: settings.types.iter().map(|text| text.to_ascii_lowercase()).collect(),
+                quota: UploadQuota {
+                    bytes_per_day: settings.user_bytes_per_day,
+                    bytes_total: settings.user_bytes_total,
+                },
             },
             upload_lasts: Duration::from_secs(settings.upload_expires_secs),
             download_lasts: Duration::from_secs(settings.download_expires_secs),
-            under_way: Mutex::default(),
+            intake: Intake::new(IntakeLimits {
+                per_user: settings.uploads_per_user,
+                at_once: settings.uploads_at_once,
+                free_space_floor_bytes: settings.upload_free_space_floor_bytes,
+            }),
+            min_bytes_per_second: settings.upload_min_bytes_per_second,
+            rate_window: Duration::from_secs(settings.upload_rate_window_secs),
         }
     }
 
@@ -113,19 +101,14 @@ impl ObjectUploads {
         }
     }
 
-    /// Begins to receive bytes, once at a time, if there is room for them and for what is coming already, and this much
-    /// stays free.
-    pub fn receive(&self, row: &AttachmentRow, floor: u64) -> std::result::Result<Receiving<'_>, NotNow> {
-        let mut under_way = self.under_way.lock();
-        if under_way.contains_key(&row.s3_ref) {
-            return Err(NotNow::UnderWay);
-        }
-        let coming = under_way.values().fold(row.bytes, |sum, bytes| sum.saturating_add(*bytes));
-        if self.objects.free_bytes().is_some_and(|free| free < floor.saturating_add(coming)) {
-            return Err(NotNow::NoRoom);
-        }
-        under_way.insert(row.s3_ref.clone(), row.bytes);
-        Ok(Receiving { uploads: self, s3_ref: row.s3_ref.clone() })
+    /// Begins to receive an upload, if the limits and the disk allow it.
+    pub fn receive(&self, row: &AttachmentRow) -> std::result::Result<Incoming<'_>, NotNow> {
+        self.intake.begin(row, &self.objects)
+    }
+
+    /// Watches how fast an upload arrives.
+    pub fn minimum_rate(&self) -> MinimumRate {
+        MinimumRate::new(self.min_bytes_per_second, self.rate_window)
     }
 
     /// How long an upload of so many bytes may take.

@@ -1,25 +1,27 @@
 //! Who a token names. Tokens are JWTs whose `sub` is the user id; the key decides the algorithm, never the token.
 
 mod jwks;
+mod revocation;
 mod secret;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_chat::session::{Identity, TokenCheck};
-use bluetick_protocol::{ErrorCode, UserId, WireError};
+use bluetick_protocol::{ErrorCode, Profile, UserId, WireError};
 use bluetick_store::Clock;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, errors::ErrorKind};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Auth, Config, HS256_MIN_BYTES};
 use jwks::Jwks;
+pub use revocation::RevocableTokens;
 pub use secret::{keys_match, load_or_create_secret, read_secret};
 
 /// A longer token is not looked at: parsing it would be the sender's work done by the server.
 pub const TOKEN_MAX_BYTES: usize = 8 * 1024;
 /// An issuer whose clock is ahead signs tokens that begin in our future; this much of it is harmless.
-const NOT_BEFORE_SKEW_SECS: u64 = 60;
+const CLOCK_SKEW_SECS: u64 = 60;
 
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {
@@ -61,7 +63,12 @@ pub struct JwtCheck {
     audience: Option<String>,
     issuer: Option<String>,
     leeway_secs: u64,
+    require_exp: bool,
+    /// How long after its issue a token is good at most.
+    max_age_secs: Option<u64>,
     clock: Arc<dyn Clock>,
+    /// Whether names and avatars come from the tokens.
+    profiles: bool,
 }
 
 impl JwtCheck {
@@ -83,8 +90,17 @@ impl JwtCheck {
             audience: auth.audience.clone(),
             issuer: auth.issuer.clone(),
             leeway_secs: auth.leeway_secs,
+            require_exp: auth.require_exp,
+            max_age_secs: Some(auth.max_age_secs).filter(|secs| *secs > 0),
             clock,
+            profiles: false,
         })
+    }
+
+    /// Takes names and avatars from the claims `name` and `picture`, if asked to.
+    pub fn with_profiles(mut self, profiles: bool) -> Self {
+        self.profiles = profiles;
+        self
     }
 
     fn verify(&self, token: &str, key: &Key) -> Result<Identity, WireError> {
@@ -107,28 +123,56 @@ impl JwtCheck {
             Ok(data) => data.claims,
             Err(error) => return Err(refused(why(error.kind()))),
         };
-        self.check_times(&claims)?;
+        let issued_at = self.issued_at(&claims);
+        let end = self.check_times(&claims, issued_at)?;
         let Some(subject) = claims.sub else {
             return Err(refused("the token has no \"sub\""));
         };
         let user =
             UserId::new(&subject).map_err(|e| refused(format!("the token's \"sub\" is no user id: {e}")))?;
-        let expires_at = claims.exp.map(|exp| (exp.0.saturating_add(self.leeway_secs)).saturating_mul(1000));
-        Ok(Identity { user, expires_at })
+        let text = |claim: Option<serde_json::Value>| match claim {
+            Some(serde_json::Value::String(text)) => Some(text),
+            _ => None,
+        };
+        let profile = Profile { name: text(claims.name), avatar_url: text(claims.picture) };
+        // A token that says nothing of its bearer, as a back end's own, changes nothing.
+        let profile = Some(profile).filter(|profile| self.profiles && *profile != Profile::default());
+        Ok(Identity { user, expires_at: end.map(|secs| secs.saturating_mul(1000)), profile, issued_at })
     }
 
-    fn check_times(&self, claims: &Claims) -> Result<(), WireError> {
+    /// When the token was issued. A time in the future says nothing: by it a token would outlive every revocation.
+    fn issued_at(&self, claims: &Claims) -> Option<u64> {
+        let latest = (self.clock.now_ms() / 1000).saturating_add(CLOCK_SKEW_SECS + self.leeway_secs);
+        claims.iat.map(|iat| iat.0).filter(|secs| *secs <= latest)
+    }
+
+    /// Checks that the token is good now. Returns until when it is, in seconds, if it has an end.
+    fn check_times(&self, claims: &Claims, issued_at: Option<u64>) -> Result<Option<u64>, WireError> {
         let now = self.clock.now_ms() / 1000;
-        if claims.exp.is_some_and(|exp| exp.0.saturating_add(self.leeway_secs) <= now) {
+        if self.require_exp && claims.exp.is_none() {
+            return Err(refused("the token has no \"exp\", and this server wants one (auth.require_exp)"));
+        }
+        let too_old = match (self.max_age_secs, issued_at) {
+            (None, _) => None,
+            (Some(most), Some(issued_at)) => Some(issued_at.saturating_add(most)),
+            (Some(_), None) => {
+                return Err(refused(
+                    "the token has no \"iat\" that has passed, and this server wants one (auth.max_age_secs)",
+                ));
+            }
+        };
+        let end = claims.exp.map(|exp| exp.0).into_iter().chain(too_old).min();
+        let end = end.map(|secs| secs.saturating_add(self.leeway_secs));
+        if end.is_some_and(|end| end <= now) {
             return Err(WireError::new(
                 ErrorCode::TokenExpired,
                 "the token has expired; come back with a fresh one",
             ));
         }
-        if claims.nbf.is_some_and(|nbf| nbf.0 > now.saturating_add(NOT_BEFORE_SKEW_SECS + self.leeway_secs)) {
+        if claims.nbf.is_some_and(|nbf| nbf.0 > now.saturating_add(CLOCK_SKEW_SECS + self.leeway_secs)) {
             return Err(refused("the token is not valid yet"));
         }
-        Ok(())
+        Ok(end)
     }
 }
 
@@ -158,6 +202,8 @@ impl TokenCheck for JwtCheck {
         for key in &candidates {
             match self.verify(token, key) {
                 Ok(identity) => return Ok(identity),
+                // Only a key that fits the signature can say so, and what the others say is beside the point.
+                Err(error) if error.code == ErrorCode::TokenExpired => return Err(error),
                 Err(error) => last = error,
             }
         }
@@ -228,6 +274,10 @@ struct Claims {
     aud: Option<serde_json::Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     iss: Option<serde_json::Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<serde_json::Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    picture: Option<serde_json::Value>,
 }
 
 /// Seconds since 1970. Issuers write them as integers or with a fraction; what lies before 1970 is 1970.
@@ -291,6 +341,8 @@ pub fn mint_for(
         iat: Some(NumericDate(now)),
         aud: audience.map(Into::into),
         iss: issuer.map(Into::into),
+        name: None,
+        picture: None,
     };
     jsonwebtoken::encode(
         &Header::new(Algorithm::HS256),

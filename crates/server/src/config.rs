@@ -7,6 +7,7 @@ mod cluster;
 mod cold;
 mod layers;
 mod objects;
+mod variables;
 
 use std::{
     fmt,
@@ -15,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use bluetick_chat::{ChatConfig, session::SessionConfig};
+use bluetick_chat::{ChatConfig, ProfileRules, ProfileSource, session::SessionConfig};
 use bluetick_store::EmbeddedConfig;
 use serde::{Deserialize, Deserializer, de};
 
@@ -40,6 +41,7 @@ pub struct Config {
     pub auth: Auth,
     pub admin: Admin,
     pub limits: Limits,
+    pub profiles: Profiles,
     pub sessions: Sessions,
     pub cluster: Cluster,
     pub store: Store,
@@ -82,6 +84,8 @@ pub struct Auth {
     pub audience: Option<String>,
     pub issuer: Option<String>,
     pub leeway_secs: u64,
+    pub require_exp: bool,
+    pub max_age_secs: u64,
 }
 
 impl Auth {
@@ -112,10 +116,45 @@ pub struct Limits {
     pub body_max_bytes: usize,
     pub sends_per_second: u32,
     pub send_burst: u32,
+    pub send_bytes_per_second: u32,
+    pub send_burst_bytes: u32,
+    pub request_units_per_second: u32,
+    pub request_burst_units: u32,
+    pub profile_changes_per_minute: u32,
     pub max_sessions: usize,
     pub connections_per_address: u32,
+    pub requests_in_flight: usize,
     pub hello_deadline_secs: u64,
     pub allowed_origins: Vec<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profiles {
+    pub source: ProfilesFrom,
+    pub avatar_hosts: Vec<String>,
+}
+
+/// Who sets names and avatars.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProfilesFrom {
+    User,
+    Token,
+    Server,
+}
+
+impl Profiles {
+    pub fn rules(&self) -> ProfileRules {
+        ProfileRules {
+            source: match self.source {
+                ProfilesFrom::User => ProfileSource::User,
+                ProfilesFrom::Token => ProfileSource::Token,
+                ProfilesFrom::Server => ProfileSource::Server,
+            },
+            avatar_hosts: self.avatar_hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -126,8 +165,10 @@ pub struct Sessions {
     pub window_messages: usize,
     pub ack_timeout_secs: u64,
     pub write_timeout_secs: u64,
+    pub min_read_bytes_per_sec: u64,
     pub reconnect_spread_secs: u64,
     pub hand_over_deadline_ms: u64,
+    pub hand_over_hedge_ms: u64,
     pub overlap_secs: u64,
     pub resume_max_age_days: u64,
     pub resume_max_conversations: usize,
@@ -207,6 +248,8 @@ pub enum ConfigError {
     Unreadable { path: String, why: String },
     #[error("unknown key {key} in {place}; {known}")]
     UnknownKey { key: String, place: String, known: String },
+    #[error("{name} in the environment is not a setting; {hint}")]
+    UnknownVariable { name: String, hint: String },
     #[error("{key} in {place}: {why}")]
     BadValue { key: String, place: String, why: String },
     #[error("{0}")]
@@ -276,9 +319,11 @@ impl Config {
         ChatConfig {
             max_body_bytes: self.limits.body_max_bytes,
             hand_over_deadline: Duration::from_millis(self.sessions.hand_over_deadline_ms),
+            hand_over_hedge: Duration::from_millis(self.sessions.hand_over_hedge_ms),
             resume_overlap: Duration::from_secs(self.sessions.overlap_secs),
             resume_max_age: Duration::from_secs(self.sessions.resume_max_age_days * 86_400),
             resume_max_conversations: self.sessions.resume_max_conversations,
+            profiles: self.profiles.rules(),
             ..ChatConfig::default()
         }
     }
@@ -311,6 +356,7 @@ impl Config {
             // Without notifications a session that does not ack costs nobody anything until it ends.
             unacked_after: self.push.is_configured().then(|| Duration::from_secs(self.push.unacked_secs)),
             write_timeout: Duration::from_secs(self.sessions.write_timeout_secs),
+            min_read_bytes_per_sec: self.sessions.min_read_bytes_per_sec,
             max_sessions: self.limits.max_sessions,
             max_body_bytes: self.limits.body_max_bytes,
             reconnect_spread: Duration::from_secs(self.sessions.reconnect_spread_secs),
@@ -321,6 +367,7 @@ impl Config {
                 false => Duration::from_secs(self.sessions.overlap_secs),
             },
             overlap: Duration::from_secs(self.sessions.overlap_secs),
+            ..SessionConfig::default()
         }
     }
 }
@@ -440,7 +487,12 @@ mod tests {
         let error = refused("[limit]\nx = 1\n");
         assert!(error.contains("unknown key limit in"), "{error}");
         let error = load("", &[("BLUETICK_SERVER__LISTN", "x")]).unwrap_err().to_string();
-        assert!(error.contains("server.listn") && error.contains("environment"), "{error}");
+        assert!(error.contains("BLUETICK_SERVER__LISTN") && error.contains("environment"), "{error}");
+        assert!(error.contains("did you mean BLUETICK_SERVER__LISTEN?"), "{error}");
+        let error = load("", &[("BLUETICK_SERVR__LISTEN", "x")]).unwrap_err().to_string();
+        assert!(error.contains("did you mean BLUETICK_SERVER__LISTEN?"), "{error}");
+        let error = load("", &[("BLUETICK_SERVER_LISTEN", "x")]).unwrap_err().to_string();
+        assert!(error.contains("did you mean BLUETICK_SERVER__LISTEN?"), "{error}");
     }
 
     #[test]
@@ -524,6 +576,7 @@ mod tests {
             ("[sessions]\nheartbeat_secs = 9223372036854775807", "sessions.heartbeat_secs"),
             ("[limits]\nsends_per_second = 2000000000", "limits.sends_per_second"),
             ("[tls]\ncert_file = \"a\"", "key_file"),
+            ("[admin]\nkey = \"0123456789012345678901234567890\"", "admin.key must be at least 32"),
             ("[auth]\nhs256_secret = \"short\"", "32 bytes"),
             ("[auth]\nhs256_secret_file = \"a\"\npublic_key_file = \"b\"", "only one"),
             ("[auth]\njwks_url = \"http://issuer.example/keys\"", "https://"),
@@ -539,6 +592,14 @@ mod tests {
             ("[cluster]\nlisten = \"0.0.0.0:7070\"\nadvertise = \"0.0.0.0:7070\"", "can reach"),
             ("[cluster]\nlisten = \"0.0.0.0:7070\"\nadvertise = \"a:7070\"", "nothing guards it"),
             ("[cluster]\nlisten = \"127.0.0.1:7070\"\nsecret = \"short\"", "32 bytes"),
+            (
+                "[cluster]\nlisten = \"0.0.0.0:7070\"\nadvertise = \"a:7070\"\nsecret_file = \"f\"",
+                "cluster.allow_plaintext = true",
+            ),
+            (
+                "[cluster]\nlisten = \"127.0.0.1:7070\"\napp_servers = [\"10.0.0.8:7070\"]\nsecret_file = \"f\"",
+                "cluster.allow_plaintext = true",
+            ),
             ("[cluster]\nlisten = \"127.0.0.1:7070\"\nca_file = \"a\"", "cert_file"),
             ("[cluster]\nlisten = \"127.0.0.1:7070\"", "store.backend"),
             ("[server]\nroles = [\"gateway\"]\n[cluster]\nlisten = \"127.0.0.1:7070\"", "redis.urls"),
@@ -592,11 +653,12 @@ mod tests {
         assert!(!shown.contains("1234512345") && !shown.contains("6789067890"), "{shown}");
     }
 
-    const GATEWAY: [(&str, &str); 5] = [
+    const GATEWAY: [(&str, &str); 6] = [
         ("BLUETICK_SERVER__ROLES", "gateway"),
         ("BLUETICK_CLUSTER__LISTEN", "127.0.0.1:7070"),
         ("BLUETICK_CLUSTER__APP_SERVERS", "10.0.0.8:7070, 10.0.0.9:7070"),
         ("BLUETICK_REDIS__URLS", "redis://10.0.0.2:6379"),
+        ("BLUETICK_CLUSTER__ALLOW_PLAINTEXT", "true"),
         ("BLUETICK_STORE__BACKEND", "dynamodb"),
     ];
 
@@ -616,7 +678,7 @@ mod tests {
     fn a_build_for_one_process_says_how_to_get_another() {
         let error = load("", &GATEWAY).unwrap_err().to_string();
         assert!(error.contains("--features cluster") && error.contains("store.backend"), "{error}");
-        let error = load("", &GATEWAY[..4]).unwrap_err().to_string();
+        let error = load("", &GATEWAY[..5]).unwrap_err().to_string();
         assert!(error.contains("cluster.listen needs a build"), "{error}");
     }
 }

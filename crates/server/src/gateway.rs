@@ -6,7 +6,6 @@
 mod gather;
 
 use std::{
-    collections::VecDeque,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -17,7 +16,7 @@ use axum::{
     extract::{Request, State},
     http::{HeaderMap, HeaderValue, Response, StatusCode, header},
 };
-use bluetick_chat::session::{FrameSink, FrameSource, Gone, Incoming, Outgoing, SessionHost};
+use bluetick_chat::session::{FrameSink, FrameSource, Gone, Incoming, OutboundQueue, Outgoing, SessionHost};
 use bluetick_protocol::{ErrorCode, WireError};
 use bytes::Bytes;
 use futures_util::{Sink as _, Stream as _};
@@ -43,7 +42,7 @@ use tokio_tungstenite::{
 
 use crate::{
     http::{AppState, error::ApiError, origin},
-    listen::{Lingering, Peer, Plain},
+    listen::{Lingering, Peer, Plain, Unwritten},
 };
 use gather::Gathering;
 
@@ -69,6 +68,9 @@ pub async fn upgrade(
         return Err(error.retry_after(1_000).into());
     }
     let peer = request.extensions().get::<Peer>().cloned();
+    if let Some(unwritten) = request.extensions().get::<Unwritten>() {
+        unwritten.upgrade();
+    }
     let upgrade = hyper::upgrade::on(&mut request);
     let frame_max_bytes = state.config.limits.frame_max_bytes;
     tokio::spawn(run(state.sessions.clone(), upgrade, frame_max_bytes, peer));
@@ -154,10 +156,11 @@ async fn run_on(host: &SessionHost, stream: impl Wire, read: Vec<u8>, frame_max_
     let config = Some(socket_config(frame_max_bytes));
     let stream = Gathering::new(stream);
     let socket = WebSocketStream::from_partially_read(stream, read, Role::Server, config).await;
-    let socket = Mutex::new(socket);
-    let seed = SysRng.try_next_u64().unwrap_or_else(|_| std::ptr::from_ref(&socket) as u64);
-    let source = Source::new(&socket);
-    let sink = Sink { socket: &socket, unsent: None };
+    // The session lets go of both halves, and so of the socket, before it does what may take a while.
+    let socket = Arc::new(Mutex::new(socket));
+    let seed = SysRng.try_next_u64().unwrap_or(Arc::as_ptr(&socket) as *const u8 as u64);
+    let source = Source::new(socket.clone());
+    let sink = Sink { socket, unsent: None };
     host.run(source, sink, seed).await;
 }
 
@@ -170,9 +173,11 @@ fn socket_config(frame_max_bytes: usize) -> WebSocketConfig {
         .max_frame_size(Some(frame_max_bytes))
 }
 
-struct Source<'a, S> {
-    /// Both halves run in one task, so the lock is never waited for.
-    socket: &'a Mutex<WebSocketStream<Gathering<S>>>,
+/// Both halves run in one task, so the lock is never waited for.
+type Socket<S> = Arc<Mutex<WebSocketStream<Gathering<S>>>>;
+
+struct Source<S> {
+    socket: Socket<S>,
     /// The stream is out of step after a frame that was not read: nothing more can be made of it.
     ended: bool,
     /// The library had no frame when it was asked last: there is none before the socket has more.
@@ -181,13 +186,13 @@ struct Source<'a, S> {
     owes_pong: bool,
 }
 
-impl<'a, S> Source<'a, S> {
-    fn new(socket: &'a Mutex<WebSocketStream<Gathering<S>>>) -> Self {
+impl<S> Source<S> {
+    fn new(socket: Socket<S>) -> Self {
         Source { socket, ended: false, drained: false, owes_pong: false }
     }
 }
 
-impl<S: Wire> FrameSource for Source<'_, S> {
+impl<S: Wire> FrameSource for Source<S> {
     type Text = Utf8Bytes;
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming<Utf8Bytes>> {
@@ -235,22 +240,23 @@ impl<S: Wire> FrameSource for Source<'_, S> {
     }
 }
 
-struct Sink<'a, S> {
-    socket: &'a Mutex<WebSocketStream<Gathering<S>>>,
+struct Sink<S> {
+    socket: Socket<S>,
     /// The fragments of a long text that the socket has not taken yet.
     unsent: Option<Bytes>,
 }
 
-impl<S: Wire> FrameSink for Sink<'_, S> {
-    fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut VecDeque<Outgoing>) -> Poll<Result<(), Gone>> {
-        let mut socket = self.socket.lock();
+impl<S: Wire> FrameSink for Sink<S> {
+    fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut OutboundQueue) -> Poll<Result<(), Gone>> {
+        let Sink { socket, unsent } = self;
+        let mut socket = socket.lock();
         let mut socket = Pin::new(&mut *socket);
-        while self.unsent.is_some() || !queue.is_empty() {
+        while unsent.is_some() || !queue.is_empty() {
             ready!(socket.as_mut().poll_ready(cx)).map_err(|_| Gone)?;
-            let message = match self.unsent.take() {
-                Some(rest) => self.fragment(rest, OpCode::Data(Data::Continue)),
+            let message = match unsent.take() {
+                Some(rest) => fragment(unsent, rest, OpCode::Data(Data::Continue)),
                 None => match queue.pop_front() {
-                    Some(Outgoing::Text(text)) => self.fragment(text.into(), OpCode::Data(Data::Text)),
+                    Some(Outgoing::Text(text)) => fragment(unsent, text.into(), OpCode::Data(Data::Text)),
                     Some(Outgoing::Ping) => Message::Ping(Bytes::new()),
                     Some(Outgoing::Close(code, reason)) => Message::Close(Some(CloseFrame {
                         code: code.into(),
@@ -263,18 +269,19 @@ impl<S: Wire> FrameSink for Sink<'_, S> {
         }
         socket.poll_flush(cx).map_err(|_| Gone)
     }
+
+    fn unsent_bytes(&self) -> usize {
+        self.unsent.as_ref().map_or(0, Bytes::len)
+    }
 }
 
-impl<S> Sink<'_, S> {
-    /// The next frame of a text; what is left of it is remembered.
-    fn fragment(&mut self, mut text: Bytes, opcode: OpCode) -> Message {
-        // A little over the length is not worth a frame of its own.
-        if text.len() > FRAGMENT_BYTES + FRAGMENT_BYTES / 2 {
-            let rest = text.split_off(FRAGMENT_BYTES);
-            self.unsent = Some(rest);
-        }
-        Message::Frame(Frame::message(text, opcode, self.unsent.is_none()))
+/// The next frame of a text; what is left of it goes into `unsent`.
+fn fragment(unsent: &mut Option<Bytes>, mut text: Bytes, opcode: OpCode) -> Message {
+    // A little over the length is not worth a frame of its own.
+    if text.len() > FRAGMENT_BYTES + FRAGMENT_BYTES / 2 {
+        *unsent = Some(text.split_off(FRAGMENT_BYTES));
     }
+    Message::Frame(Frame::message(text, opcode, unsent.is_none()))
 }
 
 fn cut(text: &str, most: usize) -> &str {
@@ -298,14 +305,12 @@ mod tests {
     const FRAME_MAX: usize = 1024 * 1024;
 
     /// Both ends of a WebSocket, ours behind its lock. The pipe takes a kibibyte at a time.
-    async fn pair(
-        frame_max_bytes: usize,
-    ) -> (Mutex<WebSocketStream<Gathering<DuplexStream>>>, WebSocketStream<DuplexStream>) {
+    async fn pair(frame_max_bytes: usize) -> (Socket<DuplexStream>, WebSocketStream<DuplexStream>) {
         let (ours, theirs) = tokio::io::duplex(1024);
         let ours = Gathering::new(ours);
         let config = socket_config(frame_max_bytes);
         let ours = WebSocketStream::from_raw_socket(ours, Role::Server, Some(config)).await;
-        (Mutex::new(ours), WebSocketStream::from_raw_socket(theirs, Role::Client, None).await)
+        (Arc::new(Mutex::new(ours)), WebSocketStream::from_raw_socket(theirs, Role::Client, None).await)
     }
 
     fn text(length: usize) -> Outgoing {
@@ -316,7 +321,7 @@ mod tests {
     async fn frames_leave_in_order_and_long_ones_whole() {
         let (ours, mut theirs) = pair(FRAME_MAX).await;
         let lengths = [3, 300, 30_000, 3_000_000, 9, 13_000];
-        let mut queue: VecDeque<Outgoing> = lengths.iter().map(|length| text(*length)).collect();
+        let mut queue: OutboundQueue = lengths.iter().map(|length| text(*length)).collect();
         queue.push_back(Outgoing::Ping);
         queue.push_back(Outgoing::Close(4409, "replaced".into()));
         let reader = tokio::spawn(async move {
@@ -326,7 +331,7 @@ mod tests {
             }
             seen
         });
-        let mut sink = Sink { socket: &ours, unsent: None };
+        let mut sink = Sink { socket: ours.clone(), unsent: None };
         poll_fn(|cx| sink.poll_write(cx, &mut queue)).await.unwrap();
         assert!(queue.is_empty() && sink.unsent.is_none());
         let seen = reader.await.unwrap();
@@ -341,8 +346,8 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_stops_holds_up_its_queue_and_nothing_else() {
         let (ours, theirs) = pair(FRAME_MAX).await;
-        let mut queue: VecDeque<Outgoing> = (0..100).map(|_| text(3000)).collect();
-        let mut sink = Sink { socket: &ours, unsent: None };
+        let mut queue: OutboundQueue = (0..100).map(|_| text(3000)).collect();
+        let mut sink = Sink { socket: ours.clone(), unsent: None };
         let written =
             tokio::time::timeout(Duration::from_millis(50), poll_fn(|cx| sink.poll_write(cx, &mut queue)));
         assert!(written.await.is_err());
@@ -362,15 +367,15 @@ mod tests {
             theirs.send(Message::text("z".repeat(1001))).await.unwrap();
             theirs
         });
-        let mut source = Source::new(&ours);
+        let mut source = Source::new(ours.clone());
         assert_eq!(source.next().await, Incoming::Text("hi".into()));
         assert_eq!(source.next().await, Incoming::Binary);
         assert_eq!(source.next().await, Incoming::Alive);
         assert_eq!(source.next().await, Incoming::Text("y".repeat(1000).into()));
         assert_eq!(source.next().await, Incoming::TooLarge);
         // The other direction still works: there is a reason to be told.
-        let mut queue = VecDeque::from([Outgoing::Text("too long".into())]);
-        let mut sink = Sink { socket: &ours, unsent: None };
+        let mut queue = OutboundQueue::from(Outgoing::Text("too long".into()));
+        let mut sink = Sink { socket: ours.clone(), unsent: None };
         let told = poll_fn(|cx| sink.poll_write(cx, &mut queue));
         let (told, theirs) = tokio::join!(told, sender);
         told.unwrap();
@@ -380,13 +385,13 @@ mod tests {
     }
 
     /// The same on a real socket, which says whether there is something to read.
-    async fn tcp_pair() -> (Mutex<WebSocketStream<Gathering<Lingering>>>, WebSocketStream<TcpStream>) {
+    async fn tcp_pair() -> (Socket<Lingering>, WebSocketStream<TcpStream>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let theirs = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let ours = Gathering::new(Lingering::new(listener.accept().await.unwrap().0));
         let config = socket_config(FRAME_MAX);
         let ours = WebSocketStream::from_raw_socket(ours, Role::Server, Some(config)).await;
-        (Mutex::new(ours), WebSocketStream::from_raw_socket(theirs, Role::Client, None).await)
+        (Arc::new(Mutex::new(ours)), WebSocketStream::from_raw_socket(theirs, Role::Client, None).await)
     }
 
     async fn in_time<T>(work: impl Future<Output = T>) -> T {
@@ -396,7 +401,7 @@ mod tests {
     #[tokio::test]
     async fn a_socket_that_has_nothing_is_asked_again_when_it_has() {
         let (ours, mut theirs) = tcp_pair().await;
-        let mut source = Source::new(&ours);
+        let mut source = Source::new(ours.clone());
         assert!(source.next().now_or_never().is_none());
         assert!(source.drained);
         theirs.send(Message::text("one")).await.unwrap();
@@ -417,9 +422,9 @@ mod tests {
     #[tokio::test]
     async fn a_pong_that_found_no_room_leaves_when_there_is_some() {
         let (ours, mut theirs) = tcp_pair().await;
-        let mut source = Source::new(&ours);
-        let mut sink = Sink { socket: &ours, unsent: None };
-        let mut queue: VecDeque<Outgoing> = (0..10_000).map(|_| text(6000)).collect();
+        let mut source = Source::new(ours.clone());
+        let mut sink = Sink { socket: ours.clone(), unsent: None };
+        let mut queue: OutboundQueue = (0..10_000).map(|_| text(6000)).collect();
         let full =
             tokio::time::timeout(Duration::from_millis(200), poll_fn(|cx| sink.poll_write(cx, &mut queue)));
         assert!(full.await.is_err() && !queue.is_empty());
@@ -440,20 +445,20 @@ mod tests {
     #[tokio::test]
     async fn a_close_is_answered_and_bytes_that_are_no_text_are_not_json() {
         let (ours, mut theirs) = pair(1000).await;
-        let mut source = Source::new(&ours);
+        let mut source = Source::new(ours.clone());
         theirs.send(Message::Close(None)).await.unwrap();
         assert_eq!(source.next().await, Incoming::Closed);
         assert!(matches!(theirs.next().await, Some(Ok(Message::Close(_)))));
 
         let (ours, mut theirs) = pair(1000).await;
-        let mut source = Source::new(&ours);
+        let mut source = Source::new(ours.clone());
         let broken = Frame::message(vec![0xff, 0xfe], OpCode::Data(Data::Text), true);
         theirs.send(Message::Frame(broken)).await.unwrap();
         assert_eq!(source.next().await, Incoming::Text(Utf8Bytes::default()));
         drop(theirs);
         let (ours, theirs) = pair(1000).await;
         drop(theirs);
-        assert_eq!(Source::new(&ours).next().await, Incoming::Closed);
+        assert_eq!(Source::new(ours.clone()).next().await, Incoming::Closed);
     }
 
     #[test]

@@ -1,102 +1,349 @@
-//! How fast a user may send: a token bucket each, whatever device or door the sends come through. Where there are many
-//! nodes, `shared` has a second one for all of them.
+//! How much a user may do in a given time, whatever device or connection it comes through: token buckets for sends, for
+//! their bytes, for all other requests by their cost, and for changes of the profile. Where there are many nodes,
+//! `shared` keeps a second set for all of them.
 
 #[cfg(feature = "cluster")]
 pub mod shared;
 
-use std::{future::ready, num::NonZeroU32};
-
-use bluetick_chat::{SendBudget, Taking};
-use bluetick_protocol::UserId;
-use futures_util::future::Either;
-use governor::{
-    DefaultKeyedRateLimiter, Quota, RateLimiter,
-    clock::{Clock as _, DefaultClock},
+use std::{
+    collections::{HashMap, hash_map::RandomState},
+    future::ready,
+    hash::BuildHasher as _,
+    time::Instant,
 };
 
+use bluetick_chat::{RequestBudget, SendBudget, SendCost, Taking};
+use bluetick_protocol::UserId;
+use futures_util::future::Either;
+use parking_lot::Mutex;
+
+use crate::config::Limits;
+
+const SHARDS: usize = 16;
+const NANOS: u64 = 1_000_000_000;
+
+/// A bucket's size and how fast it is filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// Tokens in `every_secs`; 0 means no limit.
+    pub tokens: u32,
+    pub every_secs: u32,
+    pub burst: u32,
+}
+
+impl Rate {
+    pub const NONE: Rate = Rate { tokens: 0, every_secs: 1, burst: 1 };
+
+    pub fn per_second(tokens: u32, burst: u32) -> Rate {
+        Rate { tokens, every_secs: 1, burst: burst.max(1) }
+    }
+
+    pub fn per_minute(tokens: u32) -> Rate {
+        Rate { tokens, every_secs: 60, burst: tokens.max(1) }
+    }
+
+    pub fn is_limited(self) -> bool {
+        self.tokens > 0
+    }
+
+    /// How long the bucket takes to get so many tokens.
+    fn nanos(self, tokens: u32) -> u64 {
+        u64::from(tokens) * NANOS * u64::from(self.every_secs) / u64::from(self.tokens.max(1))
+    }
+}
+
+/// All rates of a user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rates {
+    pub sends: Rate,
+    pub send_bytes: Rate,
+    pub requests: Rate,
+    pub profile: Rate,
+}
+
+impl Rates {
+    pub fn new(limits: &Limits) -> Rates {
+        let sends = Rate::per_second(limits.sends_per_second, limits.send_burst);
+        Rates {
+            sends,
+            // Who takes the limit of sends away means their bytes, too.
+            send_bytes: match sends.is_limited() {
+                true => Rate::per_second(limits.send_bytes_per_second, limits.send_burst_bytes),
+                false => Rate::NONE,
+            },
+            requests: Rate::per_second(limits.request_units_per_second, limits.request_burst_units),
+            profile: Rate::per_minute(limits.profile_changes_per_minute),
+        }
+    }
+}
+
+/// A token bucket, kept as the time at which it will be full again, in nanoseconds since the start (GCRA).
+#[derive(Debug, Clone, Copy, Default)]
+struct Bucket(u64);
+
+impl Bucket {
+    /// The bucket with `n` tokens less, or how many nanoseconds are missing. More than a bucket holds costs a full
+    /// one: it could never be had otherwise.
+    fn less(self, rate: Rate, n: u32, now: u64) -> Result<Bucket, u64> {
+        if !rate.is_limited() || n == 0 {
+            return Ok(self);
+        }
+        let size = rate.nanos(rate.burst);
+        let full_at = self.0.max(now) + rate.nanos(n.min(rate.burst));
+        match full_at - now > size {
+            true => Err(full_at - now - size),
+            false => Ok(Bucket(full_at)),
+        }
+    }
+}
+
+/// What is known of one user.
+#[derive(Debug, Clone, Copy, Default)]
+struct Account {
+    sends: Bucket,
+    send_bytes: Bucket,
+    requests: Bucket,
+    profile: Bucket,
+    /// Units taken here that the other nodes have not been told of.
+    unshared: u32,
+    /// The user has taken too much elsewhere: no request passes before.
+    held_until: u64,
+}
+
+impl Account {
+    /// Whether it says anything that a new one does not.
+    fn is_needed(&self, now: u64) -> bool {
+        let buckets = [self.sends, self.send_bytes, self.requests, self.profile];
+        self.held_until > now || buckets.iter().any(|bucket| bucket.0 > now)
+    }
+}
+
 pub struct Buckets {
-    buckets: DefaultKeyedRateLimiter<UserId>,
-    clock: DefaultClock,
-    burst: NonZeroU32,
+    shards: Vec<Mutex<HashMap<UserId, Account>>>,
+    hasher: RandomState,
+    rates: Rates,
+    began: Instant,
 }
 
 impl Buckets {
-    /// `None` for a rate of 0, which means no limit.
-    pub fn new(per_second: u32, burst: u32) -> Option<Self> {
-        let rate = NonZeroU32::new(per_second)?;
-        let burst = NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN);
-        let buckets = RateLimiter::keyed(Quota::per_second(rate).allow_burst(burst));
-        Some(Buckets { buckets, clock: DefaultClock::default(), burst })
+    pub fn new(rates: Rates) -> Self {
+        Buckets {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            rates,
+            began: Instant::now(),
+        }
     }
 
-    /// Forgets the users whose bucket is full again: a full bucket is what a new one is.
+    /// Forgets the users whose buckets are full again: full buckets are what a new user has.
     pub fn sweep(&self) {
-        self.buckets.retain_recent();
-        self.buckets.shrink_to_fit();
+        let now = self.now();
+        for shard in &self.shards {
+            let mut accounts = shard.lock();
+            accounts.retain(|_, account| account.is_needed(now));
+            accounts.shrink_to_fit();
+        }
     }
+
+    fn now(&self) -> u64 {
+        self.began.elapsed().as_nanos().try_into().unwrap_or(u64::MAX)
+    }
+
+    fn with<T>(&self, user: &UserId, work: impl FnOnce(&mut Account, u64) -> T) -> T {
+        let shard = self.hasher.hash_one(user) as usize % SHARDS;
+        let mut accounts = self.shards[shard].lock();
+        // Not `entry`: nearly always the user is known, and their id need not be copied.
+        if let Some(account) = accounts.get_mut(user) {
+            return work(account, self.now());
+        }
+        work(accounts.entry(user.clone()).or_default(), self.now())
+    }
+
+    fn take_sends(&self, user: &UserId, cost: SendCost) -> Result<(), u64> {
+        let Rates { sends, send_bytes, .. } = self.rates;
+        if !sends.is_limited() && !send_bytes.is_limited() {
+            return Ok(());
+        }
+        let taken = self.with(user, |account, now| {
+            let left = (
+                account.sends.less(sends, cost.messages, now),
+                account.send_bytes.less(send_bytes, cost.bytes, now),
+            );
+            match left {
+                (Ok(messages), Ok(bytes)) => {
+                    (account.sends, account.send_bytes) = (messages, bytes);
+                    Ok(())
+                }
+                (messages, bytes) => Err(messages.err().max(bytes.err()).unwrap_or_default()),
+            }
+        });
+        taken.map_err(millis)
+    }
+
+    fn take_profile(&self, user: &UserId) -> Result<(), u64> {
+        let taken = self.with(user, |account, now| {
+            account.profile = account.profile.less(self.rates.profile, 1, now)?;
+            Ok::<(), u64>(())
+        });
+        taken.map_err(millis)
+    }
+
+    /// Takes units. Of those that the other nodes are not told of, all come back once they are `share_at` or more.
+    fn take_units(&self, user: &UserId, units: u32, share_at: u32) -> Result<Option<u32>, u64> {
+        if !self.rates.requests.is_limited() {
+            return Ok(None);
+        }
+        let taken = self.with(user, |account, now| {
+            if account.held_until > now {
+                return Err(account.held_until - now);
+            }
+            account.requests = account.requests.less(self.rates.requests, units, now)?;
+            account.unshared = account.unshared.saturating_add(units);
+            Ok((account.unshared >= share_at).then(|| std::mem::take(&mut account.unshared)))
+        });
+        taken.map_err(millis)
+    }
+
+    /// Lets no request of a user pass for so long.
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "one node has nobody to hear it from"))]
+    fn hold(&self, user: &UserId, ms: u64) {
+        self.with(user, |account, now| account.held_until = now + ms.saturating_mul(1_000_000));
+    }
+}
+
+/// Rounded up: a client that waits exactly this long must find a token.
+fn millis(nanos: u64) -> u64 {
+    nanos.div_ceil(1_000_000).max(1)
 }
 
 impl SendBudget for Buckets {
-    fn take<'a>(&'a self, user: &'a UserId, n: u32) -> Taking<'a> {
-        Either::Left(ready(self.take_now(user, n)))
+    fn take<'a>(&'a self, user: &'a UserId, cost: SendCost) -> Taking<'a> {
+        Either::Left(ready(self.take_sends(user, cost)))
+    }
+
+    fn take_profile_change<'a>(&'a self, user: &'a UserId) -> Taking<'a> {
+        Either::Left(ready(self.take_profile(user)))
     }
 }
 
-impl Buckets {
-    fn take_now(&self, user: &UserId, n: u32) -> Result<(), u64> {
-        // More than a bucket holds costs a full one: it could never be had otherwise.
-        let Some(n) = NonZeroU32::new(n.min(self.burst.get())) else { return Ok(()) };
-        match self.buckets.check_key_n(user, n) {
-            Ok(Ok(())) | Err(_) => Ok(()),
-            Ok(Err(not_until)) => {
-                let wait = not_until.wait_time_from(self.clock.now());
-                // Rounded up: a client that waits exactly this long must find a token.
-                Err((wait.as_micros().div_ceil(1000) as u64).max(1))
-            }
-        }
+impl RequestBudget for Buckets {
+    fn take(&self, user: &UserId, units: u32) -> Result<(), u64> {
+        self.take_units(user, units, u32::MAX).map(|_| ())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    const OFF: Rates =
+        Rates { sends: Rate::NONE, send_bytes: Rate::NONE, requests: Rate::NONE, profile: Rate::NONE };
+
+    fn sends(per_second: u32, burst: u32) -> Buckets {
+        Buckets::new(Rates { sends: Rate::per_second(per_second, burst), ..OFF })
+    }
+
+    fn user(name: &str) -> UserId {
+        UserId::new(name).unwrap()
+    }
+
+    async fn take(buckets: &Buckets, user: &UserId, messages: u32, bytes: u32) -> Result<(), u64> {
+        SendBudget::take(buckets, user, SendCost { messages, bytes }).await
+    }
 
     #[tokio::test]
     async fn a_burst_passes_and_the_next_one_is_told_when() {
-        let buckets = Buckets::new(10, 5).unwrap();
-        let (alice, bob) = (UserId::new("alice").unwrap(), UserId::new("bob").unwrap());
+        let buckets = sends(10, 5);
+        let (alice, bob) = (user("alice"), user("bob"));
         for _ in 0..5 {
-            buckets.take(&alice, 1).await.unwrap();
+            take(&buckets, &alice, 1, 0).await.unwrap();
         }
-        let wait = buckets.take(&alice, 1).await.unwrap_err();
+        let wait = take(&buckets, &alice, 1, 0).await.unwrap_err();
         assert!((1..=100).contains(&wait), "{wait}");
-        assert!(buckets.take(&bob, 1).await.is_ok(), "everybody has their own");
-        tokio::time::sleep(std::time::Duration::from_millis(wait)).await;
-        assert!(buckets.take(&alice, 1).await.is_ok());
+        assert!(take(&buckets, &bob, 1, 0).await.is_ok(), "everybody has their own");
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        assert!(take(&buckets, &alice, 1, 0).await.is_ok());
     }
 
     #[tokio::test]
     async fn several_are_taken_together_or_not_at_all() {
-        let buckets = Buckets::new(1, 5).unwrap();
-        let (alice, bob) = (UserId::new("alice").unwrap(), UserId::new("bob").unwrap());
-        buckets.take(&alice, 3).await.unwrap();
-        let wait = buckets.take(&alice, 3).await.unwrap_err();
+        let buckets = sends(1, 5);
+        let (alice, bob) = (user("alice"), user("bob"));
+        take(&buckets, &alice, 3, 0).await.unwrap();
+        let wait = take(&buckets, &alice, 3, 0).await.unwrap_err();
         assert!((1..=1000).contains(&wait), "{wait}");
-        buckets.take(&alice, 2).await.unwrap();
-        buckets.take(&bob, 100).await.unwrap();
-        assert!(buckets.take(&bob, 1).await.is_err(), "more than the bucket holds costs all of it");
-        buckets.take(&alice, 0).await.unwrap();
+        take(&buckets, &alice, 2, 0).await.unwrap();
+        take(&buckets, &bob, 100, 0).await.unwrap();
+        assert!(take(&buckets, &bob, 1, 0).await.is_err(), "more than the bucket holds costs all of it");
+        take(&buckets, &alice, 0, 0).await.unwrap();
     }
 
     #[tokio::test]
-    async fn who_stopped_sending_takes_no_memory() {
-        let buckets = Buckets::new(1000, 1).unwrap();
-        for n in 0..1000 {
-            let _ = buckets.take(&UserId::new(&format!("u{n}")).unwrap(), 1).await;
+    async fn bytes_count_beside_messages_and_a_refusal_takes_of_neither() {
+        let rates =
+            Rates { sends: Rate::per_second(1, 10), send_bytes: Rate::per_second(10_000, 40_000), ..OFF };
+        let buckets = Buckets::new(rates);
+        let alice = user("alice");
+        take(&buckets, &alice, 1, 20_000).await.unwrap();
+        take(&buckets, &alice, 1, 20_000).await.unwrap();
+        let wait = take(&buckets, &alice, 1, 20_000).await.unwrap_err();
+        assert!((1_900..=2_000).contains(&wait), "20,000 bytes at 10,000 a second: {wait}");
+        for _ in 0..50 {
+            assert!(take(&buckets, &alice, 1, 20_000).await.is_err());
         }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        for _ in 0..8 {
+            take(&buckets, &alice, 1, 0).await.expect("what was refused took no message");
+        }
+        assert!(take(&buckets, &alice, 1, 0).await.is_err(), "ten messages");
+    }
+
+    #[tokio::test]
+    async fn requests_have_one_budget_by_their_cost() {
+        let buckets = Buckets::new(Rates { requests: Rate::per_second(1_000, 500), ..OFF });
+        let alice = user("alice");
+        for _ in 0..4 {
+            RequestBudget::take(&buckets, &alice, 100).unwrap();
+        }
+        let wait = RequestBudget::take(&buckets, &alice, 200).unwrap_err();
+        assert!((1..=100).contains(&wait), "{wait}");
+        RequestBudget::take(&buckets, &alice, 1).expect("a cheap one still passes");
+        take(&buckets, &alice, 1, 1_000).await.expect("sends have their own");
+        RequestBudget::take(&buckets, &user("bob"), 500).unwrap();
+        buckets.hold(&user("carol"), 50);
+        assert!(RequestBudget::take(&buckets, &user("carol"), 1).unwrap_err() <= 50);
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        RequestBudget::take(&buckets, &user("carol"), 1).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_profile_changes_ten_times_a_minute() {
+        let buckets = Buckets::new(Rates { profile: Rate::per_minute(10), ..OFF });
+        let alice = user("alice");
+        for _ in 0..10 {
+            buckets.take_profile_change(&alice).await.unwrap();
+        }
+        let wait = buckets.take_profile_change(&alice).await.unwrap_err();
+        assert!((5_000..=6_000).contains(&wait), "{wait}");
+    }
+
+    #[tokio::test]
+    async fn who_does_nothing_takes_no_memory() {
+        let buckets = Buckets::new(Rates {
+            sends: Rate::per_second(1000, 1),
+            requests: Rate::per_second(1_000_000, 10),
+            ..OFF
+        });
+        for n in 0..1000 {
+            let _ = take(&buckets, &user(&format!("u{n}")), 1, 0).await;
+            let _ = RequestBudget::take(&buckets, &user(&format!("r{n}")), 1);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
         buckets.sweep();
-        assert!(buckets.buckets.is_empty());
-        assert!(Buckets::new(0, 1).is_none());
+        assert!(buckets.shards.iter().all(|shard| shard.lock().is_empty()));
+        for _ in 0..1000 {
+            take(&Buckets::new(OFF), &user("alice"), 1_000, u32::MAX).await.expect("no rate, no limit");
+        }
     }
 }

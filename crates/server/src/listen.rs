@@ -3,6 +3,7 @@
 mod linger;
 mod per_address;
 mod stall;
+mod unwritten;
 
 use std::{
     net::SocketAddr,
@@ -28,15 +29,16 @@ use tower::Service as _;
 
 pub use linger::Lingering;
 use per_address::{PerAddress, Place};
-use stall::Stalling;
+use stall::{MinRate, Stalling};
+pub use unwritten::Unwritten;
 
 /// A connection without TLS, as HTTP is served on it.
 pub type Plain = TokioIo<Stalling<Lingering>>;
 
 /// How long a client may take over a request's head, and how long an idle connection is kept.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a client may leave an answer unread.
-const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// How fast a client must read an answer: a photograph on the slowest of mobile networks gets through.
+const MIN_READ_RATE: MinRate = MinRate { over: Duration::from_secs(60), bytes_per_sec: 4 * 1024 };
 const TLS_TIMEOUT: Duration = Duration::from_secs(10);
 /// A head must fit, with a token of the largest size in it.
 const BUFFER_MAX_BYTES: usize = 32 * 1024;
@@ -186,13 +188,15 @@ async fn serve<S>(stream: S, peer: Peer, router: Router, mut stop: watch::Receiv
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    let unwritten = Unwritten::default();
+    let stream = Stalling::new(stream, MIN_READ_RATE, unwritten.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
+        request.extensions_mut().insert(unwritten.clone());
         router.clone().call(request.map(Body::new))
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(BUFFER_MAX_BYTES);
-    let stream = Stalling::new(stream, UNREAD_TIMEOUT);
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service).with_upgrades());
     let ended = tokio::select! {
         biased;

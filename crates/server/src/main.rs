@@ -10,8 +10,10 @@ mod gateway;
 mod http;
 mod limits;
 mod listen;
+mod log;
 mod memory;
 mod metrics;
+mod permissions;
 #[allow(dead_code, unused_imports, reason = "until the service that decides starts it")]
 mod push;
 mod readiness;
@@ -21,7 +23,7 @@ mod rpc;
 mod serve;
 mod tls;
 
-use std::{process::ExitCode, time::Duration};
+use std::{backtrace::Backtrace, process::ExitCode, time::Duration};
 
 use clap::Parser;
 
@@ -39,6 +41,7 @@ const LINGER: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     abort_on_panic();
+    permissions::restrict_new_files();
     tls::install_provider();
     let cli = cli::Cli::parse();
     #[cfg(debug_assertions)]
@@ -80,8 +83,16 @@ fn arm_failpoint() -> Result<(), String> {
 fn abort_on_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        tracing::error!(panic = %info, "a bug: the process ends");
-        print(info);
+        match log::is_json() {
+            // With a backtrace if RUST_BACKTRACE asks for one.
+            true => {
+                tracing::error!(panic = %info, backtrace = %Backtrace::capture(), "a bug: the process ends")
+            }
+            false => {
+                tracing::error!(panic = %info, "a bug: the process ends");
+                print(info);
+            }
+        }
         std::process::abort();
     }));
 }

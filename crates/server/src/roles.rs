@@ -4,9 +4,11 @@
 use std::{sync::Arc, time::Duration};
 
 use bluetick_chat::{
-    Admin, App, Collector, Gateway, Gateways, Mover, Node, Operator, Push, SendBudget, Trace, Uploads,
+    Admin, App, Background, Collector, Gateway, Gateways, Mover, Node, Operator, Push, SendBudget, Spawner,
+    Trace, Uploads,
 };
 use bluetick_store::{Clock, Store};
+use futures_util::future::BoxFuture;
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -24,6 +26,8 @@ pub struct Process {
     pub readiness: Arc<Readiness>,
     pub store: Option<Store>,
     pub trace: Arc<Trace>,
+    /// What app requests leave to be done after their answers.
+    background: Option<Arc<Background>>,
     /// Of a process that notifies devices.
     notifying: Option<Notifying>,
     /// Of a process that moves old messages.
@@ -78,6 +82,13 @@ impl Drop for Collecting {
 }
 
 impl Process {
+    /// Finishes the hand-overs that requests did not wait for. Each has a deadline of its own.
+    pub async fn finish_background(&self) {
+        if let Some(background) = &self.background {
+            background.idle().await;
+        }
+    }
+
     /// Finishes the run that is being moved.
     pub async fn stop_moving(&mut self) {
         if let Some(moving) = &mut self.moving {
@@ -130,6 +141,7 @@ impl Process {
             servers: None,
         };
         Ok(Process {
+            background: Some(rules.background.clone()),
             notifying: rules.notify(),
             moving: rules.begin_moving(config),
             _collecting: rules.collect(),
@@ -185,11 +197,21 @@ impl Process {
     }
 }
 
+/// Runs tasks on the runtime of the process.
+struct RuntimeSpawner;
+
+impl Spawner for RuntimeSpawner {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        tokio::spawn(task);
+    }
+}
+
 /// What a process with data does.
 struct Rules {
     app: Arc<dyn App>,
     operator: Arc<dyn Operator>,
     trace: Arc<Trace>,
+    background: Arc<Background>,
     push: Option<Arc<Push>>,
     /// None where there is no object store.
     mover: Option<Arc<Mover>>,
@@ -217,14 +239,26 @@ impl Rules {
         if let Some(push) = &push {
             node = node.with_push(push.clone());
         }
+        if !config.is_one_process() {
+            node = node.with_spawner(Arc::new(RuntimeSpawner));
+        }
         let mover = store.cold.objects.as_ref().map(|_| {
             let holder = format!("{:016x}", chance::draw());
             Arc::new(Mover::new(store.clone(), clock.clone(), config.mover(), holder))
         });
-        let admin = Admin::new(store.clone(), gateways, node.trace()).with_push(push.clone());
+        let admin = Admin::new(store.clone(), gateways, node.trace(), clock.clone()).with_push(push.clone());
         let admin = admin.with_mover(mover.clone()).with_uploads(uploads.clone());
+        let admin = admin.with_profiles(config.profiles.rules());
         let collector = uploads.map(|uploads| Arc::new(Collector::new(store.clone(), uploads, clock)));
-        Rules { trace: node.trace(), app: Arc::new(node), operator: Arc::new(admin), push, mover, collector }
+        Rules {
+            trace: node.trace(),
+            background: node.background(),
+            app: Arc::new(node),
+            operator: Arc::new(admin),
+            push,
+            mover,
+            collector,
+        }
     }
 
     /// Sets the mover to work, if there is one and it is wanted.
@@ -272,7 +306,7 @@ mod cluster {
 
     use super::*;
     use crate::rpc::{
-        Announcer, AppServers, ClusterOperator, Guard, LinkConfig, OwnDesk, PoolConfig, RemoteApp,
+        Announcer, AppServers, ClusterOperator, Entries, Guard, LinkConfig, OwnDesk, PoolConfig, RemoteApp,
         RemoteGateways, RpcListener, find_app_servers,
     };
 
@@ -307,6 +341,7 @@ mod cluster {
         // A name that no other start has: what was left by the process before at this address is not this one's.
         let gateway = Arc::new(Gateway::new(&format!("{address}#{:016x}", chance::draw())));
         let servers = Arc::new(AppServers::new(guard.clone(), PoolConfig::default()));
+        let entries = Entries::new(&guard, means.clock.clone());
 
         let own_gateway = config.is_gateway().then(|| gateway.clone());
         let gateways = opened.store.as_ref().map(|_| {
@@ -329,11 +364,12 @@ mod cluster {
             operator: operator.clone(),
             gateway: own_gateway,
         };
-        let listener = RpcListener::start(tcp, guard, Arc::new(desk))?;
+        let listener = RpcListener::start(tcp, guard, gateway.name(), Arc::new(desk))?;
         let roles = [(config.is_gateway(), NodeRole::Gateway), (config.is_app(), NodeRole::App)];
         let roles = roles.into_iter().filter_map(|(has, role)| has.then_some(role)).collect();
         let fixed = config.cluster.app_servers.iter().cloned().collect();
-        let finding = find_app_servers(directory.clone(), fixed, address.clone(), servers.clone());
+        let finding =
+            find_app_servers(directory.clone(), entries.clone(), fixed, address.clone(), servers.clone());
         let finder = tokio::spawn(finding).abort_handle();
         let readiness = Readiness {
             store: opened.store.clone(),
@@ -342,8 +378,9 @@ mod cluster {
             servers: own.is_none().then(|| servers.clone()),
         };
         let readiness = Arc::new(readiness);
-        let announcer = Announcer::start(directory, roles, address.clone(), readiness.clone());
+        let announcer = Announcer::start(directory, entries, roles, address.clone(), readiness.clone());
         Ok(Process {
+            background: own.as_ref().map(|own| own.background.clone()),
             notifying: own.as_ref().and_then(Rules::notify),
             moving: own.as_ref().and_then(|own| own.begin_moving(config)),
             _collecting: own.as_ref().and_then(Rules::collect),

@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    io::IsTerminal as _,
     net::SocketAddr,
     os::unix::fs::DirBuilderExt as _,
     path::PathBuf,
@@ -12,30 +11,30 @@ use std::{
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    Gateway, SendBudget, Unlimited, Uploads,
+    Gateway, RequestBudget, SendBudget, Uploads,
     session::{Identity, SessionHost, TokenCheck},
 };
 use bluetick_protocol::{ErrorCode, WireError};
 use bluetick_store::{Clock, StoreError, SystemClock};
+use serde_json::{Map, Value, json};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
-use tracing_subscriber::EnvFilter;
 
 #[cfg(feature = "cluster")]
 use crate::limits::shared::SharedBuckets;
 use crate::{
     attachments::ObjectUploads,
-    auth::{self, AuthError, JwtCheck},
+    auth::{self, AuthError, JwtCheck, RevocableTokens},
     backends::{self, Opened},
     chance,
-    config::{Backend, Config, Log, LogFormat},
-    http::{self, AppState, Services},
-    limits::Buckets,
+    config::{Backend, Config, ProfilesFrom},
+    http::{self, AppState, Services, demo::Demo, in_flight::InFlight},
+    limits::{Buckets, Rates},
     listen::Listener,
-    memory, metrics,
+    memory, metrics, permissions,
     push::{Providers, PushError},
     roles::{Means, Process},
     tls::{self, TlsError},
@@ -43,9 +42,13 @@ use crate::{
 
 /// Sessions and requests have this long to end, then notifications, and the store the rest of the twenty seconds.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(13);
+/// Above the default of `sessions.hand_over_deadline_ms`, which each hand-over in the background keeps.
+const BACKGROUND_DEADLINE: Duration = Duration::from_secs(3);
 const MOVING_DEADLINE: Duration = Duration::from_secs(3);
 const NOTIFYING_DEADLINE: Duration = Duration::from_secs(3);
 const CLOSE_DEADLINE: Duration = Duration::from_secs(4);
+/// For how long a gateway of a cluster does not ask again whether a user's tokens were revoked.
+const REVOCATION_KNOWN_FOR: Duration = Duration::from_secs(5);
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 const SWEEP_EVERY: u32 = 12;
 const MANY_SESSIONS: usize = 500;
@@ -65,8 +68,6 @@ pub enum ServeError {
     Guard(#[from] crate::rpc::GuardError),
     #[error("cannot listen on {address}: {source}; {}", remedy(.source))]
     Listen { address: SocketAddr, source: std::io::Error },
-    #[error("log.filter is not understood: {0}")]
-    LogFilter(String),
     #[error("signals cannot be received: {0}")]
     Signals(std::io::Error),
     #[error("a part of the server failed to start: {0}")]
@@ -90,8 +91,9 @@ pub struct ServeInfo {
     pub data_dir: PathBuf,
     /// Which pages there are.
     pub chat: bool,
-    pub demo: bool,
     pub admin: bool,
+    /// Opens the demo, if there is one. It is part of the printed addresses; nothing else may tell it.
+    pub demo_key: Option<Arc<str>>,
     /// Whether tokens are signed with the secret in the data directory.
     pub own_secret: bool,
     /// Where the other processes of the cluster reach this one.
@@ -99,17 +101,44 @@ pub struct ServeInfo {
     /// Whether people connect here, and whether their data are here.
     pub gateway: bool,
     pub has_data: bool,
+    /// Which backend has the data; None in a process that asks others for them.
+    pub store: Option<&'static str>,
+}
+
+impl ServeInfo {
+    /// The same for programs, as fields of a line of the log. A log is read by more people than a terminal is, so the
+    /// demo key is not among them; it is in the data directory.
+    pub fn fields(&self) -> Map<String, Value> {
+        let page = |is_there: bool, path: &str| is_there.then(|| format!("{}{path}", self.url));
+        let fields = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "address": self.url,
+            "store": self.store.unwrap_or("none"),
+            "data_dir": self.data_dir.display().to_string(),
+            "chat": page(self.chat, "/"),
+            "tour": page(self.demo_key.is_some(), "/tour"),
+            "admin": page(self.admin, "/admin"),
+            "api": page(self.gateway, "/v1/docs"),
+            "cluster": self.cluster,
+            "demo": self.demo_key.is_some(),
+        });
+        match fields {
+            Value::Object(fields) => fields.into_iter().filter(|(_, value)| !value.is_null()).collect(),
+            _ => Map::new(),
+        }
+    }
 }
 
 impl fmt::Display for ServeInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ServeInfo { url, data_dir, .. } = self;
         writeln!(f, "bluetick is listening on {url}")?;
+        let fragment = self.demo_key.as_ref().map(|key| format!("#demo={key}")).unwrap_or_default();
         if self.chat {
-            writeln!(f, "  chat in the browser   {url}/")?;
+            writeln!(f, "  chat in the browser   {url}/{fragment}")?;
         }
-        if self.demo {
-            writeln!(f, "  what happens in it    {url}/tour")?;
+        if self.demo_key.is_some() {
+            writeln!(f, "  what happens in it    {url}/tour{fragment}")?;
         }
         if self.admin {
             writeln!(f, "  for operators         {url}/admin")?;
@@ -135,6 +164,7 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
     tls::install_provider();
     let signals = Signals::listen()?;
     let metrics = metrics::install();
+    metrics::register(&config);
     let config = Arc::new(config);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
 
@@ -155,11 +185,12 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
     // Keys and the address lie there even where no data do. Other users of the machine have no business with them, nor
     // with messages. What goes wrong here the store tells better.
     let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.server.data_dir);
+    permissions::warn_of_exposed_directories(&config);
     let opened = backends::open(&config, clock.clone()).await?;
     let registry = opened.sessions.clone();
     let (tokens, secret) = tokens(&config, clock.clone()).await?;
-    let buckets = Buckets::new(config.limits.sends_per_second, config.limits.send_burst).map(Arc::new);
-    let budget = budget(&config, &opened, buckets.clone(), &clock);
+    let buckets = Arc::new(Buckets::new(Rates::new(&config.limits)));
+    let (budget, requests) = budgets(&config, &opened, buckets.clone(), &clock);
     let admin_key = auth::admin_key(&config)?;
     let uploads = uploads(&config, &opened, &admin_key, &clock);
     if let Some(uploads) = &uploads {
@@ -172,6 +203,9 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         uploads: uploads.clone().map(|uploads| uploads as Arc<dyn Uploads>),
     };
     let mut process = Process::start(&config, opened, means).await?;
+    // In one process the store is asked for each token; it answers from memory.
+    let known_for = if config.is_one_process() { Duration::ZERO } else { REVOCATION_KNOWN_FOR };
+    let tokens: Arc<dyn TokenCheck> = Arc::new(RevocableTokens::new(tokens, process.app.clone(), known_for));
     let (gateway, store) = (process.gateway.clone(), process.store.clone());
     let sessions = Arc::new(SessionHost {
         app: process.app.clone(),
@@ -181,6 +215,7 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         clock,
         config: config.session(),
         trace: process.trace.clone(),
+        budget: requests,
         rules: Default::default(),
     });
     let state = AppState::new(Services {
@@ -195,7 +230,8 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         uploads,
         admin_key: admin_key.into(),
         metrics: metrics.clone(),
-        demo_secret: secret.filter(|_| config.demo_is_on()).map(Into::into),
+        demo: secret.filter(|_| config.demo_is_on()).and_then(|secret| Demo::with_fresh_key(&secret)),
+        in_flight: InFlight::new(config.limits.requests_in_flight),
         draining: AtomicBool::new(false),
     });
 
@@ -209,12 +245,16 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         url: format!("{scheme}://{address}"),
         data_dir: config.server.data_dir.clone(),
         chat: config.is_gateway() && config.chat_page_is_on(),
-        demo: state.demo_secret.is_some(),
         admin: config.pages.admin,
+        demo_key: state.demo.as_ref().map(|demo| demo.key().clone()),
         own_secret: config.is_gateway() && !config.auth.is_configured(),
         cluster: process.cluster_address(),
         gateway: config.is_gateway(),
         has_data: config.is_app() && config.store.backend == Backend::Embedded,
+        store: config.is_app().then_some(match config.store.backend {
+            Backend::Embedded => "embedded",
+            Backend::Dynamodb => "dynamodb",
+        }),
     });
 
     let signal = signals.wait_and_guard().await;
@@ -239,6 +279,9 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         tracing::warn!(sessions = gateway.session_count(), "not everything ended in time");
     }
     housekeeping.abort();
+    if tokio::time::timeout(BACKGROUND_DEADLINE, process.finish_background()).await.is_err() {
+        tracing::warn!("some hand-overs were not confirmed; their sessions find the messages in the store");
+    }
     if tokio::time::timeout(NOTIFYING_DEADLINE, process.stop_notifying()).await.is_err() {
         tracing::warn!("some notifications were under way; they stay owed and may be sent twice");
     }
@@ -259,21 +302,21 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
     Ok(())
 }
 
-/// How much users may send: what this process allows, and what all of them together do.
-fn budget(
+/// How much users may send and ask for: what this process allows, and what all of them together do.
+fn budgets(
     config: &Config,
     opened: &Opened,
-    buckets: Option<Arc<Buckets>>,
+    buckets: Arc<Buckets>,
     clock: &Arc<dyn Clock>,
-) -> Arc<dyn SendBudget> {
-    let Some(buckets) = buckets else { return Arc::new(Unlimited) };
+) -> (Arc<dyn SendBudget>, Arc<dyn RequestBudget>) {
     #[cfg(feature = "cluster")]
     if let Some(redis) = opened.redis.clone() {
-        let (rate, burst) = (config.limits.sends_per_second, config.limits.send_burst);
-        return Arc::new(SharedBuckets::new(buckets, redis, clock.clone(), rate, burst));
+        let rates = Rates::new(&config.limits);
+        let shared = Arc::new(SharedBuckets::new(buckets, redis, clock.clone(), rates));
+        return (shared.clone(), shared);
     }
     let _ = (config, opened, clock);
-    buckets
+    (buckets.clone(), buckets)
 }
 
 /// Where attachments are kept, in a process that has data and an object store. What is there stays there, and may be
@@ -314,6 +357,7 @@ async fn tokens(
         Err(error) => return Err(error.into()),
     };
     let tokens = JwtCheck::from_config(&config.auth, secret.as_deref(), clock).await?;
+    let tokens = tokens.with_profiles(config.profiles.source == ProfilesFrom::Token);
     Ok((Arc::new(tokens), secret))
 }
 
@@ -329,7 +373,7 @@ impl TokenCheck for Nobody {
 
 async fn keep_house(
     metrics: metrics_exporter_prometheus::PrometheusHandle,
-    buckets: Option<Arc<Buckets>>,
+    buckets: Arc<Buckets>,
     gateway: Arc<Gateway>,
     sweep: impl Fn(),
 ) {
@@ -346,9 +390,7 @@ async fn keep_house(
             most_sessions = sessions;
             tokio::task::spawn_blocking(memory::give_back);
         }
-        if round.is_multiple_of(SWEEP_EVERY)
-            && let Some(buckets) = &buckets
-        {
+        if round.is_multiple_of(SWEEP_EVERY) {
             buckets.sweep();
         }
     }
@@ -386,15 +428,4 @@ impl Signals {
         });
         first
     }
-}
-
-/// Logs to standard error from here on. A second call changes nothing.
-pub fn init_logging(log: &Log) -> Result<(), ServeError> {
-    let filter = EnvFilter::try_new(&log.filter).map_err(|error| ServeError::LogFilter(error.to_string()))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let _ = match log.format {
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
-    };
-    Ok(())
 }

@@ -33,11 +33,18 @@ pub enum Content {
     Block {
         user_id: UserId,
         blocked: UserId,
+        /// The blocker's profile, as the blocked one goes on to see it.
+        profile: Profile,
     },
     Device(DeviceRow),
     Mute {
         user_id: UserId,
         mute: Mute,
+    },
+    /// From when on the user's tokens count, in seconds since 1970.
+    NotBefore {
+        user_id: UserId,
+        secs: u64,
     },
     Owed(OwedPush),
     Attachment(AttachmentRow),
@@ -105,10 +112,11 @@ pub enum Kind {
     PushOutbox,
     Attachments,
     AttachmentClaims,
+    NotBefore,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 12] = [
+    pub const ALL: [Kind; 13] = [
         Kind::Messages,
         Kind::SentIds,
         Kind::PendingDeliveries,
@@ -121,6 +129,7 @@ impl Kind {
         Kind::PushOutbox,
         Kind::Attachments,
         Kind::AttachmentClaims,
+        Kind::NotBefore,
     ];
 
     pub fn name(self) -> &'static str {
@@ -137,6 +146,7 @@ impl Kind {
             Kind::PushOutbox => "push_outbox",
             Kind::Attachments => "attachments",
             Kind::AttachmentClaims => "attachment_claims",
+            Kind::NotBefore => "not_before",
         }
     }
 }
@@ -153,6 +163,7 @@ impl Content {
             Content::Block { .. } => Kind::Blocks,
             Content::Device(_) => Kind::Devices,
             Content::Mute { .. } => Kind::Mutes,
+            Content::NotBefore { .. } => Kind::NotBefore,
             Content::Owed(_) => Kind::PushOutbox,
             Content::Attachment(_) => Kind::Attachments,
             Content::Claim { .. } => Kind::AttachmentClaims,
@@ -172,8 +183,8 @@ impl Content {
             Content::Conversation(row) => {
                 format!("{} {}", row.conversation_id.member(row.side), row.conversation_id)
             }
-            Content::Profile { user_id, .. } => user_id.to_string(),
-            Content::Block { user_id, blocked } => format!("{user_id} {blocked}"),
+            Content::Profile { user_id, .. } | Content::NotBefore { user_id, .. } => user_id.to_string(),
+            Content::Block { user_id, blocked, .. } => format!("{user_id} {blocked}"),
             Content::Device(row) => format!("{} {}", row.user_id, row.device),
             Content::Mute { user_id, mute } => format!("{user_id} {}", mute.conversation_id),
             Content::Owed(owed) => format!("{} {}", owed.user_id, owed.conversation_id),
@@ -238,7 +249,8 @@ impl Content {
                 profile(out, &row.peer);
             }
             Content::Profile { profile: kept, .. } => profile(out, kept),
-            Content::Block { .. } => {}
+            Content::Block { profile: frozen, .. } => profile(out, frozen),
+            Content::NotBefore { secs, .. } => number(out, *secs),
             Content::Device(row) => {
                 number(out, row.registered_at);
                 registration(out, &row.registration);
@@ -358,6 +370,7 @@ mod tests {
             user_id: user_id.clone(),
             mute: Mute { conversation_id: id.clone(), until },
         };
+        let not_before = |secs| Content::NotBefore { user_id: user_id.clone(), secs };
         let device_id = |name: &str| DeviceId::new(name).unwrap();
         let device = |target, content| {
             Content::Device(DeviceRow {
@@ -400,13 +413,20 @@ mod tests {
             profile(None, Some("")),
             profile(Some("ab"), None),
             profile(Some("a"), Some("b")),
-            Content::Block { user_id: user_id.clone(), blocked: other.clone() },
-            Content::Block { user_id: other, blocked: user_id.clone() },
+            Content::Block { user_id: user_id.clone(), blocked: other.clone(), profile: Profile::default() },
+            Content::Block {
+                user_id: user_id.clone(),
+                blocked: other.clone(),
+                profile: Profile { name: Some("a".into()), avatar_url: None },
+            },
+            Content::Block { user_id: other, blocked: user_id.clone(), profile: Profile::default() },
             status(1, 0),
             status(0, 1),
             mute(None),
             mute(Some(0)),
             mute(Some(1)),
+            not_before(1),
+            not_before(2),
             device(PushTarget::Fcm { token: "t".into() }, PushContent::Sender),
             device(PushTarget::Fcm { token: "t".into() }, PushContent::None),
             device(PushTarget::Webhook { token: "t".into() }, PushContent::None),

@@ -12,6 +12,11 @@ pub struct ConversationRow {
     pub user_id: UserId,
     pub conversation_id: ConversationId,
     pub peer_id: UserId,
+    /// The peer has written something that this user may see. Until then the row shows nothing of their profile.
+    /// Derived from the messages, and no column of the row.
+    #[serde(skip)]
+    pub peer_wrote: bool,
+    /// Copies of the peer's profile. A peer who blocks this user does not change them any more.
     pub peer_name: Option<String>,
     pub avatar_url: Option<String>,
     pub last_message_preview: String,
@@ -37,6 +42,15 @@ pub struct ActiveConversation {
     pub last_message_id: MessageId,
 }
 
+/// A part of a user's conversations, as [`Conversations::undelivered`] went through them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Undelivered {
+    /// In order of conversation.
+    pub conversations: Vec<ConversationId>,
+    /// The last conversation that was looked at, if there are more behind it.
+    pub next: Option<ConversationId>,
+}
+
 #[async_trait]
 pub trait Conversations: Send + Sync {
     /// One row, if this user's inbox has it.
@@ -60,6 +74,18 @@ pub trait Conversations: Send + Sync {
         since_ms: u64,
         limit: usize,
     ) -> Result<Vec<ActiveConversation>>;
+
+    /// The conversations in which a message of the peer's that this user may see lies beyond `last_delivered_seq`: no
+    /// device has acked it, whether or not there is a pending row (R6). Looks at the rows of at most `limit`
+    /// conversations behind `after`, so a page may be empty and not the last. While messages of a conversation are
+    /// being written, a backend may name it although nothing is undelivered; it never leaves one out whose send was
+    /// answered.
+    async fn undelivered(
+        &self,
+        user: &UserId,
+        after: Option<&ConversationId>,
+        limit: usize,
+    ) -> Result<Undelivered>;
 
     /// The sum of `unread_count` over the user's conversations.
     async fn total_unread(&self, user: &UserId) -> Result<u64>;

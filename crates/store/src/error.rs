@@ -12,6 +12,9 @@ pub enum StoreError {
     /// There is no room for new data; what is stored is safe and can be read.
     #[error("no room to store: {0}")]
     Full(String),
+    /// A `client_msg_id` came again with other content than the message it names. Nothing was stored.
+    #[error("{0}")]
+    ClientMsgIdConflict(String),
     /// The call asks for what this backend does not do.
     #[error("not supported: {0}")]
     Unsupported(String),

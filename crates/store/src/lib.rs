@@ -33,15 +33,21 @@ mod users;
 use std::sync::Arc;
 
 #[cfg(feature = "cluster")]
-pub use self::redis::{INBOX_CAP, InboxRead, Redis, RedisConfig, RedisDirectory, RedisMode, RedisSessions};
-pub use attachments::{AttachmentRow, Attachments, UploadState};
+pub use self::redis::{
+    INBOX_CAP, InboxRead, Redis, RedisConfig, RedisDirectory, RedisMode, RedisSessions, TokenBucket,
+};
+pub use attachments::{
+    Announced, AttachmentRow, Attachments, OverQuota, UploadQuota, UploadState, UploadUsage, left_of_day_ms,
+};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use cold::{
     COLD_SHARDS, ColdCandidate, ColdConfig, ColdObjects, ColdRun, ColdRuns, ColdTier, EnlistPlace, Movable,
     cold_shard,
 };
 pub use contents::{Content, Kind, MemberRow, Page, Place, SentId, ShownMessage};
-pub use conversations::{ActiveConversation, ConversationRow, Conversations, InboxPosition, preview_of};
+pub use conversations::{
+    ActiveConversation, ConversationRow, Conversations, InboxPosition, Undelivered, preview_of,
+};
 pub use devices::{DeviceRow, Devices};
 pub use directory::{Directory, NodeRole};
 #[cfg(feature = "cluster")]

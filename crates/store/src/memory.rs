@@ -28,7 +28,7 @@ use std::{
 use bluetick_protocol::{Boundaries, ConversationId, DeviceId, MessageId, Mute, Profile, S3Ref, Seq, UserId};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::{AttachmentRow, Clock, DeviceRow, Noted, OwedPush, Result, StoreError};
+use crate::{AttachmentRow, Clock, DeviceRow, Noted, OwedPush, Result, StoreError, UploadUsage};
 use conversation::Conversation;
 pub use directory::MemoryDirectory;
 pub use sessions::MemorySessions;
@@ -50,12 +50,15 @@ struct State {
     pending: BTreeMap<UserId, BTreeMap<ConversationId, Seq>>,
     status: BTreeMap<UserId, BTreeMap<ConversationId, Boundaries>>,
     profiles: BTreeMap<UserId, Profile>,
-    blocks: BTreeMap<UserId, BTreeSet<UserId>>,
+    /// With the profile that the blocked one goes on to see.
+    blocks: BTreeMap<UserId, BTreeMap<UserId, Profile>>,
     mutes: BTreeMap<UserId, BTreeMap<ConversationId, Mute>>,
+    not_before: BTreeMap<UserId, u64>,
     notified: BTreeMap<UserId, BTreeMap<ConversationId, Seq>>,
     devices: BTreeMap<(UserId, DeviceId), DeviceRow>,
     push_outbox: BTreeMap<(UserId, ConversationId), OwedPush>,
     attachments: BTreeMap<S3Ref, (AttachmentRow, BTreeSet<ConversationId>)>,
+    upload_usage: BTreeMap<UserId, UploadUsage>,
     cold_leases: BTreeMap<u16, (String, u64)>,
     /// The last id minted: the next is later even if the clock fell back.
     last_id: MessageId,

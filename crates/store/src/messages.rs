@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bluetick_protocol::{
-    ClientMsgId, ConversationId, Json, MessageFrame, MessageId, Seq, Side, UserId, limits,
+    ClientMsgId, ConversationId, Json, MESSAGE_FRAME_BYTES, MessageFrame, MessageId, Seq, Side, UserId,
+    json_text_bytes, limits,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Advanced, Result, preview_of};
+use crate::{Advanced, Result, StoreError, preview_of};
 
 /// A stored message. It never changes, but for an erasure, which makes it void.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +79,32 @@ impl Message {
         (texts + json(&self.attachment) + json(&self.meta) + 3 * size_of::<u64>()) as u64
     }
 
+    /// The bytes that a client wrote, which count against a page of the store.
+    pub fn content_bytes(&self) -> usize {
+        let json = |j: &Option<Json>| j.as_ref().map_or(0, |j| j.as_str().len());
+        self.body.len() + json(&self.attachment) + json(&self.meta)
+    }
+
+    /// About how many bytes its frame takes on the wire, and never fewer.
+    pub fn encoded_bytes(&self) -> usize {
+        self.encoded_bytes_with(json_text_bytes(&self.body))
+    }
+
+    /// The same without looking at a short body: the most that it can take.
+    pub fn encoded_bytes_at_most(&self) -> usize {
+        const SHORT_BYTES: usize = 512;
+        match self.body.len() {
+            short @ ..=SHORT_BYTES => self.encoded_bytes_with(6 * short),
+            _ => self.encoded_bytes(),
+        }
+    }
+
+    fn encoded_bytes_with(&self, body: usize) -> usize {
+        // Members stand in a frame by themselves and as the conversation.
+        let ids = 2 * self.conversation_id.as_str().len() + 6 * self.client_msg_id.as_str().len();
+        MESSAGE_FRAME_BYTES + ids + body + self.content_bytes() - self.body.len()
+    }
+
     /// About how much memory it takes, for bounds.
     pub fn weight(&self) -> usize {
         let json = |j: &Option<Json>| j.as_ref().map_or(0, |j| j.as_str().len());
@@ -106,6 +133,30 @@ pub struct NewMessage {
 }
 
 impl NewMessage {
+    /// Checks that a send whose `client_msg_id` is known repeats the message it names (R9). An erased message
+    /// has no content left to compare.
+    pub fn check_repeats(&self, original: &Message) -> Result<()> {
+        let same = |own: &Option<Json>, stored: &Option<Json>| match (own, stored) {
+            (Some(own), Some(stored)) => own.same_value(stored),
+            (own, stored) => own.is_none() && stored.is_none(),
+        };
+        let other = if original.void {
+            return Ok(());
+        } else if self.body != original.body {
+            "body"
+        } else if !same(&self.attachment, &original.attachment) {
+            "attachment"
+        } else if !same(&self.meta, &original.meta) {
+            "meta"
+        } else {
+            return Ok(());
+        };
+        Err(StoreError::ClientMsgIdConflict(format!(
+            "client_msg_id {:?} names message {} of {}, which has another {other}; give a new message a new id",
+            self.client_msg_id, original.seq, original.conversation_id
+        )))
+    }
+
     /// The message as it is stored.
     pub fn into_message(self, seq: Seq, message_id: MessageId, ts: u64) -> Message {
         Message {
@@ -146,6 +197,12 @@ impl PageLimit {
     }
 }
 
+impl From<usize> for PageLimit {
+    fn from(messages: usize) -> Self {
+        PageLimit::messages(messages)
+    }
+}
+
 #[async_trait]
 pub trait Messages: Send + Sync {
     /// Commits sends, in order; the answer comes when they are durable, and nobody sees them before (R15).
@@ -153,7 +210,8 @@ pub trait Messages: Send + Sync {
     /// One send spans systems: the message under the next seq, its idempotency record (R9), both members'
     /// `conversations` rows and inbox places, the read that a reply implies (R10), and the pending row if the
     /// first lookup missed (R3). A `client_msg_id` seen within the idempotency window stores nothing and returns
-    /// the original. Each send succeeds or fails by itself.
+    /// the original, or fails if its content is another ([`NewMessage::check_repeats`]). Each send succeeds or
+    /// fails by itself.
     async fn commit_sends(&self, sends: Vec<NewMessage>) -> Vec<Result<Committed>>;
 
     /// Messages from a seq upwards, in order, voids and withheld included. A missing seq between two is a hole.

@@ -33,7 +33,8 @@ pub struct Advanced {
 #[async_trait]
 pub trait MessageStatus: Send + Sync {
     /// Raises the boundaries to at least these, clamped to the last seq; read implies delivered (R10). A read
-    /// leaves `unread_count` at exactly the messages after it (R11). Durable when it returns.
+    /// leaves `unread_count` at exactly the messages after it (R11). Nothing appears behind a boundary any more: where
+    /// a backend has holes, those before it are closed (R8). Durable when it returns.
     async fn advance(
         &self,
         user: &UserId,

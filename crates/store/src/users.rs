@@ -1,4 +1,4 @@
-//! What is kept of a user: the profile, whom they block, and what they muted.
+//! What is kept of a user: the profile, whom they block, what they muted, and from when on their tokens count.
 
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, Mute, Profile, UserId};
@@ -10,13 +10,14 @@ pub trait Users: Send + Sync {
     /// The profile; empty where none was set.
     async fn profile(&self, user: &UserId) -> Result<Profile>;
 
-    /// Sets it, and the copies in other people's inboxes with it.
+    /// Sets it, and with it the copies in the inboxes of those whom the user does not block.
     async fn put_profile(&self, user: &UserId, profile: Profile) -> Result<()>;
 
     /// Whether `user` blocks `other`.
     async fn blocks(&self, user: &UserId, other: &UserId) -> Result<bool>;
 
-    /// Blocks or unblocks; doing it twice is harmless.
+    /// Blocks or unblocks; doing it twice is harmless. A block freezes the copy of the profile that the other has in
+    /// their inbox, as it is at that moment; an unblock brings the copy up to date.
     async fn set_block(&self, user: &UserId, other: &UserId, blocked: bool) -> Result<()>;
 
     /// Whom a user blocks, in order.
@@ -32,4 +33,12 @@ pub trait Users: Send + Sync {
 
     /// What a user muted, in order of conversation.
     async fn mutes_of(&self, user: &UserId) -> Result<Vec<Mute>>;
+
+    /// The earliest time of issue, in seconds since 1970, of a token that counts. `None` where nothing was revoked.
+    /// The read is consistent: it sees every raise that was answered before it began.
+    async fn not_before(&self, user: &UserId) -> Result<Option<u64>>;
+
+    /// Raises `not_before`; a value that is not greater changes nothing. It outlives the erasure of the user, or an
+    /// erased user's old token would work again.
+    async fn raise_not_before(&self, user: &UserId, secs: u64) -> Result<()>;
 }

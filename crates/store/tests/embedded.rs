@@ -9,8 +9,8 @@ use bluetick_protocol::{
     UserId,
 };
 use bluetick_store::{
-    AttachmentRow, Content, DeviceRow, EmbeddedConfig, EmbeddedSource, Kind, ManualClock, NewMessage,
-    OwedPush, PageLimit, Place, Store, StoreError, UploadState,
+    Announced, AttachmentRow, Content, DeviceRow, EmbeddedConfig, EmbeddedSource, Kind, ManualClock,
+    NewMessage, OwedPush, PageLimit, Place, Store, StoreError, UploadQuota, UploadState,
     conformance::model::{same_as_model, still_same_as_model},
     restore,
 };
@@ -254,6 +254,8 @@ async fn a_walk_finds_everything_that_is_kept_by_user() {
     store.users.set_block(&user("bob"), &user("mallory"), true).await.unwrap();
     let mute = Mute { conversation_id: ConversationId::new("bob~zoe").unwrap(), until: Some(3) };
     store.users.mute(&user("zoe"), mute.clone()).await.unwrap();
+    store.users.raise_not_before(&user("bob"), 7).await.unwrap();
+    store.users.raise_not_before(&user("yves"), 8).await.unwrap();
     let owed = store.push_outbox.owed_to(&user("bob")).await.unwrap();
     store.maintenance.close().await.unwrap();
     drop(store);
@@ -265,12 +267,15 @@ async fn a_walk_finds_everything_that_is_kept_by_user() {
     let devices = [("alice", "three"), ("bob", "one"), ("bob-2", "two")];
     assert_eq!(of(Kind::Devices), devices.map(|(name, token)| Content::Device(device_of(name, token))));
     assert_eq!(of(Kind::Mutes), [Content::Mute { user_id: user("zoe"), mute }]);
+    let revoked = [("bob", 7), ("yves", 8)];
+    let revoked = revoked.map(|(name, secs)| Content::NotBefore { user_id: user(name), secs });
+    assert_eq!(of(Kind::NotBefore), revoked);
     assert_eq!(of(Kind::PushOutbox), [Content::Owed(owed[0].clone())]);
     assert!(
         matches!(&of(Kind::MessageStatus)[..], [Content::Status { row, notified: 1 }] if row.user_id == user("bob"))
     );
     let rest = walked(&source, Some(Place::User(user("bob-2")))).await;
-    assert_eq!(rest, all[all.len() - 2..], "a walk goes on at a user");
+    assert_eq!(rest, all[all.len() - 3..], "a walk goes on at a user");
     source.close().await.unwrap();
 }
 
@@ -292,7 +297,8 @@ async fn attachments_are_there_after_a_restart_and_are_not_left_behind_by_a_move
     });
     let store = open(dir.path(), 1 << 30, &clock);
     for row in &rows {
-        store.attachments.announce(row.clone()).await.unwrap();
+        let announced = store.attachments.announce(row.clone(), &UploadQuota::default()).await.unwrap();
+        assert_eq!(announced, Announced::Done);
         assert!(store.attachments.uploaded(&row.s3_ref).await.unwrap());
     }
     assert!(store.attachments.claim(&rows[1].s3_ref, &id).await.unwrap());
@@ -307,6 +313,8 @@ async fn attachments_are_there_after_a_restart_and_are_not_left_behind_by_a_move
         store.maintenance.checkpoint().await.unwrap();
         store.attachments.forget(&rows[2].s3_ref).await.unwrap();
         assert_eq!(store.attachments.unclaimed(u64::MAX, 9).await.unwrap(), unclaimed);
+        let usage = store.attachments.upload_usage(&user("alice")).await.unwrap();
+        assert_eq!((usage.total_bytes, usage.day_bytes), (2 * 4096, 3 * 4096));
     }
     let store = open(dir.path(), 1 << 30, &clock);
     store.maintenance.close().await.unwrap();

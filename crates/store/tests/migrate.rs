@@ -21,8 +21,9 @@ use bluetick_protocol::{
     PushSubscription, PushTarget, S3Ref, Seq, Side, UserId,
 };
 use bluetick_store::{
-    AttachmentRow, DeviceRow, DistributedConfig, EmbeddedConfig, EmbeddedSource, Kind, ManualClock,
-    NewMessage, OwedPush, PageLimit, RedisConfig, RedisMode, Registry, Store, StoreError, UploadState,
+    Announced, AttachmentRow, DeviceRow, DistributedConfig, EmbeddedConfig, EmbeddedSource, Kind,
+    ManualClock, NewMessage, OwedPush, PageLimit, RedisConfig, RedisMode, Registry, Store, StoreError,
+    UploadQuota, UploadState,
     conformance::{
         START_MS,
         model::{same_as_model, still_same_as_model},
@@ -210,6 +211,9 @@ async fn fill_for_push(store: &Store) {
     for (id, until) in ids.iter().zip([None, Some(START_MS)]) {
         store.users.mute(&bob, Mute { conversation_id: id.clone(), until }).await.unwrap();
     }
+    for (user, secs) in [("b1", 1_700_000_000), ("nobody-else", 5)] {
+        store.users.raise_not_before(&UserId::new(user).unwrap(), secs).await.unwrap();
+    }
     for (n, id) in ids.iter().enumerate() {
         let owed = OwedPush {
             user_id: bob.clone(),
@@ -251,7 +255,8 @@ async fn fill_with_attachments(store: &Store) {
     let ids = ["a1~b1", "a1~c1"].map(|id| ConversationId::new(id).unwrap());
     for n in 0..40 {
         let row = attachment(n);
-        store.attachments.announce(row.clone()).await.unwrap();
+        let quota = UploadQuota::default();
+        assert_eq!(store.attachments.announce(row.clone(), &quota).await.unwrap(), Announced::Done);
         if n % 4 > 0 {
             assert!(store.attachments.uploaded(&row.s3_ref).await.unwrap());
         }
@@ -264,6 +269,11 @@ async fn fill_with_attachments(store: &Store) {
 
 async fn same_attachments(moved: &Store, model: &Store) {
     let (ours, theirs) = (&moved.attachments, &model.attachments);
+    // Usage is not moved: it is derived from what is.
+    let owner = attachment(0).owner;
+    let usage = theirs.upload_usage(&owner).await.unwrap();
+    assert!(usage.total_bytes >= 40 * 4096);
+    assert_eq!(ours.upload_usage(&owner).await.unwrap(), usage);
     for s3_ref in (0..41).map(|n| attachment(n).s3_ref) {
         assert_eq!(ours.attachment(&s3_ref).await.unwrap(), theirs.attachment(&s3_ref).await.unwrap());
         for id in ["a1~b1", "a1~c1"].map(|id| ConversationId::new(id).unwrap()) {
@@ -278,7 +288,9 @@ async fn same_attachments(moved: &Store, model: &Store) {
 }
 
 async fn same_for_push(moved: &Store, model: &Store) {
-    for user in ["a1", "b1", "c1"].map(|user| UserId::new(user).unwrap()) {
+    for user in ["a1", "b1", "c1", "nobody-else"].map(|user| UserId::new(user).unwrap()) {
+        let not_before = (moved.users.not_before(&user), model.users.not_before(&user));
+        assert_eq!(not_before.0.await.unwrap(), not_before.1.await.unwrap());
         let (ours, theirs) = (moved.devices.devices_of(&user), model.devices.devices_of(&user));
         assert_eq!(ours.await.unwrap(), theirs.await.unwrap());
         assert_eq!(moved.users.mutes_of(&user).await.unwrap(), model.users.mutes_of(&user).await.unwrap());

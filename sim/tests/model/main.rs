@@ -74,6 +74,13 @@ fn needs(rule: Rule, scenario: Scenario, property: &'static str) {
     breaks(scenario, Rules::all().without(rule), property);
 }
 
+/// The same where only pending rows are read for a device without a cursor. All rules together hold as well.
+fn needs_of_the_rows(rule: Rule, scenario: Scenario, property: &'static str) {
+    holds(scenario);
+    holds_under(Scenario { sights: &[], ..scenario }, Rules::rows_alone());
+    breaks(scenario, Rules::rows_alone().without(rule), property);
+}
+
 #[test]
 fn the_notes_lose_a_message_without_any_fault() {
     breaks(scenarios::ONE_MESSAGE, Rules::the_notes(), NOTHING_LOST);
@@ -92,7 +99,7 @@ fn r2_store_then_look_up() {
 
 #[test]
 fn r2_look_again() {
-    needs(Rule::R2LookAgain, scenarios::NO_FAULT, NOTHING_LOST);
+    needs_of_the_rows(Rule::R2LookAgain, scenarios::NO_FAULT, NOTHING_LOST);
 }
 
 #[test]
@@ -108,19 +115,19 @@ fn r3_the_row_keeps_the_minimum() {
 /// Of messages that all came before the device did, the row finds the first even for a lane that begins at its row.
 #[test]
 fn r3_the_minimum_is_enough_to_begin_at() {
-    let at_the_row = Rules::all().without(Rule::R10BeginAtFirstUnacked);
+    let at_the_row = Rules::rows_alone().without(Rule::R10BeginAtFirstUnacked);
     holds_under(scenarios::CRASH_WHILE_DRAINING, at_the_row);
     breaks(scenarios::CRASH_WHILE_DRAINING, at_the_row.without(Rule::R3KeepMinimum), NOTHING_LOST);
 }
 
 #[test]
 fn r4_ack_then_delete() {
-    needs(Rule::R4AckThenDelete, scenarios::CRASH_WHILE_DRAINING, NOTHING_LOST);
+    needs_of_the_rows(Rule::R4AckThenDelete, scenarios::CRASH_WHILE_DRAINING, NOTHING_LOST);
 }
 
 #[test]
 fn r4_delete_if_equal() {
-    needs(Rule::R4DeleteIfEqual, scenarios::LATE_DELETE, NOTHING_LOST);
+    needs_of_the_rows(Rule::R4DeleteIfEqual, scenarios::LATE_DELETE, NOTHING_LOST);
 }
 
 #[test]
@@ -130,12 +137,12 @@ fn r4_read_again() {
 
 #[test]
 fn r5_a_row_that_is_being_removed_is_a_debt() {
-    needs(Rule::R5SettlingIsDebt, scenarios::LOST_LOOKUP_AND_DISCONNECT, NOTHING_LOST);
+    needs_of_the_rows(Rule::R5SettlingIsDebt, scenarios::LOST_LOOKUP_AND_DISCONNECT, NOTHING_LOST);
 }
 
 #[test]
 fn r5_pay_debts() {
-    needs(Rule::R5PayDebts, scenarios::DISCONNECT, NOTHING_LOST);
+    needs_of_the_rows(Rule::R5PayDebts, scenarios::DISCONNECT, NOTHING_LOST);
 }
 
 #[test]
@@ -147,6 +154,20 @@ fn r6_resume_by_cursor() {
 fn r6_what_is_owed_does_not_hide_the_cursor() {
     // That all holds with it is shown by `r2_store_then_look_up`, in the same scenario.
     breaks(scenarios::SECOND_DEVICE, Rules::all().without(Rule::R6RowAndCursor), NOTHING_LOST);
+}
+
+#[test]
+fn r6_what_no_device_has_acked_is_found_without_a_row() {
+    needs(Rule::R6Undelivered, scenarios::CRASH_WITHOUT_CURSOR, NOTHING_LOST);
+    needs(Rule::R6Undelivered, scenarios::ALL_CRASH, NOTHING_LOST);
+}
+
+/// The delete of a row may come after its session has closed, and after a sender has relied on the row. A device without
+/// a cursor finds the message all the same, because no device has acked it; one with a cursor finds it by that.
+#[test]
+fn r6_a_delete_that_comes_after_its_session_has_closed_hides_nothing() {
+    needs(Rule::R6Undelivered, scenarios::DELETE_IN_FLIGHT, NOTHING_LOST);
+    holds_under(scenarios::DELETE_IN_FLIGHT_TO_A_CURSOR, Rules::rows_alone());
 }
 
 #[test]
@@ -182,7 +203,7 @@ fn r10_a_tick_covers_only_what_some_device_has() {
 
 #[test]
 fn r12_a_stale_entry_is_a_miss() {
-    needs(Rule::R12StaleIsMiss, scenarios::STALE_ENTRY, NOTHING_LOST);
+    needs_of_the_rows(Rule::R12StaleIsMiss, scenarios::STALE_ENTRY, NOTHING_LOST);
 }
 
 #[test]
@@ -240,6 +261,8 @@ fn nothing_goes_round_in_circles() {
         scenarios::DISCONNECT,
         scenarios::WORKER_CRASH,
         scenarios::DISCONNECT_ANYTIME,
+        scenarios::CRASH_WITHOUT_CURSOR,
+        scenarios::DELETE_IN_FLIGHT,
     ] {
         let model = Delivery { scenario, rules: Rules::all(), only: None };
         assert!(!circles::are_possible(&model), "{}: goes round in circles", scenario.name);

@@ -5,7 +5,7 @@
 //! scenario, at any moment. Not modelled are time (an overlap is a number of seqs, a deadline may pass at any moment),
 //! several conversations, own sends, read receipts, pushes, lanes that are let go when nothing happens in them, and the
 //! periodic look by which a session finds what a crashed worker left without an answer. A closing session's store calls
-//! do not fail, and the delete of its row is done or not begun.
+//! do not fail.
 
 use std::fmt;
 
@@ -53,6 +53,9 @@ pub enum Fault {
     DeleteTwice {
         session: usize,
     },
+    DeleteInFlight {
+        session: usize,
+    },
     /// `took`: so many of the frames on their way still reach the device, whose acks are lost.
     Disconnect {
         device: usize,
@@ -82,7 +85,7 @@ impl fmt::Display for Action {
             Action::TakeAndAck { session } => {
                 write!(f, "session {session}: its device takes a message and acks")
             }
-            Action::LateDelete { row } => write!(f, "the second delete of row {row} arrives"),
+            Action::LateDelete { row } => write!(f, "the late delete of row {row} arrives"),
             Action::Fault(fault) => write!(f, "FAULT {fault:?}"),
         }
     }
@@ -136,10 +139,14 @@ impl Delivery {
     fn faults(&self, state: &State, actions: &mut Vec<Action>) {
         let left = &state.faults;
         let mut faults = Vec::new();
+        let deletes = |&session: &usize| session::steps(state, session, self).contains(&Step::DeleteRow);
         if left.late_deletes > 0 {
-            let deletes = |&session: &usize| session::steps(state, session, self).contains(&Step::DeleteRow);
             let sessions = (0..state.sessions.len()).filter(deletes);
             faults.extend(sessions.map(|session| Fault::DeleteTwice { session }));
+        }
+        if left.deletes_in_flight > 0 {
+            let sessions = (0..state.sessions.len()).filter(deletes);
+            faults.extend(sessions.map(|session| Fault::DeleteInFlight { session }));
         }
         if left.flushes > 0 && !state.registry.is_empty() {
             faults.push(Fault::Flush);
@@ -224,6 +231,10 @@ impl Delivery {
                 state.faults.late_deletes -= 1;
                 state.late_delete = state.sessions[session].row;
                 session::step(state, session, Step::DeleteRow, self);
+            }
+            Fault::DeleteInFlight { session } => {
+                state.faults.deletes_in_flight -= 1;
+                session::close_while_deleting(state, session, self);
             }
             Fault::Disconnect { device, took } => {
                 state.faults.disconnects -= 1;

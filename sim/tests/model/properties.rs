@@ -97,6 +97,9 @@ fn seen(sight: Sight) -> Property<Delivery> {
         Sight::Duplicate => saw!(Sight::Duplicate, "a retry finds its original"),
         Sight::EntryRemoved => saw!(Sight::EntryRemoved, "a stale entry is removed"),
         Sight::DrainedAnew => saw!(Sight::DrainedAnew, "a session registers and drains anew"),
+        Sight::FoundWithoutRow => {
+            saw!(Sight::FoundWithoutRow, "a device without a cursor finds what has no row")
+        }
         Sight::DebtPaid => saw!(Sight::DebtPaid, "a closing session writes down what it owes"),
     }
 }

@@ -26,6 +26,8 @@ pub enum Rule {
     R5SettlingIsDebt,
     /// A device with a cursor also gets what its inbox says happened since. Off: pending rows only.
     R6ResumeByCursor,
+    /// A device without a cursor also gets what the rows say no device has acked. Off: pending rows only.
+    R6Undelivered,
     /// What is known to be owed before the first read does not hide what the cursor asks for. Off: the lane begins at it.
     R6RowAndCursor,
     /// A live message that is not the next one waits for a read. Off: it goes straight out.
@@ -58,6 +60,12 @@ impl Rules {
         Rules { off: 0 }
     }
 
+    /// Every rule but the one that brings a device without a cursor what has no pending row. It heals most of what is wrong
+    /// with a row, so what the rows need shows without it.
+    pub fn rows_alone() -> Rules {
+        Rules::all().without(Rule::R6Undelivered)
+    }
+
     pub fn without(self, rule: Rule) -> Rules {
         Rules { off: self.off | 1 << rule as u32 }
     }
@@ -66,7 +74,7 @@ impl Rules {
     /// of a send run side by side, the row is got and then put, and it is deleted once what it led to has been
     /// delivered. What the notes do not speak of is left in, so that nothing but their own flow can be to blame.
     pub fn the_notes() -> Rules {
-        Rules::all()
+        Rules::rows_alone()
             .without(Rule::R2StoreThenLookUp)
             .without(Rule::R2LookAgain)
             .without(Rule::R3KeepMinimum)

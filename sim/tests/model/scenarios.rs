@@ -7,7 +7,7 @@ use crate::worker::Flow;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
     WithCursor,
-    /// It is served from pending rows only, and is promised what no other device of its user has taken.
+    /// It is promised what no other device of its user has taken.
     WithoutCursor,
     /// It had a session, and does not come back.
     Left,
@@ -42,6 +42,9 @@ pub struct Faults {
     pub lost_hand_overs: u8,
     /// The delete of a row is sent twice, because its answer is late, and the table comes to the second one later.
     pub late_deletes: u8,
+    /// A connection breaks while the delete of a row is on its way: its session closes, and the table comes to the delete
+    /// later.
+    pub deletes_in_flight: u8,
     /// A device's connection breaks; its session notices at some later time and closes.
     pub disconnects: u8,
     /// A session ends without a word, and its entry stays.
@@ -61,6 +64,7 @@ impl Faults {
         lost_lookups: 0,
         lost_hand_overs: 0,
         late_deletes: 0,
+        deletes_in_flight: 0,
         disconnects: 0,
         crashes: 0,
         retries: 0,
@@ -83,6 +87,7 @@ pub enum Sight {
     EntryRemoved,
     DrainedAnew,
     DebtPaid,
+    FoundWithoutRow,
 }
 
 impl Sight {
@@ -134,7 +139,7 @@ pub const ONE_MESSAGE_TO_A_CURSOR: Scenario = Scenario {
 pub const NO_FAULT: Scenario = Scenario {
     name: "a device without a cursor connects while two messages are sent",
     sights: &[Sight::Live, Sight::RowDrained, Sight::Woken],
-    states: 3_600,
+    states: 3_300,
     ..PLAIN
 };
 
@@ -178,7 +183,7 @@ pub const LOST_LOOKUP_AND_DISCONNECT: Scenario = Scenario {
     faults: Faults { lost_lookups: 2, disconnects: 1, ..Faults::NONE },
     start: Start::Connected,
     sights: &[Sight::FoundByReadingAgain, Sight::DebtPaid],
-    states: 80_000,
+    states: 76_000,
     ..PLAIN
 };
 
@@ -188,6 +193,22 @@ pub const LATE_DELETE: Scenario = Scenario {
     sights: &[Sight::RowDrained, Sight::Woken],
     states: 12_000,
     ..PLAIN
+};
+
+/// A sender who finds the row writes none, and then the row goes: nobody is left who would read past it.
+pub const DELETE_IN_FLIGHT: Scenario = Scenario {
+    name: "a connection breaks while the delete of a row is on its way",
+    faults: Faults { deletes_in_flight: 1, ..Faults::NONE },
+    sights: &[Sight::DebtPaid, Sight::FoundWithoutRow],
+    states: 3_000,
+    ..PLAIN
+};
+
+pub const DELETE_IN_FLIGHT_TO_A_CURSOR: Scenario = Scenario {
+    name: "the same, of a device with a cursor",
+    devices: &[Device::WithCursor],
+    sights: &[Sight::DebtPaid],
+    ..DELETE_IN_FLIGHT
 };
 
 pub const CRASH_WHILE_DRAINING: Scenario = Scenario {
@@ -261,6 +282,26 @@ pub const CRASH: Scenario = Scenario {
     faults: Faults { crashes: 1, ..Faults::NONE },
     sights: &[Sight::Live, Sight::EntryRemoved],
     states: 60_000,
+    ..PLAIN
+};
+
+pub const CRASH_WITHOUT_CURSOR: Scenario = Scenario {
+    name: "a session crashes, and the device without a cursor comes back",
+    devices: &[Device::WithoutCursor],
+    sights: &[Sight::Live, Sight::EntryRemoved, Sight::FoundWithoutRow],
+    states: 10_000,
+    ..CRASH
+};
+
+/// All processes stop at once: no session writes a row.
+pub const ALL_CRASH: Scenario = Scenario {
+    name: "the sessions of two devices without cursors crash",
+    messages: 1,
+    devices: &[Device::WithoutCursor, Device::WithoutCursor],
+    faults: Faults { crashes: 2, ..Faults::NONE },
+    start: Start::Connected,
+    sights: &[Sight::Live, Sight::FoundWithoutRow],
+    states: 1_000,
     ..PLAIN
 };
 

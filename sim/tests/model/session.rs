@@ -310,8 +310,16 @@ fn read_inbox(state: &mut State, number: usize, model: &Delivery) {
     // A session that registers anew goes on from where it planned the last time, whatever its device has.
     let by_cursor = session.since.or(cursor.map(|cursor| cursor + 1));
     let resumes = by_cursor.is_some_and(|since| state.inbox >= since);
+    let is_new = session.since.is_none() && state.devices[session.device].cursor.is_none();
+    let is_message = |seq| matches!(state.messages.get(&seq), Some(Stored::Message(_)));
+    let undelivered =
+        is_new && model.holds(Rule::R6Undelivered) && (state.delivered + 1..=state.inbox).any(is_message);
+    if undelivered && row.is_none() {
+        state.see(Sight::FoundWithoutRow);
+    }
 
     let session = &mut state.sessions[number];
+    let resumes = resumes || undelivered;
     session.caught_up |= session.since.is_none() && row.is_none() && !resumes;
     session.since = Some(by_cursor.unwrap_or(last_seq + 1));
     session.phase = match model.holds(Rule::R1RegisterThenRead) {
@@ -436,6 +444,13 @@ fn delete_row(state: &mut State, number: usize, model: &Delivery) {
     session.row = None;
     session.row_unknown |= !is_gone;
     session.settling = model.holds(Rule::R4ReadAgain);
+}
+
+/// The session closes, its device gone, while the delete of its row is on its way.
+pub fn close_while_deleting(state: &mut State, number: usize, model: &Delivery) {
+    state.late_delete = state.sessions[number].row;
+    state.sessions[number].settling = model.holds(Rule::R4ReadAgain);
+    close(state, number, model);
 }
 
 fn refresh(state: &mut State, number: usize, model: &Delivery) {

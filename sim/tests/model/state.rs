@@ -61,7 +61,7 @@ impl SessionSet {
 /// A device of the recipient's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Device {
-    /// How far it has acked. A device without one is served from pending rows only.
+    /// How far it has acked. A device without one is served from pending rows and from what no device has acked.
     pub cursor: Option<Seq>,
     /// What it has, under the seq under which it came first.
     pub held: BTreeMap<Seq, MessageNo>,
@@ -95,7 +95,7 @@ pub struct State {
     pub inbox: Seq,
     /// The recipient's row of `pending_deliveries`: first_undelivered_seq.
     pub pending: Option<Seq>,
-    /// A delete of that row which is on its way to the table for the second time.
+    /// A delete of that row which is on its way to the table: for the second time, or of a session that has closed.
     pub late_delete: Option<Seq>,
     /// The recipient's row of `message_status`: last_delivered_seq.
     pub delivered: Seq,

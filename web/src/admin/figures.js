@@ -23,9 +23,9 @@ export const rate = (name, matches) => (now, before) => {
   return seconds > 0 ? gained(now, before, name, matches) / seconds : null;
 };
 
-/** The values that a label has in a family, in order. */
-export function valuesOf(sample, name, label) {
-  const found = new Set((sample.families.get(name) ?? []).map((one) => one.labels[label] ?? ''));
+/** The values that a label has in a family, in order, or in those of its samples that count. */
+export function valuesOf(sample, name, label, counts = () => true) {
+  const found = new Set((sample.families.get(name) ?? []).filter(counts).map((one) => one.labels[label] ?? ''));
   return [...found].sort();
 }
 

@@ -5,10 +5,10 @@ import { bound, gauge, mean, quantile, rate, valuesOf } from './figures.js';
 
 const one = (name, figure) => ({ names: () => [name], figure: () => figure });
 const counter = (name, metric) => one(name, rate(metric));
-/** One series for each value of a label. */
+/** One series for each value of a label that was ever counted: the server has all of them from the start, at 0. */
 const each = (metric, label, of = rate) => ({
   byLabel: true,
-  names: (sample) => valuesOf(sample, metric, label),
+  names: (sample) => valuesOf(sample, metric, label, ({ value }) => value > 0),
   figure: (value) => of(metric, (labels) => (labels[label] ?? '') === value),
 });
 const shares = (metric) => [

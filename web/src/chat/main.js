@@ -1,16 +1,19 @@
 // The page at /: signs in, mounts the chat, and keeps the address and the title true.
 
 import { Client } from '@bluetick/client';
+import { takeDemoKey, withDemoKey } from '../lib/demo.js';
 import { applyTheme, themeToggle } from '../lib/theme.js';
-import { fromAddress, keep, kept, tokenOf } from './session.js';
+import { askForConsent } from './consent.js';
+import { addressSignsIn, fromAddress, keep, kept, needsConsent, tokenOf } from './session.js';
 import { signIn, SUGGESTED } from './signin.js';
 import { wrongUserId } from './people.js';
 import { mountChat } from './view.js';
 
 applyTheme();
+takeDemoKey();
 
-const LINKS = [{ href: '/tour', text: 'See what happens inside' }, { href: '/v1/docs', text: 'API' }];
-const REFUSED = { unauthorized: 'The server refused this token. Sign in with another.', token_expired: 'Your token has expired. Sign in with a fresh one.', wrong_user: 'This token belongs to somebody else. Sign in again.' };
+const LINKS = [{ href: withDemoKey('/tour'), text: 'See what happens inside' }, { href: '/v1/docs', text: 'API' }];
+const REFUSED = { unauthorized: 'The server refused this token. Sign in with another.', token_expired: 'Your token has expired. Sign in with a fresh one.', token_revoked: 'Your token was revoked. Sign in with a fresh one.', wrong_user: 'This token belongs to somebody else. Sign in again.' };
 const root = document.querySelector('#app');
 const toggle = themeToggle();
 
@@ -64,7 +67,7 @@ function listenTo(target, type, handler) {
   return () => target.removeEventListener(type, handler);
 }
 
-const followAddress = (user, chat) => listenTo(window, 'popstate', () => chat.open(peerInAddress(user)));
+const followAddress = (user, chat) => listenTo(window, 'popstate', () => { if (!addressSignsIn()) chat.open(peerInAddress(user)); });
 
 const shortcuts = (chat) => listenTo(window, 'keydown', (event) => {
   if (event.key === 'Escape' && event.target === document.body) chat.escape();
@@ -87,9 +90,19 @@ function watchRefusal(client, refused) {
   });
 }
 
+// An address that signs in, opened over this page: only a fresh page takes it up, and asks.
+addEventListener('hashchange', () => { if (addressSignsIn()) location.reload(); });
+
 // A file that misses the conversation must not replace the page.
 for (const type of ['dragover', 'drop']) addEventListener(type, (event) => event.preventDefault());
 
-const session = fromAddress() ?? kept();
-if (session && !wrongUserId(session.user)) start(session);
-else signIn(root, { links: LINKS, toggle, done: start });
+/** Goes on with whoever was signed in, or asks who it is. */
+function goOn(session) {
+  if (session && !wrongUserId(session.user)) start(session);
+  else signIn(root, { links: LINKS, toggle, done: start });
+}
+
+const [offered, current] = [fromAddress(), kept()];
+if (!offered || wrongUserId(offered.user)) goOn(current);
+else if (!needsConsent(offered, current)) goOn(offered);
+else askForConsent(root, offered, current, { toggle, yes: () => start(offered), no: () => goOn(current) });

@@ -1,19 +1,9 @@
 // Who is signed in, for this tab. On the demo a name is enough and the server gives tokens for it; elsewhere the
 // application gives one, and it is pasted or comes in the address.
 
+import { addressHasDemoKey, demoToken, NoDemo } from '../lib/demo.js';
+
 const KEY = 'bluetick-session';
-
-/** The demo gives no tokens here: it is none, or this is not the machine it runs on. */
-export class NoDemo extends Error {}
-
-export async function demoToken(user) {
-  const answer = await fetch('/demo/token', {
-    method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ user }),
-  });
-  if (answer.status === 404 || answer.status === 405) throw new NoDemo('no demo');
-  if (!answer.ok) throw new Error((await answer.json().catch(() => null))?.error?.message ?? `the server answered ${answer.status}`);
-  return (await answer.json()).token;
-}
 
 /** The user a token names. It is only read here; the server checks it. */
 export function subjectOf(token) {
@@ -46,6 +36,22 @@ export function fromAddress() {
   }
   if (token) return subjectOf(token) ? { user: subjectOf(token), token } : null;
   return user ? { user } : null;
+}
+
+/** Whether the address asks for something that only a fresh page takes up: a link that was followed within this page. */
+export function addressSignsIn() {
+  const hash = new URLSearchParams(location.hash.slice(1));
+  return hash.has('token') || addressHasDemoKey();
+}
+
+/**
+ * Whether a session from the address needs the consent of the person. Anybody can send a link: one with their own token
+ * would have others write in their account, and read there what they wrote. On the demo everybody may be anybody, so there
+ * only a change of person is asked about.
+ */
+export function needsConsent(offered, current) {
+  if (offered.token) return offered.token !== current?.token;
+  return !!current && current.user !== offered.user;
 }
 
 /** What the client calls for a token. `none` is told if this turns out to be no demo. */

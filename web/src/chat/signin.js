@@ -1,12 +1,14 @@
 // The way in: "Who are you?" on the demo, a token elsewhere.
 
+import { demoToken, hasDemoKey, isDemo, isLocalPage, NoDemo, withDemoKey } from '../lib/demo.js';
 import { make, setAttr, setText } from '../lib/dom.js';
 import { makeFace, setFace } from '../lib/face.js';
 import { icon } from '../lib/icons.js';
 import { wrongUserId } from './people.js';
-import { demoToken, NoDemo, subjectOf } from './session.js';
+import { subjectOf } from './session.js';
 
 export const SUGGESTED = ['alice', 'bob', 'carol'];
+const STALE_KEY = 'This address is of an earlier start of the server. For the demo, open the address that the server printed last.';
 
 /** Draws the form into `root`. `done` gets {user} on the demo, {user, token} elsewhere. */
 export async function signIn(root, { links, toggle, reason, done }) {
@@ -20,16 +22,13 @@ export async function signIn(root, { links, toggle, reason, done }) {
     make('p', { class: 'foot' }, links.map(({ href, text }) => make('a', { href }, text))));
   root.replaceChildren(el);
   const finish = (session) => { el.remove(); done(session); };
+  // Asked once, before a form is shown, so that nobody fills in the wrong one.
   const demo = await isDemo();
   if (!el.isConnected) return;
-  const note = reason ? [make('p', { class: 'note', role: 'status' }, reason)] : [];
+  const words = reason ?? (!demo && hasDemoKey() ? STALE_KEY : null);
+  const note = words ? [make('p', { class: 'note', role: 'status' }, words)] : [];
   panel.replaceChildren(...note, ...(demo ? names(finish) : tokens(finish)));
   panel.querySelector('.person, textarea')?.focus();
-}
-
-/** Asked once, before a form is shown, so that nobody fills in the wrong one. */
-async function isDemo() {
-  try { await demoToken(SUGGESTED[0]); return true; } catch (error) { return !(error instanceof NoDemo); }
 }
 
 function names(done) {
@@ -39,7 +38,7 @@ function names(done) {
     try {
       await demoToken(user);
       done({ user });
-    } catch { say('The server cannot be reached. Try again in a moment.'); }
+    } catch (error) { say(error instanceof NoDemo ? STALE_KEY : 'The server cannot be reached. Try again in a moment.'); }
   };
   const people = make('ul', { class: 'people' }, SUGGESTED.map((user) => {
     const face = makeFace();
@@ -47,7 +46,8 @@ function names(done) {
     return make('li', {}, make('button', { class: 'person', type: 'button', onclick: () => go(user) }, face, user, icon('back')));
   }));
   const { form, say } = formOf({
-    label: 'Another name', hint: 'Any name will do: this is the demo. Open a second window to be somebody else.', button: 'Sign in',
+    label: 'Another name', button: 'Sign in',
+    hint: ['Any name will do: this is the demo. ', make('a', { href: withDemoKey('/'), target: '_blank', rel: 'noopener' }, 'Open a second window'), ' to be somebody else.'],
     field: make('input', { class: 'field', autocomplete: 'off', autocapitalize: 'off', spellcheck: 'false', enterkeyhint: 'go' }), submit: go,
   });
   return [make('h2', {}, 'Who are you?'), people, make('p', { class: 'or' }, 'or'), form];
@@ -64,7 +64,8 @@ function tokens(done) {
       else done({ user, token });
     },
   });
-  return [make('h2', {}, 'Sign in with a token'), form];
+  const demo = isLocalPage() && make('p', { class: 'hint demo-hint' }, 'For the demo, open the address that the server printed when it started: it ends with “#demo=” and a key.');
+  return [make('h2', {}, 'Sign in with a token'), form, ...(demo ? [demo] : [])];
 }
 
 function formOf({ label, hint, button, field, submit }) {

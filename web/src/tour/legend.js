@@ -1,5 +1,6 @@
 // What the marks on this page mean.
 
+import { withDemoKey } from '../lib/demo.js';
 import { make } from '../lib/dom.js';
 import { tickMark } from '../lib/ticks.js';
 
@@ -10,7 +11,7 @@ export function drawLegend(root) {
   const ticks = TICKS.map(([tick, words]) => make('li', {}, decoration(tickMark(tick)), words));
   const marks = MARKS.map(([mark, words]) => make('li', {}, make('i', { class: mark, 'aria-hidden': 'true' }), words));
   root.append(make('ul', { 'aria-label': 'Legend' }, ticks, marks), make('p', {}, 'Ids are shortened; point at one to see the whole.'),
-    make('p', { class: 'links' }, make('a', { href: '/' }, 'The chat'), ' · ', make('a', { href: '/v1/docs' }, 'API')));
+    make('p', { class: 'links' }, make('a', { href: withDemoKey('/') }, 'The chat'), ' · ', make('a', { href: '/v1/docs' }, 'API')));
 }
 
 /** The words beside it say it already. */

@@ -1,6 +1,7 @@
 // /tour: real phones, the rows behind them and the steps between, of this running server. Nothing here is played: phones
 // are clients of the SDK, rows are asked of the server, and steps come from its event stream.
 
+import { addressHasDemoKey, hasDemoKey, takeDemoKey } from '../lib/demo.js';
 import { make } from '../lib/dom.js';
 import { icon } from '../lib/icons.js';
 import { applyTheme } from '../lib/theme.js';
@@ -37,7 +38,7 @@ class Tour {
     this.phones = new Phones({ left: at('.left'), right: at('.right'), pick: at('.pick') });
     this.player = new Player((event) => this.show(event));
     this.rows = new Rows((rows) => this.tables.show(rows));
-    this.stream = new Stream({ event: (event) => this.arrived(event), open: (open) => this.opened(open) });
+    this.stream = new Stream({ event: (event) => this.arrived(event), open: (open) => this.opened(open), refused: () => this.leave() });
     this.tools = drawTools(at('.tools'), {
       slow: (on) => this.setSlow(on),
       carol: (on) => this.setCarol(on),
@@ -70,6 +71,14 @@ class Tour {
     await this.phones.start();
     await Promise.all([this.follow(), this.rows.of(users)]);
     document.body.dataset.ready = users[0];
+  }
+
+  /** The server does not know the key any more: it was started again. */
+  async leave() {
+    this.rows.users = [];
+    this.walk.end();
+    await Promise.all(this.phones.all.map((phone) => phone.end()));
+    explain();
   }
 
   async startOver() {
@@ -158,12 +167,13 @@ class Tour {
   }
 }
 
-/** This server shows no rows: it is no demo, or the page came from another machine. */
+/** This server shows no rows to this page: it is no demo, or the page lacks the key of this start. */
 function explain() {
   at('main').replaceChildren(make('section', { class: 'absent' },
-    make('h2', {}, 'The tour is only for the machine the server runs on'),
-    make('p', {}, 'It shows the very rows of the store and signs in as anybody, so the server offers it in demo mode only, at http://localhost or http://127.0.0.1.'),
-    make('p', {}, 'Start ', make('code', {}, 'bluetick'), ' without a configuration on your own machine and open ', make('code', {}, '/tour'), ' there. ',
+    make('h2', {}, hasDemoKey() ? 'This address is of an earlier start of the server' : 'The tour needs the address that the server printed'),
+    make('p', {}, 'The tour shows the very rows of the store and signs in as anybody, so the server offers it in demo mode only, on its own machine, to who opens the address that it prints when it starts. ',
+      'That address ends with ', make('code', {}, '/tour#demo='), ' and a key, which is another one after each start.'),
+    make('p', {}, 'Start ', make('code', {}, 'bluetick'), ' without a configuration on your own machine and open the address that it prints. ',
       make('a', { href: '/v1/docs' }, 'Here are the docs of this server’s API.'))));
 }
 
@@ -178,6 +188,8 @@ async function showsRows() {
 
 async function main() {
   applyTheme();
+  takeDemoKey();
+  addEventListener('hashchange', () => { if (addressHasDemoKey()) location.reload(); });
   at('.logo').append(icon('logo'));
   if (!await showsRows()) { explain(); return; }
   const tour = new Tour();

@@ -2,16 +2,11 @@
 
 import { Client } from '../../../clients/js/src/index.js';
 import { mountChat } from '../chat/view.js';
+import { demoToken } from '../lib/demo.js';
 import { make, setAttr, setText } from '../lib/dom.js';
 import { called } from './people.js';
 
 const WORDS = { online: 'online', connecting: 'connecting…', waiting: 'no connection', offline: 'off the network', closed: 'off the network' };
-
-async function token(user) {
-  const response = await fetch('/demo/token', { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ user }) });
-  if (!response.ok) throw new Error(`no token for ${user}: ${response.status}`);
-  return (await response.json()).token;
-}
 
 export class Phone {
   /**
@@ -21,7 +16,7 @@ export class Phone {
   constructor(place, user, peers) {
     this.user = user;
     this.name = called(user);
-    this.client = new Client({ user, token: () => token(user) });
+    this.client = new Client({ user, token: () => demoToken(user) });
     this.link = make('span', { class: 'link' });
     this.switch = make('button', { type: 'button', class: 'switch', role: 'switch', 'aria-label': `${this.name}'s network`, onclick: () => this.turn(!this.wanted) });
     this.screen = make('div', { class: 'screen' });

@@ -1,17 +1,23 @@
 // The rows of the users on this page, from the server: after events, a few times a second at most, and every few
 // seconds anyway, since not every change is an event.
 
+import { demoFetch, NoDemo } from '../lib/demo.js';
+
 const SOONEST_MS = 200;
 const ANYWAY_MS = 3000;
 
 export const rowsAddress = (users) => `/demo/rows?users=${users.map(encodeURIComponent).join()}`;
 
-/** The rows now; null if this server does not show them: it is no demo, or the page came from another machine. */
+/** The rows now; null if this server does not show them to this page: it is no demo, or the page lacks its key. */
 export async function fetchRows(users) {
-  const response = await fetch(rowsAddress(users), { cache: 'no-store' });
-  if (response.status === 404 || response.status === 403) return null;
-  if (!response.ok) throw new Error(`the rows: ${response.status}`);
-  return response.json();
+  try {
+    const response = await demoFetch(rowsAddress(users));
+    if (!response.ok) throw new Error(`the rows: ${response.status}`);
+    return await response.json();
+  } catch (error) {
+    if (error instanceof NoDemo) return null;
+    throw error;
+  }
 }
 
 /** Whether nobody has used these names yet. */

@@ -1,10 +1,12 @@
 // The server's event stream of the demo. Asked with a pace, the server itself waits so long after each step while the
-// stream is open: rows and phones move in slow motion together.
+// stream is open: rows and phones move in slow motion together. Read with fetch, because EventSource sends no headers.
+
+import { demoFetch, NoDemo } from '../lib/demo.js';
 
 const RETRY_MS = 2000;
 
 export class Stream {
-  /** @param {{event: (event: object) => void, open: (isOpen: boolean) => void}} told */
+  /** @param {{event: (event: object) => void, open: (isOpen: boolean) => void, refused: () => void}} told */
   constructor(told) {
     Object.assign(this, { told, source: null, users: [], pace: 0, opened: () => {} });
   }
@@ -19,23 +21,41 @@ export class Stream {
     return this.ready;
   }
 
-  open() {
-    const names = this.users.map(encodeURIComponent).join();
-    const source = new EventSource(`/demo/events?users=${names}${this.pace ? `&pace=${this.pace}` : ''}`);
+  /** Reads until the stream ends or is closed; one that ended is opened again. */
+  async open() {
+    const source = new AbortController();
     this.source = source;
-    source.addEventListener('open', () => { this.opened(); this.told.open(true); });
-    source.addEventListener('message', ({ data }) => this.told.event(JSON.parse(data)));
-    source.addEventListener('error', () => { this.told.open(false); this.retry(source); });
-  }
-
-  /** The browser comes back by itself after a loss, and not after a refusal. */
-  retry(source) {
-    if (source.readyState !== EventSource.CLOSED) return;
+    try {
+      await this.read(source.signal);
+    } catch (error) {
+      if (error instanceof NoDemo && source === this.source) { this.told.refused(); return; }
+    }
+    if (source !== this.source) return;
+    this.told.open(false);
     setTimeout(() => { if (source === this.source) this.open(); }, RETRY_MS);
   }
 
+  async read(signal) {
+    const names = this.users.map(encodeURIComponent).join();
+    const answer = await demoFetch(`/demo/events?users=${names}${this.pace ? `&pace=${this.pace}` : ''}`, { signal });
+    if (!answer.ok) throw new Error(`the steps: ${answer.status}`);
+    this.opened();
+    this.told.open(true);
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let rest = ''; ;) {
+      const { value, done } = await reader.read();
+      if (done || signal.aborted) return;
+      const events = (rest + value).split('\n\n');
+      rest = events.pop();
+      for (const event of events) {
+        const data = event.split('\n').filter((line) => line.startsWith('data:')).map((line) => line.slice(5)).join('\n');
+        if (data) this.told.event(JSON.parse(data));
+      }
+    }
+  }
+
   close() {
-    this.source?.close();
+    this.source?.abort();
     this.source = null;
     // Nobody should wait for what will not come.
     this.opened();

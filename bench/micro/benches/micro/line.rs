@@ -1,11 +1,8 @@
 //! A device at the other end of a pair of channels. It reads no more of a frame than its type: what it does is counted too.
 
-use std::{
-    collections::VecDeque,
-    task::{Context, Poll},
-};
+use std::task::{Context, Poll};
 
-use bluetick_chat::session::{FrameSink, FrameSource, Gone, Incoming, Outgoing};
+use bluetick_chat::session::{FrameSink, FrameSource, Gone, Incoming, OutboundQueue, Outgoing};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     task::JoinHandle,
@@ -30,8 +27,8 @@ impl FrameSource for Source {
 }
 
 impl FrameSink for Sink {
-    fn poll_write(&mut self, _: &mut Context<'_>, queue: &mut VecDeque<Outgoing>) -> Poll<Result<(), Gone>> {
-        for frame in queue.drain(..) {
+    fn poll_write(&mut self, _: &mut Context<'_>, queue: &mut OutboundQueue) -> Poll<Result<(), Gone>> {
+        while let Some(frame) = queue.pop_front() {
             if let Outgoing::Text(text) = frame {
                 let _ = self.0.send(text);
             }

@@ -41,7 +41,7 @@ struct TokenIsUser;
 #[async_trait]
 impl TokenCheck for TokenIsUser {
     async fn check(&self, token: &str) -> Result<Identity, WireError> {
-        Ok(Identity { user: user(token), expires_at: None })
+        Ok(Identity { user: user(token), expires_at: None, profile: None, issued_at: None })
     }
 }
 
@@ -69,6 +69,7 @@ impl Server {
             tokens: Arc::new(TokenIsUser),
             clock,
             config: SessionConfig::default(),
+            budget: Arc::new(Unlimited),
             rules: Rules::default(),
         };
         let server = Server { store, host: Arc::new(host), runtime, _dir: dir };

@@ -110,7 +110,7 @@ impl Place<'_> {
             &format!(
                 "[server]\nlisten = \"127.0.0.1:{port}\"\ndata_dir = {data:?}\n\
                  [auth]\nhs256_secret = \"a secret of this measurement only\"\n\
-                 [limits]\nsends_per_second = 0\nconnections_per_address = 0\n\
+                 [limits]\nsends_per_second = 0\nrequest_units_per_second = 0\nconnections_per_address = 0\n\
                  [log]\nfilter = \"warn\"\n",
                 data = self.file("data")
             ),

@@ -1,5 +1,6 @@
 // A complete chat with one person: history, ticks, typing, presence, an outbox that survives a reload, and retries.
-// Serve this folder from the host of a server in demo mode (a proxy in front of both, as test/example.test.js does), and open ?me=alice&peer=bob.
+// Serve this folder from the host of a server in demo mode (a proxy in front of both, as test/example.test.js does), and open
+// ?me=alice&peer=bob#demo=KEY with the key that the server prints.
 
 import { Client } from '../../src/index.js';
 
@@ -10,7 +11,8 @@ const TICKS = { waiting: '🕓', sent: '✓', delivered: '✓✓', read: '✓✓
 
 // Your own back end gives out the tokens; this is the demo's.
 async function token() {
-  const headers = { 'content-type': 'application/json' };
+  const key = new URLSearchParams(location.hash.slice(1)).get('demo') ?? '';
+  const headers = { 'content-type': 'application/json', 'x-bluetick-demo': key };
   const answer = await fetch('/demo/token', { method: 'POST', headers, body: JSON.stringify({ user: me }) });
   return (await answer.json()).token;
 }

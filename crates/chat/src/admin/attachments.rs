@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bluetick_protocol::{Attachment, ErrorCode, S3Ref, UserId, WireError};
-use bluetick_store::{AttachmentRow, Message, UploadState};
+use bluetick_store::{AttachmentRow, Message, UploadQuota, UploadState, UploadUsage};
+use serde::{Deserialize, Serialize};
 
 use super::{Admin, Exported};
 use crate::{
@@ -22,7 +23,20 @@ fn refs_of(message: &Message) -> impl Iterator<Item = S3Ref> {
     attachment.into_iter().flat_map(|a| [Some(a.s3_ref), a.thumbnail]).flatten()
 }
 
+/// How much of their quota a user has used.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct UploadUsageRow {
+    pub user_id: UserId,
+    #[serde(flatten)]
+    pub usage: UploadUsage,
+}
+
 impl Admin {
+    pub async fn upload_usage(&self, user: &UserId) -> Answer<Vec<UploadUsageRow>> {
+        let usage = self.store.attachments.upload_usage(user).await.map_err(wire)?;
+        Ok(vec![UploadUsageRow { user_id: user.clone(), usage }])
+    }
+
     pub(super) async fn exported(&self, message: &Message) -> Answer<Vec<Exported>> {
         let mut exported = Vec::new();
         let Some(uploads) = &self.uploads else { return Ok(exported) };
@@ -46,7 +60,8 @@ impl Admin {
             uploads.remove(&row).await.map_err(wire)?;
             rows.forget(&s3_ref).await.map_err(wire)?;
             if uploads.may_still_come(&row) {
-                rows.announce(stone(s3_ref)?).await.map_err(wire)?;
+                let unlimited = UploadQuota::default();
+                let _always_done = rows.announce(stone(s3_ref)?, &unlimited).await.map_err(wire)?;
             }
             erased += 1;
         }

@@ -1,6 +1,7 @@
 //! What may be uploaded.
 
 use bluetick_protocol::{ErrorCode, UploadParts, UploadRequest, UploadedParts, WireError, limits};
+use bluetick_store::{OverQuota, UploadQuota, left_of_day_ms};
 
 use crate::{Answer, Node};
 
@@ -13,6 +14,8 @@ pub struct UploadLimits {
     pub max_bytes: u64,
     /// Media types, `image/*` for all of a kind; empty for every type.
     pub types: Vec<String>,
+    /// What one user may upload.
+    pub quota: UploadQuota,
 }
 
 impl UploadLimits {
@@ -46,6 +49,24 @@ impl UploadLimits {
                 Err(Node::bad_request("a file of more than 5 GiB is uploaded in \"parts\""))
             }
             None => Ok(()),
+        }
+    }
+
+    /// What a user is told whose quota is used up.
+    pub(super) fn refuse(&self, over: OverQuota, now_ms: u64) -> WireError {
+        let exceeded = |why| WireError::new(ErrorCode::QuotaExceeded, why);
+        match over {
+            OverQuota::Day => {
+                let limit = self.quota.bytes_per_day;
+                exceeded(format!(
+                    "this file would exceed the {limit} bytes that you may upload in a day (UTC)"
+                ))
+                .retry_after(left_of_day_ms(now_ms))
+            }
+            OverQuota::Total => {
+                let limit = self.quota.bytes_total;
+                exceeded(format!("this file would exceed the {limit} bytes that you may keep at this server"))
+            }
         }
     }
 
@@ -184,6 +205,7 @@ mod tests {
         let limits = |types: &[&str]| UploadLimits {
             max_bytes: 1,
             types: types.iter().map(|text| text.to_string()).collect(),
+            quota: UploadQuota::default(),
         };
         assert!(limits(&[]).allows("x/y"));
         let some = limits(&["image/*", "application/pdf"]);

@@ -14,12 +14,13 @@ use std::{
     sync::Arc,
 };
 
-use bluetick_protocol::{CaughtUp, ConversationId, MessageId, Seq, SessionId, UserId};
+use bluetick_protocol::{CaughtUp, ConversationId, MessageId, Seq, SessionId, UserId, limits};
 use bluetick_store::Message;
 
-use crate::{Debt, From, Plan, Range};
+use crate::{Debt, From, Plan, PlanLane, Range};
 
-/// Messages read ahead of their turn are kept up to this size; of the rest only the place is remembered.
+/// Messages read ahead of their turn are kept up to this size; of the rest only the place is remembered. Reads that are
+/// made at once ask for no more together, and each for one message at least.
 const READ_AHEAD_BYTES: usize = 256 * 1024;
 /// Most messages one read of a lane asks for.
 const READ_MESSAGES: usize = 64;
@@ -62,7 +63,7 @@ struct Lane {
     reading: bool,
     /// The pending row this session has taken on.
     row: Option<Seq>,
-    /// A device without a cursor is owed what the row says, and nothing else of before.
+    /// A device without a cursor is owed what the row says, or what no device has acked, and nothing else of before.
     rows_only: bool,
     settling: bool,
     /// The row was to be removed and nobody said whether it was: it may be gone, and what came after it has no other.
@@ -136,9 +137,12 @@ pub(crate) struct Delivery {
     planned: bool,
     /// Lanes that must pass a seq before `caught_up`.
     drain: Option<(BTreeMap<ConversationId, Seq>, CaughtUp)>,
+    /// The plan goes on behind this conversation, when what was planned so far is drained.
+    more: Option<ConversationId>,
     pub(super) out: VecDeque<Out>,
-    /// So much waits for the socket that a live message had better be read again later.
-    pub(super) socket_full: bool,
+    /// Encoded bytes of `out`, and how many there may be (R13). Without room a live message is read again later.
+    out_bytes: usize,
+    room_bytes: usize,
     /// Lanes whose pending row may have become ready to be settled.
     may_settle: BTreeSet<ConversationId>,
     /// The drain is over: the device's cursor moves with its acks.
@@ -152,6 +156,7 @@ pub(super) struct Read {
     pub conversation_id: ConversationId,
     pub from: From,
     pub max_messages: usize,
+    pub max_bytes: usize,
 }
 
 impl Delivery {
@@ -172,8 +177,10 @@ impl Delivery {
             since: MessageId::default(),
             planned: false,
             drain: None,
+            more: None,
             out: VecDeque::new(),
-            socket_full: false,
+            out_bytes: 0,
+            room_bytes: limits::OUTBOUND_HIGH_WATER_BYTES,
             may_settle: BTreeSet::new(),
             caught_up: false,
             stuck: false,
@@ -240,7 +247,8 @@ impl Delivery {
         let own = message.is_from(&self.user);
         let is_origin = origin == Some(self.session);
         let nothing_behind = self.nothing_behind();
-        let has_room = (self.has_room() || own) && !self.socket_full && self.out.len() < OUT_DIRECT_MAX;
+        let has_room =
+            (self.has_room() || own) && self.out_bytes < self.room_bytes && self.out.len() < OUT_DIRECT_MAX;
         if row_written {
             self.rows_unknown.insert(id.clone());
         }
@@ -263,6 +271,7 @@ impl Delivery {
                 // One of the peer's was acked by some device before this lane began. An own one may have been on its
                 // way for long; it needs no ack, and the device puts it where it belongs.
                 if own && !is_origin && has_room {
+                    self.out_bytes += message.encoded_bytes_at_most();
                     self.out.push_back(Out::Message(message.clone()));
                 }
             }
@@ -274,6 +283,7 @@ impl Delivery {
                 lane.head = lane.head.max(seq);
                 if !is_origin {
                     self.unacked += lane.goes_out(seq, own, now);
+                    self.out_bytes += message.encoded_bytes_at_most();
                     self.out.push_back(Out::Message(message.clone()));
                 }
                 self.check_drained(id);
@@ -301,13 +311,53 @@ impl Delivery {
         self.planned = false;
     }
 
+    /// The plan is not made after all: what was known before goes on.
+    pub(super) fn go_on(&mut self) {
+        self.planned = true;
+    }
+
     /// Takes on what a connecting, or re-registered, session must deliver. `drain` asks for a `caught_up` at its end.
     pub(super) fn plan(&mut self, plan: Plan, drain: bool) {
         // Lanes that have not found their beginning yet still need the older one.
         self.since = if drain { plan.since } else { self.since.min(plan.since) };
         self.planned = true;
+        let targets = self.take_lanes(plan.lanes, drain);
+        if drain {
+            let ids: Vec<_> = targets.keys().cloned().collect();
+            self.drain = Some((targets, CaughtUp { cursor: plan.cursor, heads: plan.heads }));
+            self.more = plan.more;
+            self.check_all_drained(ids);
+        }
+    }
+
+    /// Where the plan goes on, once all that was planned so far is drained.
+    pub(super) fn wants_more(&self) -> Option<&ConversationId> {
+        let is_drained = self.drain.as_ref().is_some_and(|(targets, _)| targets.is_empty());
+        self.more.as_ref().filter(|_| self.planned && is_drained)
+    }
+
+    /// Takes on a further part of the plan.
+    pub(super) fn plan_more(&mut self, plan: Plan) {
+        let further = self.take_lanes(plan.lanes, true);
+        self.more = plan.more;
+        let ids: Vec<_> = further.keys().cloned().collect();
+        if let Some((targets, _)) = &mut self.drain {
+            targets.extend(further);
+        }
+        self.check_all_drained(ids);
+    }
+
+    fn check_all_drained(&mut self, ids: Vec<ConversationId>) {
+        for id in ids {
+            self.check_drained(&id);
+        }
+        self.drain_may_be_empty();
+    }
+
+    /// Takes on planned lanes. Returns the seqs that a drain must pass.
+    fn take_lanes(&mut self, lanes: Vec<PlanLane>, drain: bool) -> BTreeMap<ConversationId, Seq> {
         let mut targets = BTreeMap::new();
-        for planned in plan.lanes {
+        for planned in lanes {
             let id = planned.conversation_id;
             let lane = self.lanes.entry(id.clone()).or_default();
             lane.head = lane.head.max(planned.last_seq);
@@ -324,14 +374,7 @@ impl Delivery {
                 self.row_found(&id, planned.row);
             }
         }
-        if drain {
-            let ids: Vec<_> = targets.keys().cloned().collect();
-            self.drain = Some((targets, CaughtUp { cursor: plan.cursor, heads: plan.heads }));
-            for id in ids {
-                self.check_drained(&id);
-            }
-            self.drain_may_be_empty();
-        }
+        targets
     }
 
     /// Whether there may be something to read.
@@ -360,6 +403,8 @@ impl Delivery {
         }
         let behind = self.unread.len() + self.fronts.len();
         let max_messages = (READ_MESSAGES * 4 / behind.max(1)).clamp(1, READ_MESSAGES);
+        let at_once = self.unread.len().clamp(1, READS_AT_ONCE.saturating_sub(self.reading).max(1));
+        let max_bytes = READ_AHEAD_BYTES / at_once;
         let mut reads = Vec::new();
         while self.reading < READS_AT_ONCE
             && let Some(id) = self.unread.pop_first()
@@ -370,7 +415,7 @@ impl Delivery {
             lane.reading = true;
             self.reading += 1;
             let from = lane.reads_from(self.since);
-            reads.push(Read { conversation_id: id, from, max_messages });
+            reads.push(Read { conversation_id: id, from, max_messages, max_bytes });
         }
         reads
     }
@@ -433,11 +478,28 @@ impl Delivery {
         progress
     }
 
-    /// Sends what may be sent, lowest message_id first. Returns when the window is full, a read is needed, or nothing
-    /// is left.
+    /// Sets how many encoded bytes may go out, what is on its way out already included.
+    pub(super) fn set_room(&mut self, bytes: usize) {
+        self.room_bytes = bytes;
+    }
+
+    /// Whether nothing more may go out before the session's loop has written something.
+    pub(super) fn is_out_of_room(&self) -> bool {
+        self.out_bytes >= self.room_bytes
+    }
+
+    /// What goes out now. What is handed over until the room is set again has what is left of it.
+    pub(super) fn take_out(&mut self) -> VecDeque<Out> {
+        self.room_bytes = self.room_bytes.saturating_sub(self.out_bytes);
+        self.out_bytes = 0;
+        std::mem::take(&mut self.out)
+    }
+
+    /// Sends what may be sent, lowest message_id first. Returns when the window or the socket's queue is full, a read is
+    /// needed, or nothing is left.
     pub(super) fn pump(&mut self, max_out: usize) {
         let can_send = |d: &Self| d.planned && d.has_room() && d.unread.is_empty() && d.reading == 0;
-        while can_send(self) && self.out.len() < max_out {
+        while can_send(self) && self.out.len() < max_out && self.out_bytes < self.room_bytes {
             let Some((_, id)) = self.fronts.first().cloned() else {
                 break;
             };
@@ -451,6 +513,7 @@ impl Delivery {
             let held = self.held.get(&id);
             while self.unacked < self.window
                 && self.out.len() < max_out
+                && self.out_bytes < self.room_bytes
                 && let Some(message) =
                     lane.buffer.pop_front_if(|m| other.is_none_or(|other| m.message_id <= other))
             {
@@ -461,6 +524,7 @@ impl Delivery {
                 let known = lane.own.remove(&seq);
                 if !known && !held.is_some_and(|acked| acked.contains(&seq)) {
                     self.unacked += lane.goes_out(seq, message.is_from(&self.user), self.now);
+                    self.out_bytes += message.encoded_bytes_at_most();
                     self.out.push_back(Out::Message(message));
                 }
                 if target.is_some_and(|target| next > target) {
@@ -630,6 +694,9 @@ impl Delivery {
     }
 
     fn drain_may_be_empty(&mut self) {
+        if self.more.is_some() {
+            return;
+        }
         if let Some((_, caught_up)) = self.drain.take_if(|(targets, _)| targets.is_empty()) {
             self.caught_up = true;
             self.out.push_back(Out::CaughtUp(caught_up));

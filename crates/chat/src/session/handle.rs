@@ -8,14 +8,16 @@ use std::{
 };
 
 use bluetick_protocol::{ConversationId, Presence, Seq, Ticks, Typing, UserId, WireError};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::delivery::{Delivery, Moment};
-use crate::{Event, HandOver};
+use crate::{Event, HandOver, presence::TYPING_EVERY};
 
 /// Typing is worth nothing later: beyond this it is dropped.
 const TYPING_MAX: usize = 32;
+/// Conversations of which it is remembered when typing was last told.
+const TYPING_TOLD_MAX: usize = 256;
 
 /// A device that has acked knows what it said: being told so is not worth a write of its own to its socket.
 const OWN_TICKS_WAIT: Duration = Duration::from_millis(200);
@@ -35,6 +37,8 @@ pub(super) struct State {
     pub own_ticks: TicksOf,
     pub own_ticks_at: Option<Instant>,
     pub typing: Vec<Typing>,
+    /// When typing was last told, by conversation: a peer whose requests come by many ways still types once a second.
+    typing_told: BTreeMap<ConversationId, Instant>,
     pub presence: BTreeMap<UserId, Presence>,
     pub close: Option<WireError>,
     /// Something was left that the loop has not looked at.
@@ -66,6 +70,23 @@ impl State {
         !self.ticks.is_empty() || !self.typing.is_empty() || !self.presence.is_empty()
     }
 
+    /// Whether typing in a conversation is told now. One member of it is this session's user, so the other types.
+    fn tells_typing(&mut self, id: &ConversationId) -> bool {
+        let now = Instant::now();
+        let recent = |told: &Instant| now.saturating_duration_since(*told) < TYPING_EVERY;
+        if self.typing_told.get(id).is_some_and(recent) {
+            return false;
+        }
+        if self.typing_told.len() >= TYPING_TOLD_MAX {
+            self.typing_told.retain(|_, told| recent(told));
+        }
+        let room = self.typing_told.len() < TYPING_TOLD_MAX;
+        if room {
+            self.typing_told.insert(id.clone(), now);
+        }
+        room
+    }
+
     /// The ticks of the session's own acks wait no longer.
     pub(super) fn release_own_ticks(&mut self) {
         self.own_ticks_at = None;
@@ -89,6 +110,7 @@ impl Handle {
             own_ticks: BTreeMap::new(),
             own_ticks_at: None,
             typing: Vec::new(),
+            typing_told: BTreeMap::new(),
             presence: BTreeMap::new(),
             close: None,
             woken: false,
@@ -109,8 +131,21 @@ impl Handle {
         self.began + Duration::from_millis(u64::from(moment) * 100)
     }
 
+    /// Offers an event for a user's session. The entry that led here may have been written by anybody who can write to
+    /// the session store: a session of somebody else's is refused, or it would be given this user's messages.
+    pub(crate) fn offer_to(&self, user: &UserId, event: Event) -> HandOver {
+        let state = self.state.lock();
+        match state.delivery.is_of(user) {
+            true => self.put(state, event),
+            false => HandOver::Refused,
+        }
+    }
+
     pub(crate) fn offer(&self, event: Event) -> HandOver {
-        let mut state = self.state.lock();
+        self.put(self.state.lock(), event)
+    }
+
+    fn put(&self, mut state: MutexGuard<'_, State>, event: Event) -> HandOver {
         if !state.open {
             return HandOver::Refused;
         }
@@ -128,7 +163,7 @@ impl Handle {
                 merge(&mut state.own_ticks, ticks);
             }
             Event::Typing(typing) => {
-                if state.typing.len() < TYPING_MAX && !state.typing.contains(&typing) {
+                if state.typing.len() < TYPING_MAX && state.tells_typing(&typing.conversation_id) {
                     state.typing.push(typing);
                 }
             }
@@ -183,6 +218,41 @@ mod tests {
     use bluetick_protocol::SessionId;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn typing_reaches_a_session_once_a_second_whoever_hands_it_over() {
+        let handle = Handle::new(Delivery::new(UserId::new("bob").unwrap(), SessionId(1), 8));
+        let typing = |peer: &str| Typing {
+            conversation_id: ConversationId::new(&format!("{peer}~bob")).unwrap(),
+            user_id: UserId::new(peer).unwrap(),
+        };
+        let told = || handle.with(|state| std::mem::take(&mut state.typing).len());
+        let mut all = 0;
+        for _ in 0..100 {
+            handle.offer(Event::Typing(typing("alice")));
+            all += told();
+        }
+        assert_eq!(all, 1);
+        handle.offer(Event::Typing(typing("adam")));
+        assert_eq!(told(), 1, "another conversation");
+        tokio::time::advance(TYPING_EVERY).await;
+        handle.offer(Event::Typing(typing("alice")));
+        assert_eq!(told(), 1, "a second later");
+        for n in 0..2 * TYPING_TOLD_MAX {
+            handle.offer(Event::Typing(typing(&format!("a{n}"))));
+            told();
+        }
+        assert!(handle.with(|state| state.typing_told.len()) <= TYPING_TOLD_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_session_takes_nothing_that_is_for_somebody_else() {
+        let (bob, mallory) = (UserId::new("bob").unwrap(), UserId::new("mallory").unwrap());
+        let handle = Handle::new(Delivery::new(mallory.clone(), SessionId(1), 8));
+        let wake = || Event::Wake { conversation_id: ConversationId::new("alice~bob").unwrap() };
+        assert_eq!(handle.offer_to(&bob, wake()), HandOver::Refused);
+        assert_eq!(handle.offer_to(&mallory, wake()), HandOver::Taken);
+    }
 
     #[tokio::test]
     async fn ticks_that_waited_never_go_back() {

@@ -3,6 +3,7 @@
 use bluetick_protocol::{ClientFrame, ErrorCode, Hello, WireError, decode};
 
 use super::{FrameSource, Identity, Incoming, SessionHost};
+use crate::{Exhausted, rate_limited, units};
 
 impl SessionHost {
     /// Waits for a good `hello`. `None`: the client went away without one.
@@ -36,7 +37,15 @@ impl SessionHost {
                 }
                 Err(e) => return Some(Err(e.error)),
             };
-            return Some(self.tokens.check(&hello.token).await.map(|identity| (hello, identity)));
+            let identity = match self.tokens.check(&hello.token).await {
+                Ok(identity) => identity,
+                Err(e) => return Some(Err(e)),
+            };
+            if let Err(ms) = self.budget.take(&identity.user, units::HELLO) {
+                return Some(Err(rate_limited(Exhausted::Requests, ms)));
+            }
+            self.take_token_profile(&identity).await;
+            return Some(Ok((hello, identity)));
         }
     }
 }

@@ -1,13 +1,14 @@
 //! What a session needs of a socket. The server gives it a WebSocket, a simulation a pair of channels.
 
 use std::{
-    collections::VecDeque,
     future::{Future, poll_fn},
     task::{Context, Poll},
 };
 
 use async_trait::async_trait;
-use bluetick_protocol::{UserId, WireError};
+use bluetick_protocol::{Profile, UserId, WireError};
+
+use super::OutboundQueue;
 
 /// What came from the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +52,12 @@ pub struct Gone;
 pub trait FrameSink: Send {
     /// Takes frames from the front of the queue while the socket takes them, then flushes once. Ready when all are
     /// written and flushed.
-    fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut VecDeque<Outgoing>) -> Poll<Result<(), Gone>>;
+    fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut OutboundQueue) -> Poll<Result<(), Gone>>;
+
+    /// Bytes of a frame that left the queue and that the socket has not taken yet.
+    fn unsent_bytes(&self) -> usize {
+        0
+    }
 }
 
 /// Who a token says its bearer is.
@@ -60,6 +66,10 @@ pub struct Identity {
     pub user: UserId,
     /// In milliseconds since 1970; `None` for a token without an end.
     pub expires_at: Option<u64>,
+    /// What the token says of its bearer, where profiles come from tokens.
+    pub profile: Option<Profile>,
+    /// When the token was issued, in seconds since 1970; `None` where it does not say.
+    pub issued_at: Option<u64>,
 }
 
 #[async_trait]

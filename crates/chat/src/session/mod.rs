@@ -6,15 +6,19 @@
 //! - `run.rs`: the loop: reads frames, works on requests, delivers, beats
 //! - `requests.rs`: what each client frame becomes
 //! - `delivery.rs`: which message goes out next, the window, the rows
+//! - `outbound.rs`: what waits for the socket, in encoded bytes, and how fast the socket takes it
 //! - `handle.rs`: where others put events for it
+//! - `token_profile.rs`: names and avatars that come from tokens
 
 mod delivery;
 mod encode;
 mod handle;
 mod hello;
 mod io;
+mod outbound;
 mod requests;
 mod run;
+mod token_profile;
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,8 +27,9 @@ use bluetick_store::{Clock, SessionStore};
 
 pub(crate) use handle::Handle;
 pub use io::{FrameSink, FrameSource, Gone, Identity, Incoming, Outgoing, TokenCheck};
+pub use outbound::OutboundQueue;
 
-use crate::{App, Gateway, Rules, Trace};
+use crate::{App, Gateway, RequestBudget, Rules, Trace};
 
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
@@ -42,6 +47,8 @@ pub struct SessionConfig {
     pub unacked_after: Option<Duration>,
     /// A socket that takes nothing for so long ends the session (R13).
     pub write_timeout: Duration,
+    /// A socket with a backlog that takes fewer bytes over `write_timeout` ends the session (R13).
+    pub min_read_bytes_per_sec: u64,
     pub max_sessions: usize,
     pub max_body_bytes: usize,
     /// `reconnect_after_ms` is drawn from this span, so that clients do not all come back at once.
@@ -50,6 +57,10 @@ pub struct SessionConfig {
     pub look_every: Duration,
     /// How far back a lane that was let go of is read again.
     pub overlap: Duration,
+    /// A session that lasts for so long is told to watchers, and so is that the last one left. Sessions that come and go
+    /// faster are not.
+    pub online_after: Duration,
+    pub offline_after: Duration,
 }
 
 impl Default for SessionConfig {
@@ -62,11 +73,14 @@ impl Default for SessionConfig {
             ack_timeout: Duration::from_secs(30),
             unacked_after: None,
             write_timeout: Duration::from_secs(20),
+            min_read_bytes_per_sec: 4 * 1024,
             max_sessions: 10,
             max_body_bytes: limits::BODY_DEFAULT_MAX_BYTES,
             reconnect_spread: Duration::from_secs(5),
             look_every: Duration::from_secs(60),
             overlap: Duration::from_secs(60),
+            online_after: Duration::from_secs(1),
+            offline_after: Duration::from_secs(2),
         }
     }
 }
@@ -80,6 +94,8 @@ pub struct SessionHost {
     pub clock: Arc<dyn Clock>,
     pub config: SessionConfig,
     pub trace: Arc<Trace>,
+    /// What each user may ask for, sends apart.
+    pub budget: Arc<dyn RequestBudget>,
     /// All in force, but in a simulation.
     pub rules: Rules,
 }

@@ -9,7 +9,7 @@ use bluetick_protocol::{
 use bluetick_store::SessionEntry;
 use futures_util::future::{BoxFuture, join_all};
 
-use super::{Identity, SessionHost};
+use super::{Identity, SessionHost, token_profile::take_token_profile};
 use crate::{App, ReceiptRequest, SendRequest};
 
 /// What a request leaves to be done by the loop.
@@ -24,7 +24,7 @@ pub(super) struct Answered {
 }
 
 impl Answered {
-    fn frames(frames: Vec<ServerFrame>) -> Answered {
+    pub(super) fn frames(frames: Vec<ServerFrame>) -> Answered {
         Answered { frames, identity: None, end: None, sends: false }
     }
 }
@@ -60,12 +60,13 @@ impl SessionHost {
 
     /// Any other request.
     pub(super) fn request(&self, entry: &SessionEntry, frame: ClientFrame) -> BoxFuture<'static, Answered> {
-        let (app, tokens) = (self.app.clone(), self.tokens.clone());
+        let (app, tokens, gateway) = (self.app.clone(), self.tokens.clone(), self.gateway.clone());
         let (entry, server_time) = (entry.clone(), self.clock.now_ms());
         Box::pin(async move {
             if let ClientFrame::Auth(auth) = frame {
                 return match tokens.check(&auth.token).await {
                     Ok(identity) if identity.user == entry.user_id => {
+                        take_token_profile(&*app, &gateway, &identity).await;
                         Answered { identity: Some(identity), ..Answered::frames(done(auth.reference)) }
                     }
                     Ok(_) => {
@@ -153,6 +154,11 @@ impl Receipts {
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// How many will be written down: one a conversation.
+    pub(super) fn conversations(&self) -> usize {
+        self.0.len()
     }
 
     pub(super) fn add(&mut self, frame: ClientFrame) {

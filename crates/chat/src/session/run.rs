@@ -6,7 +6,7 @@ mod upkeep;
 
 use std::{
     collections::VecDeque,
-    future::{Future, poll_fn},
+    future::{Future, poll_fn, ready},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -23,22 +23,23 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
 use super::{
-    FrameSink, FrameSource, Handle, Identity, Incoming, Outgoing, SessionHost,
+    FrameSink, FrameSource, Handle, Identity, Incoming, OutboundQueue, Outgoing, SessionHost,
     delivery::{Delivery, Out},
     encode::message_text,
     hello::{not_text, too_large},
+    outbound::WriteProgress,
     requests::{Answered, Receipted, Receipts, error_frame},
 };
 use crate::{
-    Answer, Debt, DebtsRequest, Plan, PlanRequest, Range, RangeRequest, SettleRequest, Settled, Step,
-    rules::rule, slot::poll_slot, trace::Glimpse,
+    Answer, Debt, DebtsRequest, Exhausted, Plan, PlanRequest, Range, RangeRequest, SettleRequest, Settled,
+    Step, budget::units_of, rate_limited, rules::rule, slot::poll_slot, trace::Glimpse, units,
 };
 
 use upkeep::Upkeep;
 
 /// Frames that wait for the socket; beyond it nothing more is taken from the window.
 const OUT_MAX: usize = 64;
-/// Texts that are taken from a socket before they are worked on.
+/// Texts that are taken from a socket before they are worked on: at a time, and in all.
 const INCOMING_BYTES: usize = 256 * 1024;
 /// How soon something that failed is tried again.
 const RETRY: Duration = Duration::from_millis(500);
@@ -49,6 +50,10 @@ const PAY_FOR: Duration = Duration::from_secs(120);
 const PAY_WAIT_MAX: Duration = Duration::from_secs(5);
 /// More steps than what a session has begun can have before it.
 const STEPS_AT_ONCE_MAX: u32 = 512;
+/// For how long nothing is read at most after a request that was beyond its budget.
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+/// How long receipts wait at most for their budget: far less than an ack may take.
+const RECEIPTS_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// What a turn of the loop begins with.
 enum Ready {
@@ -78,11 +83,12 @@ struct Session<'a, R, W> {
     handle: Arc<Handle>,
     cursor: Option<MessageId>,
     expires_at: Option<u64>,
+    issued_at: Option<u64>,
     /// When to look next whether the token has expired.
     expiry_at: Option<Instant>,
     /// Whom this session watches: to be said again when it had to register anew.
     watched: Option<Watch>,
-    queue: VecDeque<Outgoing>,
+    queue: OutboundQueue,
     own_ticks_at: Option<Instant>,
     /// Nothing more goes out before: an onlooker looks at what went out last.
     paced_until: Option<Instant>,
@@ -101,8 +107,17 @@ struct Session<'a, R, W> {
     /// What is to be delivered asks for reads, or for something to be done about rows.
     wants_reads: bool,
     wants_rows: bool,
+    /// The plan goes on behind this conversation, and what was planned before is drained.
+    planned_up_to: Option<ConversationId>,
     opened: bool,
     registered: bool,
+    /// When the client was asked for a sign of life, because the session store has, or had, another session of this
+    /// device: one of the two has nobody behind it.
+    asked_at: Option<Instant>,
+    /// It gave one since.
+    gave_sign: bool,
+    /// Sessions of the device whose place this one took, and that have not been told so yet.
+    displaced: Vec<SessionEntry>,
     refresh_due: bool,
     look_due: bool,
     retry_at: Option<Instant>,
@@ -119,10 +134,14 @@ struct Session<'a, R, W> {
     /// When to look for messages whose acks are overdue, and those that were found and are to be told of (R14).
     overdue_at: Option<Instant>,
     overdue: Vec<Debt>,
-    /// Since when the socket has taken nothing of what waits.
-    stuck_since: Option<Instant>,
+    progress: WriteProgress,
     /// The socket has taken frames that it has not written yet.
     unflushed: bool,
+    /// When watchers are to hear that this session is there.
+    announce_at: Option<Instant>,
+    announced: bool,
+    /// Nothing is read from the socket before: the last request was beyond its budget.
+    paused_until: Option<Instant>,
     /// Something waits for room in the queue, or for the queue to be empty: to be looked at when the socket has taken all.
     held_back: bool,
 }
@@ -134,7 +153,7 @@ impl SessionHost {
             None => {}
             Some(Err(error)) => {
                 metrics::counter!("bluetick_errors_total", "code" => error.code.as_str()).increment(1);
-                let mut queue = VecDeque::new();
+                let mut queue = OutboundQueue::default();
                 let mut rng = StdRng::seed_from_u64(seed);
                 say_bye(&mut queue, &error, self.reconnect_after(&error, &mut rng));
                 flush(&mut sink, &mut queue).await;
@@ -163,13 +182,13 @@ fn unreadable() -> WireError {
     )
 }
 
-fn say_bye(queue: &mut VecDeque<Outgoing>, why: &WireError, reconnect_after_ms: u64) {
+fn say_bye(queue: &mut OutboundQueue, why: &WireError, reconnect_after_ms: u64) {
     let bye = Bye { code: why.code, reason: why.message.clone(), reconnect_after_ms };
     queue.push_back(Outgoing::Text(ServerFrame::Bye(bye).to_text()));
     queue.push_back(Outgoing::Close(why.code.close_code(), why.code.to_string()));
 }
 
-async fn flush(sink: &mut impl FrameSink, queue: &mut VecDeque<Outgoing>) {
+async fn flush(sink: &mut impl FrameSink, queue: &mut OutboundQueue) {
     let _ = timeout(FAREWELL, poll_fn(|cx| sink.poll_write(cx, queue))).await;
 }
 
@@ -208,9 +227,10 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             handle,
             cursor: hello.cursor,
             expires_at: who.expires_at,
+            issued_at: who.issued_at,
             expiry_at: who.expires_at.map(|_| now),
             watched: None,
-            queue: VecDeque::from([Outgoing::Text(welcome.to_text())]),
+            queue: Outgoing::Text(welcome.to_text()).into(),
             own_ticks_at: None,
             paced_until: None,
             caught_up: false,
@@ -224,8 +244,12 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             upkeep: None,
             wants_reads: false,
             wants_rows: false,
+            planned_up_to: None,
             opened: false,
             registered: false,
+            asked_at: None,
+            gave_sign: false,
+            displaced: Vec::new(),
             refresh_due: false,
             look_due: false,
             retry_at: None,
@@ -239,8 +263,11 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             ticks_due: Vec::new(),
             overdue_at: None,
             overdue: Vec::new(),
-            stuck_since: None,
+            progress: WriteProgress::default(),
             unflushed: false,
+            announce_at: None,
+            announced: false,
+            paused_until: None,
             held_back: false,
             seed: rng.random(),
         }
@@ -270,9 +297,11 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                     if answered.sends {
                         self.adapt_batch(&answered.frames);
                     }
+                    self.pause_if_limited(&answered.frames);
                     self.push_frames(answered.frames);
                     if let Some(identity) = answered.identity {
                         self.expires_at = identity.expires_at;
+                        self.issued_at = identity.issued_at;
                         self.expiry_at = identity.expires_at.map(|_| now);
                     }
                     if answered.end.is_some() {
@@ -301,6 +330,10 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                     self.last_heard = Instant::now();
                     if let Err(end) = taken {
                         return end;
+                    }
+                    if self.asked_at.is_some() && !self.gave_sign {
+                        self.gave_sign = true;
+                        self.refresh_due |= !self.registered;
                     }
                 }
                 Ready::Look => {}
@@ -342,28 +375,56 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
 
     /// Writes what waits for the socket. Returns what there is to do then, if anything is.
     fn write(&mut self, cx: &mut Context<'_>) -> Option<Ready> {
-        let waiting = self.queue.len();
+        let (frames, bytes) = (self.queue.len(), self.waiting_bytes());
         let written = self.sink.poll_write(cx, &mut self.queue);
         self.unflushed = written.is_pending();
         match written {
             Poll::Ready(Err(_)) => Some(Ready::Gone),
             Poll::Ready(Ok(())) => {
-                self.stuck_since = None;
+                self.progress.took_all();
                 self.held_back.then_some(Ready::Look)
             }
             Poll::Pending => {
-                if self.queue.len() < waiting {
-                    self.stuck_since = Some(Instant::now());
+                let taken = bytes.saturating_sub(self.waiting_bytes());
+                if self.queue.len() < frames || taken > 0 {
+                    self.progress.took(taken, Instant::now());
                 }
                 None
             }
         }
     }
 
-    /// How many frames are listened to. Who does not read the answers is not listened to either.
+    /// Encoded bytes that the socket has not taken.
+    fn waiting_bytes(&self) -> usize {
+        self.queue.bytes() + self.sink.unsent_bytes()
+    }
+
+    /// Whether a request may be started. Above the high-water mark none is: a client that does not read the answers
+    /// gets no more of them.
+    fn is_below_high_water(&self) -> bool {
+        self.queue.len() < OUT_MAX && self.waiting_bytes() < limits::OUTBOUND_HIGH_WATER_BYTES
+    }
+
+    /// How many more frames are read from the socket. Above the high-water mark requests wait here until this is 0, so
+    /// that acks and pongs among them still count; behind that many requests they wait in the socket. A client gets out
+    /// of it by reading, and by nothing else.
     fn accepts(&self) -> usize {
         let waiting = self.requests.len() + self.receipts.len();
-        if self.queue.len() < 2 * OUT_MAX { limits::REQUESTS_AHEAD_MAX.saturating_sub(waiting) } else { 0 }
+        if self.paused_until.is_some() {
+            return 0;
+        }
+        let is_full = self.queue.len() >= 2 * OUT_MAX || self.requests_bytes() >= INCOMING_BYTES;
+        if is_full { 0 } else { limits::REQUESTS_AHEAD_MAX.saturating_sub(waiting) }
+    }
+
+    /// About how much memory the requests take that wait. Only sends can be large.
+    fn requests_bytes(&self) -> usize {
+        let bytes = |frame: &ClientFrame| match frame {
+            ClientFrame::Send(send) => send.body.len() + send.meta.as_ref().map_or(0, |m| m.as_str().len()),
+            ClientFrame::Watch(watch) => watch.users.len() * limits::ID_MAX_BYTES,
+            _ => 0,
+        };
+        self.requests.iter().map(bytes).sum()
     }
 
     /// Takes in the frames that are there, so that work on them begins with all of them. Ready if there was one.
@@ -389,8 +450,10 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     /// Takes what others left for this session, and what may go out, to the socket's queue.
     fn gather(&mut self, now: Instant) -> Option<WireError> {
         self.paced_until = self.paced_until.filter(|&at| at > now);
+        self.paused_until = self.paused_until.filter(|&at| at > now);
         let pace = self.host.trace.onlookers.pace_of(&self.entry.user_id);
-        let free = OUT_MAX.saturating_sub(self.queue.len());
+        let room_bytes = limits::OUTBOUND_HIGH_WATER_BYTES.saturating_sub(self.waiting_bytes());
+        let free = if room_bytes > 0 { OUT_MAX.saturating_sub(self.queue.len()) } else { 0 };
         // In slow motion one after another.
         let room = match (self.paced_until, pace.is_zero()) {
             (Some(_), _) => 0,
@@ -401,9 +464,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         let (frames, out, close, unacked) = self.handle.with(|state| {
             state.seen();
             state.delivery.now = moment;
-            state.delivery.socket_full = room == 0;
+            state.delivery.set_room(if room > 0 { room_bytes } else { 0 });
             state.delivery.pump(room);
-            let out = std::mem::take(&mut state.delivery.out);
+            let out = state.delivery.take_out();
             let mut frames = Vec::new();
             if free > 0 {
                 let alone = self.queue.is_empty() && out.is_empty() && !state.has_frames();
@@ -419,9 +482,11 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             }
             let stuck = state.delivery.is_stuck().then(unreadable);
             self.own_ticks_at = state.own_ticks_at;
-            self.held_back = out.len() >= room || free == 0 || state.own_ticks_at.is_some();
+            let no_room = out.len() >= room || state.delivery.is_out_of_room();
+            self.held_back = no_room || free == 0 || state.own_ticks_at.is_some();
             self.wants_reads = state.delivery.wants_reads();
             self.wants_rows = state.delivery.wants_rows();
+            self.planned_up_to = state.delivery.wants_more().cloned();
             (frames, out, state.close.take().or(stuck), state.delivery.unacked())
         });
         if !out.is_empty() {
@@ -488,14 +553,16 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
 
     /// Starts what can be started: each slot works on one thing at a time.
     fn start_work(&mut self, now: Instant) {
-        match self.queue.len() < OUT_MAX {
+        match self.is_below_high_water() {
             true => self.start_request(),
             false => self.held_back = true,
         }
         // Acks of a slow reader still count; what they answer is bounded by what is accepted.
         if self.receipts_at.is_none_or(|at| at <= now) {
-            self.receipts_at = None;
-            self.start_receipts();
+            self.receipts_at = self.wait_for_receipts(now);
+            if self.receipts_at.is_none() {
+                self.start_receipts();
+            }
         }
         let may_retry = self.retry_at.is_none_or(|at| at <= now);
         if self.reading.is_none() && may_retry && self.wants_reads {
@@ -510,6 +577,14 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         if self.working.is_none()
             && let Some(frame) = self.requests.pop_front()
         {
+            let units = units_of(&frame);
+            if units > 0
+                && let Err(ms) = self.host.budget.take(&self.entry.user_id, units)
+            {
+                let refused = error_frame(frame.reference().cloned(), rate_limited(Exhausted::Requests, ms));
+                self.working = Some(Box::pin(ready(Answered::frames(vec![refused]))));
+                return;
+            }
             self.working = Some(match frame {
                 ClientFrame::Send(first) => {
                     // What a session sent itself it remembers with its lanes.
@@ -548,6 +623,28 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         }
     }
 
+    /// Whoever asks beyond a budget is answered, and then not listened to for a moment: answering costs as much as asking.
+    fn pause_if_limited(&mut self, answers: &[ServerFrame]) {
+        let limited = answers.iter().filter_map(|frame| match frame {
+            ServerFrame::Error(e) if e.error.code == ErrorCode::RateLimited => e.error.retry_after_ms,
+            _ => None,
+        });
+        if let Some(ms) = limited.max() {
+            self.paused_until = Some(Instant::now() + Duration::from_millis(ms).min(PAUSE_MAX));
+        }
+    }
+
+    /// Until when receipts wait for the user's budget. They are never refused: while they wait, those of a conversation
+    /// become one.
+    fn wait_for_receipts(&self, now: Instant) -> Option<Instant> {
+        if self.receipting.is_some() || self.receipts.is_empty() {
+            return None;
+        }
+        let units = units::RECEIPT * self.receipts.conversations() as u32;
+        let taken = self.host.budget.take(&self.entry.user_id, units);
+        taken.err().map(|ms| now + Duration::from_millis(ms).min(RECEIPTS_WAIT_MAX))
+    }
+
     fn start_receipts(&mut self) {
         if self.receipting.is_none() && !self.receipts.is_empty() {
             self.receipting = Some(self.receipts.flush(self.host.app.clone(), &self.entry));
@@ -568,6 +665,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                     conversation_id: read.conversation_id,
                     from: read.from,
                     max_messages: read.max_messages,
+                    max_bytes: read.max_bytes,
                 };
                 let app = app.clone();
                 async move { (id, app.read_range(request).await) }
@@ -610,8 +708,15 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 self.handle.with(|state| state.delivery.forget_idle(MessageId::at(quiet)));
             }
         }
-        if !self.queue.is_empty() {
-            self.stuck_since.get_or_insert(now);
+        let waiting_bytes = self.waiting_bytes();
+        if !self.queue.is_empty() || self.unflushed {
+            self.progress.waits(waiting_bytes, now);
+        }
+        if self.progress.has_backlog() {
+            // The client's pongs and acks answer what is behind the backlog, or wait behind its own requests: the rate at
+            // which it reads is judged instead.
+            self.last_heard = now;
+            self.unacked_since = self.unacked_since.map(|_| now);
         }
         if self.overdue_at.is_some_and(|at| at <= now) {
             self.find_overdue(now);
@@ -622,8 +727,12 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             (ErrorCode::HeartbeatTimeout, "nothing was heard of this client")
         } else if since(self.unacked_since) >= config.ack_timeout {
             (ErrorCode::SlowReader, "messages were delivered and not acked in time")
-        } else if since(self.stuck_since) >= config.write_timeout {
-            (ErrorCode::SlowReader, "the socket takes nothing")
+        } else if let Some(why) =
+            self.progress.too_slow(now, config.write_timeout, config.min_read_bytes_per_sec)
+        {
+            // Only `bye` may still get through.
+            self.queue.clear();
+            (ErrorCode::SlowReader, why)
         } else if self.expiry_at.is_some_and(|at| at <= now) && self.has_expired(now) {
             (ErrorCode::TokenExpired, "the token has expired; send auth with a fresh one in time")
         } else {
@@ -657,9 +766,12 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.expiry_at,
             self.unacked_since.map(|at| at + config.ack_timeout),
             self.overdue_at,
-            self.stuck_since.map(|at| at + config.write_timeout),
+            self.progress.deadline(config.write_timeout),
             self.retry_at.filter(|&at| at > now),
             self.receipts_at,
+            // One that is due waits for what is under way, not for the time.
+            self.announce_at.filter(|&at| at > now),
+            self.paused_until,
             // With something before them they go out when that has.
             self.own_ticks_at.filter(|_| self.queue.is_empty()),
             self.paced_until,

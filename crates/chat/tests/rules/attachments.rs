@@ -17,7 +17,7 @@ use bluetick_chat::{
 use bluetick_protocol::{
     ErrorCode, Json, S3Ref, SignedRequest, UploadParts, UploadRequest, UploadedParts, WireError,
 };
-use bluetick_store::{AttachmentRow, Clock as _, Result, StoreError, UploadState};
+use bluetick_store::{Announced, AttachmentRow, Clock as _, Result, StoreError, UploadQuota, UploadState};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -113,11 +113,16 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
+        Scene::with_quota(UploadQuota::default())
+    }
+
+    fn with_quota(quota: UploadQuota) -> Scene {
         let world = World::new();
         let shelf = Arc::new(Shelf {
             limits: UploadLimits {
                 max_bytes: 100 << 20,
                 types: ["image/*", "audio/*", "application/pdf"].map(str::to_owned).to_vec(),
+                quota,
             },
             drawn: AtomicU8::new(0),
             there: Mutex::default(),
@@ -137,7 +142,7 @@ impl Scene {
     }
 
     fn admin(&self) -> Admin {
-        Admin::new(self.world.store.clone(), nobody(), self.node.trace())
+        Admin::new(self.world.store.clone(), nobody(), self.node.trace(), self.world.clock.clone())
             .with_uploads(Some(self.shelf.clone()))
     }
 
@@ -334,7 +339,8 @@ async fn what_cannot_go_does_not_keep_the_rest() {
             state: UploadState::Expected,
             claimed: false,
         };
-        scene.world.store.attachments.announce(row.clone()).await.unwrap();
+        let announced = scene.world.store.attachments.announce(row.clone(), &UploadQuota::default()).await;
+        assert_eq!(announced.unwrap(), Announced::Done);
         all.push(row.s3_ref);
     }
     scene.shelf.stuck.lock().extend(all[..120].iter().cloned());
@@ -372,7 +378,8 @@ async fn an_erased_user_s_attachments_go_and_the_other_s_stay() {
 
     // Claimed, but the message was there already, without it; and sent by nobody.
     let doubled = scene.upload("alice", "c.png", "image/png").await;
-    assert_eq!(scene.send("alice", "bob", "m1", json!({"s3_ref": doubled})).await, Ok(1));
+    let refused = scene.send("alice", "bob", "m1", json!({"s3_ref": doubled})).await;
+    assert_eq!(refused, Err(ErrorCode::ClientMsgIdConflict));
     let late = scene.upload("alice", "late.png", "image/png").await;
     let erased = scene.admin().erase(&user("alice")).await.unwrap();
     assert_eq!((erased.attachments, erased.messages), (4, 1));
@@ -386,4 +393,42 @@ async fn an_erased_user_s_attachments_go_and_the_other_s_stay() {
     scene.world.clock.advance(DAY.as_millis() as u64 + 1);
     assert_eq!(scene.collector().collect().await.unwrap(), 1);
     assert_eq!(scene.shelf.there.lock().keys().cloned().collect::<Vec<_>>(), [his]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_is_used_up_by_announcements_and_comes_back_with_a_collection_or_an_erasure() {
+    const MIB: u64 = 1 << 20;
+    let scene = Scene::with_quota(UploadQuota { bytes_per_day: 3 * MIB, bytes_total: 4 * MIB });
+    let announce = async |who: &str, bytes: u64| {
+        let begun = scene.node.begin_upload(user(who), request("a.png", "image/png", bytes)).await;
+        begun.map(|upload| upload.s3_ref)
+    };
+    for _ in 0..3 {
+        announce("alice", MIB).await.unwrap();
+    }
+    let refused = announce("alice", 1).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::QuotaExceeded);
+    let wait = refused.retry_after_ms.unwrap();
+    assert!(wait <= DAY.as_millis() as u64, "until the day is over: {wait}");
+    assert!(announce("bob", MIB).await.is_ok(), "another's quota is another's");
+
+    scene.world.clock.advance(wait);
+    announce("alice", MIB).await.unwrap();
+    let refused = announce("alice", 1).await.unwrap_err();
+    assert_eq!((refused.code, refused.retry_after_ms), (ErrorCode::QuotaExceeded, None));
+    assert!(refused.message.contains(&(4 * MIB).to_string()), "{refused}");
+
+    // An upload in parts is refused before the object store hears of it.
+    let begun = scene.shelf.begun.lock().len();
+    let mut parts = request("a.png", "image/png", 6 * MIB);
+    parts.parts = Some(UploadParts { bytes: 5 * MIB, sha256: vec!["0".repeat(64); 2] });
+    let refused = scene.node.begin_upload(user("alice"), parts).await.unwrap_err();
+    assert_eq!((refused.code, scene.shelf.begun.lock().len()), (ErrorCode::QuotaExceeded, begun));
+
+    scene.world.clock.advance(DAY.as_millis() as u64 + 1);
+    assert!(scene.collector().collect().await.unwrap() >= 4);
+    announce("alice", 3 * MIB).await.unwrap();
+    scene.admin().erase(&user("alice")).await.unwrap();
+    assert_eq!(scene.admin().upload_usage(&user("alice")).await.unwrap()[0].usage.total_bytes, 0);
+    announce("alice", 3 * MIB).await.unwrap();
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bluetick_chat::App;
-use bluetick_protocol::{Boundaries, ErrorCode, HistoryQuery};
+use bluetick_protocol::{Boundaries, ErrorCode, HistoryQuery, Profile};
 use serde_json::json;
 
 use crate::harness::{World, conversation, phone, tablet, user};
@@ -122,6 +122,7 @@ async fn sending_to_someone_you_block_is_refused() {
 async fn the_blocked_side_sees_no_presence_and_no_typing() {
     let world = World::new();
     world.send("alice", "bob", "hello").await;
+    world.send("bob", "alice", "hello").await;
     let alice = world.connected(phone("alice")).await;
     let bob = world.connected(phone("bob")).await;
     alice.say(json!({"type": "watch", "users": ["bob"]}));
@@ -140,4 +141,74 @@ async fn the_blocked_side_sees_no_presence_and_no_typing() {
     assert_eq!(answers, [(false, None), (false, None)], "as for somebody who was never there");
     let typing = bob.frames().iter().any(|f| matches!(f, bluetick_protocol::ServerFrame::Typing(_)));
     assert!(!typing);
+}
+
+async fn named(world: &World, who: &str, name: &str) {
+    let profile = Profile { name: Some(name.into()), avatar_url: None };
+    world.node.put_profile(user(who), profile).await.unwrap();
+}
+
+async fn peer_name(world: &World, who: &str) -> Option<String> {
+    world.inbox(who).await.remove(0).peer.name
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stranger_sees_nothing_before_an_answer() {
+    let world = World::new();
+    named(&world, "bob", "Bob").await;
+    let eve = world.connected(phone("eve")).await;
+    let bob = world.connected(phone("bob")).await;
+    eve.send("bob", "hello");
+    world.quiet().await;
+    eve.say(json!({"type": "watch", "users": ["bob"]}));
+    world.quiet().await;
+    let seen = eve.presence().pop().unwrap();
+    assert_eq!((seen.online, seen.last_seen), (false, None));
+    let refused = world.node.user_card(user("eve"), user("bob")).await.unwrap_err();
+    assert_eq!(refused, world.node.user_card(user("eve"), user("nobody")).await.unwrap_err());
+    assert_eq!(peer_name(&world, "eve").await, None);
+    assert!(world.node.user_card(user("bob"), user("eve")).await.is_ok(), "eve has written");
+    let before = eve.presence().len();
+    bob.vanish().await;
+    let bob = world.connected(phone("bob")).await;
+    world.pass(Duration::from_secs(5)).await;
+    assert_eq!(eve.presence().len(), before, "coming and going is not told");
+
+    bob.send("eve", "who-is-it");
+    world.quiet().await;
+    eve.say(json!({"type": "watch", "users": ["bob"]}));
+    world.quiet().await;
+    assert!(eve.presence().pop().unwrap().online);
+    assert_eq!(world.node.user_card(user("eve"), user("bob")).await.unwrap().name.as_deref(), Some("Bob"));
+    assert_eq!(peer_name(&world, "eve").await.as_deref(), Some("Bob"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_withheld_message_lets_nobody_be_seen() {
+    let world = World::new();
+    named(&world, "alice", "Alice").await;
+    world.send("bob", "alice", "hello").await;
+    block(&world, "bob", "alice", true).await;
+    world.send("alice", "bob", "withheld").await;
+    assert_eq!(peer_name(&world, "bob").await, None);
+    assert!(world.node.user_card(user("bob"), user("alice")).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_blocked_side_sees_no_new_profile() {
+    let world = World::new();
+    named(&world, "bob", "Bob").await;
+    world.send("alice", "bob", "hello").await;
+    world.send("bob", "alice", "hello").await;
+    assert_eq!(peer_name(&world, "alice").await.as_deref(), Some("Bob"));
+    block(&world, "bob", "alice", true).await;
+    named(&world, "bob", "Robert").await;
+    world.send("alice", "bob", "withheld").await;
+    assert_eq!(peer_name(&world, "alice").await.as_deref(), Some("Bob"), "as it was");
+    let refused = world.node.user_card(user("alice"), user("bob")).await.unwrap_err();
+    assert_eq!(refused, world.node.user_card(user("alice"), user("nobody")).await.unwrap_err());
+    assert!(world.node.user_card(user("bob"), user("alice")).await.is_ok(), "the blocker sees the blocked");
+    block(&world, "bob", "alice", false).await;
+    assert_eq!(peer_name(&world, "alice").await.as_deref(), Some("Robert"));
+    assert!(world.node.user_card(user("alice"), user("bob")).await.is_ok());
 }

@@ -7,6 +7,7 @@ mod steps;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    future::ready,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -16,8 +17,8 @@ use std::{
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    Answer, App, ChatConfig, Event, Gateway, Gateways, HandOver, Node, PushConfig, Rules, SendRequest,
-    Unlimited,
+    Answer, App, ChatConfig, Event, Gateway, Gateways, HandOver, HandingOver, Node, PushConfig, Rule, Rules,
+    SendRequest, Spawner, Unlimited,
     session::{Identity, SessionConfig, SessionHost, TokenCheck},
 };
 use bluetick_protocol::{
@@ -25,6 +26,7 @@ use bluetick_protocol::{
     StatusAnswer, UserId, WireError,
 };
 use bluetick_store::{Clock, ManualClock, Memory, SessionEntry, Store};
+use futures_util::future::{BoxFuture, Either};
 use parking_lot::Mutex;
 use tokio::{
     task::{AbortHandle, JoinHandle},
@@ -66,6 +68,8 @@ pub struct World {
 struct GatewaysByName {
     up: Mutex<BTreeMap<String, Process>>,
     silent: Mutex<BTreeSet<String>>,
+    /// After how long hand-overs to a gateway arrive.
+    slow: Mutex<BTreeMap<String, Duration>>,
 }
 
 struct Process {
@@ -73,18 +77,41 @@ struct Process {
     sessions: Vec<AbortHandle>,
 }
 
-#[async_trait]
-impl Gateways for GatewaysByName {
-    async fn hand_over(&self, to: &SessionEntry, event: Event) -> HandOver {
-        let silent = self.silent.lock().contains(&*to.gateway);
-        if silent {
-            std::future::pending::<()>().await;
-        }
+impl GatewaysByName {
+    fn reach(&self, to: &SessionEntry, event: Event) -> HandingOver {
         let gateway = self.up.lock().get(&*to.gateway).map(|process| process.gateway.clone());
         match gateway {
-            Some(gateway) => gateway.hand_over(to, event).await,
-            None => HandOver::Refused,
+            Some(gateway) => gateway.hand_over(to, event),
+            None => Either::Left(ready(HandOver::Refused)),
         }
+    }
+}
+
+/// The gateways as the app server sees them.
+struct ToGateways(Arc<GatewaysByName>);
+
+impl Gateways for ToGateways {
+    fn hand_over(&self, to: &SessionEntry, event: Event) -> HandingOver {
+        let gateways = self.0.clone();
+        if gateways.silent.lock().contains(&*to.gateway) {
+            return Either::Right(Box::pin(std::future::pending()));
+        }
+        let delay = gateways.slow.lock().get(&*to.gateway).copied();
+        let Some(delay) = delay else { return gateways.reach(to, event) };
+        let to = to.clone();
+        Either::Right(Box::pin(async move {
+            sleep(delay).await;
+            gateways.reach(&to, event).await
+        }))
+    }
+}
+
+/// Tasks of the app server, beside those of its requests.
+pub struct TestSpawner;
+
+impl Spawner for TestSpawner {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        spawn(task);
     }
 }
 
@@ -94,7 +121,7 @@ struct TokenIsUser;
 #[async_trait]
 impl TokenCheck for TokenIsUser {
     async fn check(&self, token: &str) -> Result<Identity, WireError> {
-        Ok(Identity { user: user(token), expires_at: None })
+        Ok(Identity { user: user(token), expires_at: None, profile: None, issued_at: None })
     }
 }
 
@@ -104,6 +131,12 @@ pub fn user(id: &str) -> UserId {
 
 pub fn conversation(id: &str) -> ConversationId {
     ConversationId::new(id).unwrap()
+}
+
+/// Some rules taken out, and with them the look for what no device has acked (R6): it heals what is wrong with a pending
+/// row, so what depends on the row shows without it.
+pub fn rows_alone(without: impl IntoIterator<Item = Rule>) -> Rules {
+    Rules::without(without.into_iter().chain([Rule::R6Undelivered]))
 }
 
 /// A send whose `client_msg_id` is its body.
@@ -142,8 +175,10 @@ impl World {
         let disturbed = Arc::new(Disturbed::new(memory.clone(), clock.clone(), steps.clone()));
         let store = disturbed.store();
         let gateways = Arc::new(GatewaysByName::default());
-        let node = Node::new(store.clone(), gateways.clone(), clock.clone(), setup.chat, Arc::new(Unlimited))
-            .with_rules(setup.rules.clone());
+        let to_gateways = Arc::new(ToGateways(gateways.clone()));
+        let node = Node::new(store.clone(), to_gateways, clock.clone(), setup.chat, Arc::new(Unlimited))
+            .with_rules(setup.rules.clone())
+            .with_spawner(Arc::new(TestSpawner));
         let mut world = World {
             phones: Arc::default(),
             service: None,
@@ -182,6 +217,7 @@ impl World {
             clock: self.clock.clone(),
             config: self.session.clone(),
             trace: self.node.trace(),
+            budget: Arc::new(Unlimited),
             rules: self.rules.clone(),
         };
         let seed = self.seeds.fetch_add(1, Ordering::Relaxed);
@@ -221,6 +257,11 @@ impl World {
 
     pub fn unsilence(&self, gateway: &str) {
         self.gateways.silent.lock().remove(gateway);
+    }
+
+    /// Hand-overs to this gateway arrive late, and so do its answers.
+    pub fn slow_down(&self, gateway: &str, by: Duration) {
+        self.gateways.slow.lock().insert(gateway.to_owned(), by);
     }
 
     /// Waits until every task waits for time or for the test. The wall clock stands still.

@@ -2,7 +2,7 @@
 
 use bluetick_chat::{Rule, Rules};
 
-use crate::harness::{Step, World, phone};
+use crate::harness::{Step, World, phone, rows_alone};
 
 /// Bob's session registers, and finds no row, between the sender's first lookup and its writes.
 async fn registers_after_the_first_lookup(rules: Rules) -> Vec<String> {
@@ -20,8 +20,10 @@ async fn registers_after_the_first_lookup(rules: Rules) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_registers_after_the_first_lookup_is_found_by_the_second() {
-    assert_eq!(registers_after_the_first_lookup(Rules::default()).await, ["hello"]);
-    let without = registers_after_the_first_lookup(Rules::without([Rule::R2])).await;
+    for rules in [Rules::default(), rows_alone([])] {
+        assert_eq!(registers_after_the_first_lookup(rules).await, ["hello"]);
+    }
+    let without = registers_after_the_first_lookup(rows_alone([Rule::R2])).await;
     assert!(without.is_empty(), "its row was written after it had looked for rows: {without:?}");
 }
 
@@ -41,8 +43,10 @@ async fn registers_before_the_row(rules: Rules) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn who_writes_a_row_wakes_the_session_that_came_meanwhile() {
-    assert_eq!(registers_before_the_row(Rules::default()).await, ["hello"]);
-    let without = registers_before_the_row(Rules::without([Rule::R2])).await;
+    for rules in [Rules::default(), rows_alone([])] {
+        assert_eq!(registers_before_the_row(rules).await, ["hello"]);
+    }
+    let without = registers_before_the_row(rows_alone([Rule::R2])).await;
     assert!(without.is_empty(), "nobody told it of the row: {without:?}");
 }
 
@@ -76,4 +80,46 @@ async fn a_message_is_stored_before_anybody_is_handed_it() {
     sending.await.unwrap().unwrap();
     world.quiet().await;
     assert_eq!(bob.bodies(), ["hello"]);
+}
+
+/// Bob's session registers between the sender's first lookup and its commit, whose answer is lost. The sender does not
+/// try again. Returns what Bob gets.
+async fn the_answer_to_a_commit_is_lost(rules: Rules) -> Vec<String> {
+    let world = World::under(rules);
+    let mut looked_up = world.steps.stop_after(Step::Lookup, "bob");
+    let sending = world.sending("alice", "bob", "hello");
+    looked_up.reached().await;
+    let bob = world.connected(phone("bob")).await;
+    world.steps.lose_answer(Step::CommitSends, "hello");
+    looked_up.open();
+    assert!(sending.await.unwrap().is_err(), "the sender is not told `sent`");
+    world.quiet().await;
+    if !bob.bodies().is_empty() {
+        assert_eq!(world.row("bob", "alice~bob").await, None, "and nobody leaves the row behind");
+    }
+    bob.bodies()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_may_have_been_written_with_its_message_is_looked_for() {
+    assert_eq!(the_answer_to_a_commit_is_lost(Rules::default()).await, ["hello"]);
+    let without = the_answer_to_a_commit_is_lost(rows_alone([Rule::R2])).await;
+    assert!(without.is_empty(), "nobody told him of the row: {without:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_whose_write_was_not_answered_is_looked_for() {
+    let world = World::under(rows_alone([]));
+    world.leave_stale_entry("bob").await;
+    let mut noting = world.steps.stop_before(Step::Note, "bob");
+    let sending = world.sending("alice", "bob", "hello");
+    noting.reached().await;
+    let bob = world.connected(phone("bob")).await;
+    assert!(bob.messages().is_empty(), "there is no row yet");
+    world.steps.lose_answer(Step::Note, "bob");
+    noting.open();
+    assert!(sending.await.unwrap().is_err());
+    world.quiet().await;
+    assert_eq!(bob.bodies(), ["hello"]);
+    assert_eq!(world.row("bob", "alice~bob").await, None);
 }

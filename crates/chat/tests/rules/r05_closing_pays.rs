@@ -3,7 +3,7 @@
 use bluetick_chat::{Rule, Rules};
 use bluetick_protocol::ServerFrame;
 
-use crate::harness::{Step, World, phone, tablet, user};
+use crate::harness::{Step, World, phone, rows_alone, tablet, user};
 
 /// Bob's session took live messages, saw one acked, and closes. Returns what his next session, without a cursor,
 /// gets.
@@ -24,8 +24,10 @@ async fn closes_with_unacked_messages(rules: Rules) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_not_acked_comes_back_to_a_device_without_a_cursor() {
-    assert_eq!(closes_with_unacked_messages(Rules::default()).await, ["unacked", "unacked-too"]);
-    let without = closes_with_unacked_messages(Rules::without([Rule::R5])).await;
+    for rules in [Rules::default(), rows_alone([])] {
+        assert_eq!(closes_with_unacked_messages(rules).await, ["unacked", "unacked-too"]);
+    }
+    let without = closes_with_unacked_messages(rows_alone([Rule::R5])).await;
     assert!(without.is_empty(), "they are in no row: {without:?}");
 }
 
@@ -106,7 +108,7 @@ async fn messages_that_never_fitted_the_window_are_owed_as_well() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_there_when_a_debt_is_written_is_woken() {
-    let world = World::new();
+    let world = World::under(rows_alone([]));
     let phone_session = world.connected(phone("bob").without_acks()).await;
     world.send("alice", "bob", "owed").await;
     world.quiet().await;

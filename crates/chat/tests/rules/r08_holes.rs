@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use bluetick_chat::{App, Rule, Rules};
+use bluetick_chat::{App, ReceiptRequest, Rule, Rules};
 use bluetick_protocol::HistoryQuery;
 
 use crate::harness::{Client, Gate, Step, World, conversation, phone, user};
 
 /// Bob has "first"; a writer took seq 2 and stands still; "third" is written after it.
 async fn a_writer_stands_still(world: &World) -> (Client, Gate) {
-    let bob = world.connected(phone("bob")).await;
+    // An ack of the third would close the hole before it.
+    let bob = world.connected(phone("bob").without_acks()).await;
     world.send("alice", "bob", "first").await;
     world.disturbed.write_late("late");
     let mut taken = world.steps.stop_after(Step::SeqTaken, "late");
@@ -110,4 +111,31 @@ async fn a_counter_that_fell_back_overwrites_nothing() {
     world.quiet().await;
     assert_eq!(bob.bodies(), ["one", "two", "three", "four"]);
     assert_eq!(bob.seqs(), [1, 2, 3, 4]);
+}
+
+/// Bob marks a conversation as read by what his inbox shows of it. A writer that took a seq before that stands still.
+#[tokio::test(start_paused = true)]
+async fn a_receipt_does_not_overtake_a_late_message() {
+    let world = World::new();
+    world.disturbed.write_late("late");
+    let mut taken = world.steps.stop_after(Step::SeqTaken, "late");
+    let writer = world.sending("alice", "bob", "late");
+    taken.reached().await;
+    assert_eq!(world.send("alice", "bob", "second").await, 2, "seq 1 is taken");
+    let shown = world.inbox("bob").await[0].last_seq;
+    let request = ReceiptRequest {
+        user: user("bob"),
+        session: None,
+        conversation_id: conversation("alice~bob"),
+        seq: shown,
+        again: false,
+    };
+    world.node.read(request).await.unwrap();
+    taken.open();
+    let late = writer.await.unwrap().unwrap();
+    assert_eq!(late.seq, 3, "nothing appears behind what is acked");
+    let status = world.status("alice", "alice~bob").await;
+    assert!(status.peer.last_delivered_seq < late.seq, "its tick is its own: {status:?}");
+    assert_eq!(world.unread("bob", "alice~bob").await, 1);
+    assert_eq!(world.connected(phone("bob")).await.bodies(), ["second", "late"], "the row covers both");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bluetick_chat::{Rule, Rules};
 use bluetick_protocol::{ErrorCode, Seq};
 
-use crate::harness::{Step, World, phone, tablet};
+use crate::harness::{Step, World, message, phone, rows_alone, tablet};
 
 /// The first attempt dies after its commit: it had found a session that was gone, so there is no row yet. The
 /// sender tries again. Returns the row, and what a device without a cursor gets.
@@ -28,7 +28,7 @@ async fn the_first_attempt_dies_after_its_commit(rules: Rules) -> (Option<Seq>, 
 async fn a_retry_writes_the_row_that_the_first_attempt_did_not() {
     let with = the_first_attempt_dies_after_its_commit(Rules::default()).await;
     assert_eq!(with, (Some(1), vec!["hello".to_owned()]));
-    let without = the_first_attempt_dies_after_its_commit(Rules::without([Rule::R9])).await;
+    let without = the_first_attempt_dies_after_its_commit(rows_alone([Rule::R9])).await;
     assert_eq!(without, (None, vec![]), "told sent, and in no row");
 }
 
@@ -92,4 +92,21 @@ async fn an_id_is_remembered_for_thirty_days() {
     world.clock.advance(Duration::from_secs(29 * 24 * 3600).as_millis() as u64);
     let retry = world.try_send("alice", "bob", "hello").await.unwrap();
     assert_eq!((retry.seq, retry.duplicate), (1, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_id_with_other_content_is_refused_and_delivered_to_nobody() {
+    let world = World::new();
+    let bob = world.connected(phone("bob")).await;
+    let on_tablet = world.connected(tablet("alice")).await;
+    world.send("alice", "bob", "hello").await;
+    world.quiet().await;
+    let mut other = message("bob", "hello");
+    other.body = "goodbye".into();
+    let error = world.send_frame("alice", other).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::ClientMsgIdConflict);
+    assert!(error.message.contains("message 1 of alice~bob") && error.message.contains("body"), "{error}");
+    world.quiet().await;
+    assert_eq!((bob.bodies(), on_tablet.bodies()), (vec!["hello".to_owned()], vec!["hello".to_owned()]));
+    assert_eq!(world.unread("bob", "alice~bob").await, 1);
 }

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use bluetick_chat::{Rule, Rules};
+use bluetick_protocol::{DeviceId, ErrorCode, SessionId};
+use bluetick_store::{Clock, SessionEntry};
 use serde_json::json;
 
-use crate::harness::{Step, World, phone};
+use crate::harness::{Client, Step, World, phone, user};
 
 const HEARTBEAT: Duration = Duration::from_secs(21);
 
@@ -143,6 +145,7 @@ async fn a_session_that_registered_anew_goes_on_watching() {
     world.pass(HEARTBEAT).await;
     let before = bob.presence().len();
     let _alice = world.connected(phone("alice")).await;
+    world.pass(Duration::from_secs(2)).await;
     let news = bob.presence().split_off(before);
     assert!(news.iter().any(|p| p.online), "{news:?}");
 }
@@ -162,4 +165,97 @@ async fn ticks_that_moved_while_an_entry_was_lost_are_told() {
     let told = alice.ticks();
     let last = told.iter().rfind(|ticks| ticks.user_id.as_str() == "bob").unwrap();
     assert_eq!((last.last_delivered_seq, last.last_read_seq), (1, 1), "she registers anew, and is told");
+}
+
+/// Bob's phone connects twice, a second apart. Then the session store falls back to the state before the second time.
+async fn the_session_store_falls_back(world: &World) -> Client {
+    let old = world.connected(phone("bob")).await;
+    let entry = world.store.sessions.lookup(&user("bob")).await.unwrap().remove(0);
+    world.pass(Duration::from_secs(1)).await;
+    let new = world.connected(phone("bob").at_gateway("g2")).await;
+    assert_eq!(old.bye(), Some(ErrorCode::Replaced));
+    world.store.sessions.register(&entry, Duration::from_secs(3600), 10).await.unwrap();
+    assert_eq!(world.store.sessions.lookup(&user("bob")).await.unwrap(), [entry]);
+    new
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_store_that_falls_back_does_not_end_the_newer_session() {
+    let world = World::new();
+    let bob = the_session_store_falls_back(&world).await;
+    world.pass(HEARTBEAT).await;
+    assert_eq!(bob.bye(), None, "a client does not come back after `replaced`");
+    let session = bob.welcome().session_id;
+    let registered = world.store.sessions.lookup(&user("bob")).await.unwrap();
+    assert_eq!(registered.iter().map(|entry| entry.session_id).collect::<Vec<_>>(), [session]);
+    world.send("alice", "bob", "live").await;
+    world.quiet().await;
+    assert_eq!(bob.bodies(), ["live"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_sent_to_the_older_entry_is_drained() {
+    let world = World::new();
+    let bob = the_session_store_falls_back(&world).await;
+    world.send("alice", "bob", "to-the-old-entry").await;
+    assert!(bob.messages().is_empty(), "nobody knows of him");
+    world.pass(HEARTBEAT).await;
+    assert_eq!(bob.bodies(), ["to-the-old-entry"]);
+}
+
+/// A session whose client is gone without a word does not take the place of any other, however the clocks go.
+#[tokio::test(start_paused = true)]
+async fn a_session_without_a_sign_of_life_ends_no_other() {
+    let world = World::new();
+    let ghost = world.connected(phone("bob")).await;
+    ghost.take_only(0);
+    // Registered by a gateway whose clock is behind, after the store had lost the ghost's entry.
+    world.flush_registry().await;
+    let entry = SessionEntry {
+        user_id: user("bob"),
+        device: DeviceId::new("phone").unwrap(),
+        session_id: SessionId(7),
+        gateway: "elsewhere".into(),
+        connected_at: world.clock.now_ms() - 5_000,
+    };
+    world.store.sessions.register(&entry, Duration::from_secs(3600), 10).await.unwrap();
+    world.pass(HEARTBEAT * 2).await;
+    assert_eq!(world.store.sessions.lookup(&user("bob")).await.unwrap(), [entry]);
+}
+
+/// A registration takes effect late, when its client is gone and has come back elsewhere: it ends nobody.
+#[tokio::test(start_paused = true)]
+async fn a_late_registration_of_a_client_that_is_gone_ends_no_other() {
+    let world = World::new();
+    let mut registering = world.steps.stop_before(Step::Register, "bob");
+    let gone = world.connect(phone("bob"));
+    registering.reached().await;
+    gone.start_to_vanish();
+    world.pass(Duration::from_millis(500)).await;
+    let bob = world.connected(phone("bob").at_gateway("g2")).await;
+    assert_eq!(bob.caught_up().len(), 1);
+    registering.open();
+    world.pass(HEARTBEAT).await;
+    assert_eq!(bob.bye(), None, "a client does not come back after `replaced`");
+    world.send("alice", "bob", "live").await;
+    world.quiet().await;
+    assert_eq!(bob.bodies(), ["live"]);
+}
+
+/// The clock of the gateway that has the newer session is behind: it is the newer one all the same.
+#[tokio::test(start_paused = true)]
+async fn who_registers_later_is_the_newer_session() {
+    let world = World::new();
+    let ahead = SessionEntry {
+        user_id: user("bob"),
+        device: DeviceId::new("phone").unwrap(),
+        session_id: SessionId(7),
+        gateway: "ahead".into(),
+        connected_at: world.clock.now_ms() + 5_000,
+    };
+    world.store.sessions.register(&ahead, Duration::from_secs(3600), 10).await.unwrap();
+    let _bob = world.connected(phone("bob")).await;
+    let registered = world.store.sessions.lookup(&user("bob")).await.unwrap();
+    assert_eq!(registered.len(), 1);
+    assert!(registered[0].session_id != ahead.session_id && registered[0].connected_at > ahead.connected_at);
 }

@@ -16,7 +16,16 @@ const NOW_SECS: u64 = 1_700_000_000;
 
 fn check_with(key: Key) -> JwtCheck {
     let clock = Arc::new(ManualClock::new(NOW_SECS * 1000));
-    JwtCheck { keys: Keys::One(key), audience: None, issuer: None, leeway_secs: 0, clock }
+    JwtCheck {
+        keys: Keys::One(key),
+        audience: None,
+        issuer: None,
+        leeway_secs: 0,
+        require_exp: false,
+        max_age_secs: None,
+        clock,
+        profiles: true,
+    }
 }
 
 fn by_secret() -> JwtCheck {
@@ -118,7 +127,7 @@ fn claims() {
             assert_eq!(identity.expires_at, None);
         }
         if let Some(nbf) = claims.nbf {
-            assert!(nbf < now + NOT_BEFORE_SKEW_SECS as f64 + 1.0, "{nbf} is yet to come");
+            assert!(nbf < now + CLOCK_SKEW_SECS as f64 + 1.0, "{nbf} is yet to come");
         }
         true
     });

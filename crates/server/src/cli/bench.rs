@@ -1,6 +1,7 @@
 //! `bluetick bench`: load on a running server, and what it made of it. It verifies what it measures: a figure counts
 //! only if every message came once, in order, and got its tick.
 
+mod abuse;
 mod axis;
 mod chat;
 mod connect;
@@ -91,6 +92,13 @@ pub struct BenchOptions {
     /// Ask for pages of the inbox of a user with so many conversations, which are made first
     #[arg(long, value_name = "N", conflicts_with_all = ["pairs", "messages", "in_flight", "rate", "body_bytes", "ack_last", "offline", "drain"], value_parser = clap::value_parser!(u32).range(i64::from(inbox::PAGE)..=1_000_000))]
     inbox: Option<u32>,
+    /// Run a list of attacks by one ordinary user, bounded in number and time, and print for each what it took from the
+    /// server and from another user, beside the bound
+    #[arg(long, conflicts_with_all = ["pairs", "messages", "in_flight", "rate", "body_bytes", "duration", "ack_last", "offline", "drain", "idle", "inbox", "plot", "rest"])]
+    abuse: bool,
+    /// With --abuse: smaller numbers, to try it out
+    #[arg(long, requires = "abuse")]
+    quick: bool,
     /// Seconds from the end of the load to the last look at the server's memory [default: 0, with --idle 10]
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u32).range(0..=3600))]
     rest: Option<u32>,
@@ -106,9 +114,6 @@ pub struct BenchOptions {
     /// Load a server that is not on this machine; it makes users bench-0, bench-1, … there
     #[arg(long)]
     yes_i_own_this_server: bool,
-    /// Certificates in PEM of those who may have signed the server's; the public authorities otherwise
-    #[arg(long, value_name = "FILE")]
-    ca_file: Option<std::path::PathBuf>,
     #[command(flatten)]
     target: Target,
 }
@@ -209,6 +214,9 @@ pub async fn run(options: BenchOptions) -> Outcome {
         true => find_process(&place, options.pid).await?,
         false => None,
     };
+    if options.abuse {
+        return abuse(place, &options, process).await;
+    }
     let connections = options.idle.unwrap_or(2 * options.pairs);
     connect::make_room_for(connections as usize)?;
     // A file that cannot be written is better known before than after.
@@ -216,7 +224,7 @@ pub async fn run(options: BenchOptions) -> Outcome {
         Some(file) => Some(File::create(file).map_err(|e| format!("cannot write {}: {e}", file.display()))?),
         None => None,
     };
-    let report = measure(&Server::new(place, options.ca_file.as_deref())?, &options, process).await?;
+    let report = measure(&Server::new(place)?, &options, process).await?;
     output::print(&if options.json { report.to_json() } else { report.to_text() })?;
     if let (Some(name), Some(mut file)) = (&options.plot, plot) {
         let html = name.extension().is_some_and(|extension| extension == "html");
@@ -230,6 +238,17 @@ pub async fn run(options: BenchOptions) -> Outcome {
     match report.violations() {
         [] => Ok(()),
         [first, ..] => Err(Failure::Failed(format!("the server broke a promise: {first}"))),
+    }
+}
+
+async fn abuse(place: Place, options: &BenchOptions, process: Option<Process>) -> Outcome {
+    let server = Server::new(place)?;
+    let sizes = if options.quick { abuse::Sizes::QUICK } else { abuse::Sizes::FULL };
+    let table = abuse::run(&server, sizes, process).await?;
+    output::print(&if options.json { table.to_json() } else { table.to_text() })?;
+    match table.over() {
+        0 => Ok(()),
+        over => Err(Failure::Failed(format!("{over} of the attacks took more than their bound"))),
     }
 }
 

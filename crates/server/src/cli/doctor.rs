@@ -19,7 +19,12 @@ use super::{
     remote::{Remote, Unanswered},
     target::{Place, Target},
 };
-use crate::{backends, config::Config, push::Providers};
+use crate::{
+    backends,
+    config::Config,
+    permissions::{self, Exposure},
+    push::Providers,
+};
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -96,6 +101,7 @@ pub async fn run(args: DoctorArgs) -> Outcome {
 async fn examine(place: &Place, findings: &mut Findings) {
     check_own_clock(findings);
     check_directory(&place.config.server.data_dir, findings);
+    check_exposure(&place.config, findings);
     check_keys(&place.config, findings);
     check_tls(&place.config, findings);
     check_push(&place.config, findings).await;
@@ -139,6 +145,23 @@ fn check_directory(data: &Path, findings: &mut Findings) {
     }
 }
 
+/// Messages in a directory that others can get into are not private.
+fn check_exposure(config: &Config, findings: &mut Findings) {
+    for (path, exposure) in permissions::exposed_directories(config) {
+        let shown = path.display();
+        let why = format!("{shown} is open to {}; chmod 700 {shown}", exposure.as_str());
+        findings.add(grade_of(exposure), "permissions", why);
+    }
+}
+
+/// Operators share a group on purpose at times; nobody shares keys with everybody.
+fn grade_of(exposure: Exposure) -> Grade {
+    match exposure {
+        Exposure::Group => Grade::Warn,
+        Exposure::Everybody => Grade::Fail,
+    }
+}
+
 /// Keys that others on the machine can read are not secret.
 fn check_keys(config: &Config, findings: &mut Findings) {
     let made = [Some(config.jwt_secret_path()), Some(config.admin_key_path())];
@@ -157,10 +180,13 @@ fn check_keys(config: &Config, findings: &mut Findings) {
         made.into_iter().flatten().map(|p| (p, false)).chain(given.into_iter().flatten().map(|p| (p, true)))
     {
         let shown = path.display();
-        match fs::metadata(&path) {
-            Ok(found) if is_open_to_others(&found) => {
-                findings.fail("keys", format!("{shown} can be read by others; chmod 600 {shown}"));
-            }
+        let found = fs::metadata(&path);
+        if let Some(exposure) = found.as_ref().ok().and_then(Exposure::of) {
+            let why = format!("{shown} is open to {}; chmod 600 {shown}", exposure.as_str());
+            findings.add(grade_of(exposure), "keys", why);
+            continue;
+        }
+        match found {
             Ok(_) => match fs::File::open(&path) {
                 Ok(_) => findings.ok("keys", format!("{shown} is readable by its owner only")),
                 Err(e) => {
@@ -171,16 +197,6 @@ fn check_keys(config: &Config, findings: &mut Findings) {
             Err(_) => {}
         }
     }
-}
-
-#[cfg(unix)]
-fn is_open_to_others(found: &fs::Metadata) -> bool {
-    std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o007 != 0
-}
-
-#[cfg(not(unix))]
-fn is_open_to_others(_: &fs::Metadata) -> bool {
-    false
 }
 
 fn check_tls(config: &Config, findings: &mut Findings) {
@@ -263,17 +279,23 @@ fn report_routes(told: &Value, findings: &mut Findings) {
 
 /// Asks the server how it is. Returns whether one answered.
 async fn check_server(place: &Place, findings: &mut Findings) -> bool {
-    let remote = match Remote::new(&place.url, place.admin_key.as_deref()) {
+    let remote = match Remote::new(&place.url, place.admin_key.as_deref(), &place.trust) {
         Ok(remote) => remote,
-        Err(why) => {
+        Err(Failure::Usage(why) | Failure::Failed(why)) => {
             findings.fail("server", why);
             return false;
         }
+        Err(Failure::Told) => return false,
     };
     match remote.page("/healthz").await {
         Ok((StatusCode::OK, _)) => findings.ok("server", format!("answers at {}", place.url)),
         Ok((status, _)) => {
             findings.fail("server", format!("{} answers {status} to /healthz; is it bluetick?", place.url));
+            return true;
+        }
+        Err(Unanswered::Untrusted(why)) => {
+            // A server that was named must be trusted; the guessed name of one is rarely in its certificate.
+            findings.add(if place.url_given { Grade::Fail } else { Grade::Warn }, "certificate", why);
             return true;
         }
         Err(unanswered) => {
@@ -418,21 +440,33 @@ async fn check_tables(_: &Config, _: &mut Findings) {}
 
 #[cfg(feature = "cluster")]
 async fn check_tables(config: &Config, findings: &mut Findings) {
-    use bluetick_store::dynamo::{Dynamo, check_tables};
+    use bluetick_store::dynamo::{Dynamo, check_tables, probe_operations};
 
-    let found = match Dynamo::new(config.distributed_store().dynamo).await {
-        Ok(dynamo) => check_tables(&dynamo).await,
-        Err(e) => Err(e),
+    use super::tables::is_needed_and_lacking;
+
+    let dynamo = match Dynamo::new(config.distributed_store().dynamo).await {
+        Ok(dynamo) => dynamo,
+        Err(e) => return findings.fail("tables", format!("cannot be looked at: {e}")),
     };
-    match found {
+    match check_tables(&dynamo).await {
         Ok(found) => {
             let wrong: Vec<_> = found.iter().filter(|f| f.wrong).map(|f| f.to_string()).collect();
             match wrong.is_empty() {
                 true => findings.ok("tables", "are as they should be"),
-                false => findings.fail("tables", wrong.join("; ")),
+                false => return findings.fail("tables", wrong.join("; ")),
             }
         }
-        Err(e) => findings.fail("tables", format!("cannot be looked at: {e}")),
+        Err(e) => return findings.fail("tables", format!("cannot be looked at: {e}")),
+    }
+    let probed = probe_operations(&dynamo).await;
+    for one in probed.iter().filter(|one| one.lacking.is_some()) {
+        match is_needed_and_lacking(one) {
+            true => findings.fail("operations", one.to_string()),
+            false => findings.warn("operations", one.to_string()),
+        }
+    }
+    if !probed.iter().any(is_needed_and_lacking) {
+        findings.ok("operations", "the endpoint has all that a server needs");
     }
 }
 
@@ -441,19 +475,30 @@ async fn check_app_servers(_: &Config, _: Vec<String>, _: &mut Findings) {}
 
 #[cfg(feature = "cluster")]
 async fn check_app_servers(config: &Config, announced: Vec<String>, findings: &mut Findings) {
-    use crate::rpc::{AppServers, Guard, PoolConfig, Standing};
+    use crate::rpc::{AppServers, Entries, Guard, PoolConfig, Standing};
 
-    let listed: BTreeSet<String> = announced.into_iter().chain(config.cluster.app_servers.clone()).collect();
-    if listed.is_empty() {
-        let why = "none is announced, and cluster.app_servers names none; start one with roles = [\"app\"]";
-        return findings.fail("app servers", why);
-    }
     let guard = match Guard::from_config(&config.cluster) {
         Ok(guard) => guard,
         Err(e) => return findings.fail("app servers", e.to_string()),
     };
+    let entries = Entries::new(&guard, Arc::new(SystemClock));
+    let (believed, others) = entries.believe(NodeRole::App, &announced);
+    if others > 0 {
+        findings.warn(
+            "app servers",
+            format!(
+                "{others} entries in Redis are passed over: they are not signed with this process's cluster.secret, or have \
+                 expired"
+            ),
+        );
+    }
+    let fixed: BTreeSet<String> = config.cluster.app_servers.iter().cloned().collect();
+    if believed.is_empty() && fixed.is_empty() {
+        let why = "none is announced, and cluster.app_servers names none; start one with roles = [\"app\"]";
+        return findings.fail("app servers", why);
+    }
     let servers = AppServers::new(guard, PoolConfig::default());
-    servers.set(&listed);
+    servers.set(&believed, &fixed);
     for _ in 0..20 {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         if servers.standings().iter().all(|(_, standing)| *standing != Standing::Connecting) {
@@ -537,6 +582,28 @@ mod tests {
         assert!(!findings.failed() && findings.render().contains("no answer"), "{}", findings.render());
         report_routes(&route(Some("403 InvalidProviderToken")), &mut findings);
         assert!(findings.failed() && findings.render().contains("403"), "{}", findings.render());
+    }
+
+    #[test]
+    fn a_readable_directory_or_key_is_told() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config::load(None, crate::config::Overrides::default()).unwrap();
+        config.server.data_dir = dir.path().to_owned();
+        let key = config.admin_key_path();
+        fs::write(&key, "key").unwrap();
+        let graded = |directory: u32, file: u32| {
+            fs::set_permissions(dir.path(), fs::Permissions::from_mode(directory)).unwrap();
+            fs::set_permissions(&key, fs::Permissions::from_mode(file)).unwrap();
+            let mut findings = Findings::default();
+            check_exposure(&config, &mut findings);
+            check_keys(&config, &mut findings);
+            findings.0.into_iter().map(|(grade, what, _)| (what, grade)).collect::<Vec<_>>()
+        };
+        assert_eq!(graded(0o700, 0o600), [("keys", Grade::Ok)]);
+        assert_eq!(graded(0o750, 0o640), [("permissions", Grade::Warn), ("keys", Grade::Warn)]);
+        assert_eq!(graded(0o755, 0o644), [("permissions", Grade::Fail), ("keys", Grade::Fail)]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use bluetick_protocol::UserId;
 use clap::Args;
 use serde_json::Value;
 
-use super::{Failure, Outcome, output, target::Target};
+use super::{Failure, Outcome, output, remote::segment, target::Target};
 
 #[derive(Debug, Args)]
 pub struct EraseArgs {
@@ -25,7 +25,7 @@ pub async fn run(args: EraseArgs) -> Outcome {
             "erasing {user} cannot be undone; export first if in doubt, then repeat with --yes"
         )));
     }
-    let answer = args.target.remote()?.post(&format!("users/{user}/erase")).await?;
+    let answer = args.target.remote()?.post(&format!("users/{}/erase", segment(user.as_str()))).await?;
     let erased: Value = serde_json::from_slice(&answer)
         .map_err(|e| Failure::Failed(format!("the server's answer is not a report: {e}")))?;
     let count = |what: &str| erased[what].as_u64().unwrap_or_default();

@@ -11,7 +11,12 @@ use clap::Args;
 use ring::digest;
 use serde::Deserialize;
 
-use super::{Failure, Outcome, output, progress::Progress, remote::Remote, target::Target};
+use super::{
+    Failure, Outcome, output,
+    progress::Progress,
+    remote::{Remote, segment},
+    target::Target,
+};
 
 #[derive(Debug, Args)]
 pub struct ExportArgs {
@@ -45,7 +50,7 @@ struct Exported {
 
 pub async fn run(args: ExportArgs) -> Outcome {
     let remote = args.target.remote()?;
-    let answer = remote.get(&format!("users/{}/export", args.user)).await?;
+    let answer = remote.get(&format!("users/{}/export", segment(args.user.as_str()))).await?;
     let text = std::str::from_utf8(&answer)
         .map_err(|_| Failure::Failed("the server's answer is not text; is it a bluetick server?".into()))?;
     let text = format!("{}\n", text.trim_end());
@@ -132,15 +137,20 @@ fn hex(hash: digest::Context) -> String {
     hash.finish().as_ref().iter().map(|b| format!("{b:02x}")).collect()
 }
 
+/// How much of a conversation's id stands in the name of a file; `s3_ref` tells files apart.
+const CONVERSATION_SHOWN_BYTES: usize = 129;
+
 /// Says where it is from, and leads nowhere else, whatever it is called.
 fn file_name(attachment: &Exported) -> String {
     let Exported { conversation_id, seq, s3_ref, download } = attachment;
     let plain = |c: char| if c.is_control() || matches!(c, '/' | '\\') { '_' } else { c };
     let name: String = download.name.chars().map(plain).collect();
-    // A name in a directory has 255 bytes at most.
-    let room = 255usize.saturating_sub(conversation_id.as_str().len() + s3_ref.as_str().len() + 24);
+    // A name in a directory has 255 bytes at most; two user ids may have more by themselves.
+    let conversation = conversation_id.as_str();
+    let conversation = &conversation[..conversation.len().min(CONVERSATION_SHOWN_BYTES)];
+    let room = 255usize.saturating_sub(conversation.len() + s3_ref.as_str().len() + 24);
     let from = (name.len().saturating_sub(room)..=name.len()).find(|at| name.is_char_boundary(*at));
-    format!("{conversation_id}-{seq}-{s3_ref}-{}", &name[from.unwrap_or(0)..])
+    format!("{conversation}-{seq}-{s3_ref}-{}", &name[from.unwrap_or(0)..])
 }
 
 #[cfg(test)]
@@ -149,23 +159,28 @@ mod tests {
 
     #[test]
     fn a_file_is_named_after_its_message_and_stays_in_its_directory() {
-        let named = |name: &str| {
-            file_name(&Exported {
-                conversation_id: "alice~bob".parse().unwrap(),
-                seq: 7,
-                s3_ref: S3Ref::mint(0, [0; 10]),
-                download: Download {
-                    url: String::new(),
-                    expires_at: 0,
-                    name: name.into(),
-                    mime: String::new(),
-                    bytes: 1,
-                    sha256: String::new(),
-                },
-            })
-        };
+        let named = |name: &str| named_in("alice~bob", name);
         assert_eq!(named("a.pdf"), format!("alice~bob-7-{}-a.pdf", "0".repeat(32)));
         assert!(!named("../../x").contains('/'));
         assert!(named(&"é".repeat(127)).len() <= 255);
+        let long = format!("{}~{}", "a".repeat(128), "b".repeat(128));
+        let name = named_in(&long, "contract.pdf");
+        assert!(name.len() <= 255 && name.ends_with("contract.pdf"), "{name}");
+    }
+
+    fn named_in(conversation: &str, name: &str) -> String {
+        file_name(&Exported {
+            conversation_id: conversation.parse().unwrap(),
+            seq: 7,
+            s3_ref: S3Ref::mint(0, [0; 10]),
+            download: Download {
+                url: String::new(),
+                expires_at: 0,
+                name: name.into(),
+                mime: String::new(),
+                bytes: 1,
+                sha256: String::new(),
+            },
+        })
     }
 }

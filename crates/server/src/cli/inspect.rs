@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bluetick_chat::UploadUsageRow;
 use bluetick_protocol::{DeviceId, PushContent, PushProvider, UserId};
 use bluetick_store::{
     ConversationRow, DeviceRow, OwedPush, PendingRow, SessionEntry, StatusRow, Store, StoreError, SystemClock,
@@ -10,7 +11,12 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Failure, Outcome, output, remote::Unanswered, table, target::Place, target::Target};
+use super::{
+    Failure, Outcome, output,
+    remote::{Unanswered, segment},
+    table,
+    target::{Place, Target},
+};
 
 #[derive(Debug, Args)]
 pub struct InspectArgs {
@@ -41,6 +47,8 @@ enum Kind {
     Devices,
     /// What the user's devices are still to be notified of
     Push,
+    /// How much of their upload quota the user has used
+    Uploads,
 }
 
 #[derive(Debug, Serialize)]
@@ -52,6 +60,7 @@ enum Rows {
     Sessions(Vec<SessionEntry>),
     Devices(Vec<Device>),
     Push(Vec<OwedPush>),
+    Uploads(Vec<UploadUsageRow>),
 }
 
 /// A registration, with as much of its address as it takes to tell it from others. `bluetick export` has it whole.
@@ -105,7 +114,7 @@ async fn find(place: &Place, kind: Kind, user: &UserId) -> Outcome<Rows> {
         Err(no_key) if place.url_given => return Err(no_key),
         Err(Failure::Failed(no_key)) => no_key,
         Err(other) => return Err(other),
-        Ok(remote) => match remote.get(&format!("users/{user}/{}", kind.name())).await {
+        Ok(remote) => match remote.get(&format!("users/{}/{}", segment(user.as_str()), kind.name())).await {
             Ok(answer) => {
                 return Rows::parse(kind, &answer).map_err(|e| {
                     Failure::Failed(format!("{} answered what is not rows: {e}", remote.url()))
@@ -143,6 +152,7 @@ impl Kind {
             Kind::Sessions => "sessions",
             Kind::Devices => "devices",
             Kind::Push => "push",
+            Kind::Uploads => "uploads",
         }
     }
 }
@@ -156,6 +166,7 @@ impl Rows {
             Kind::Sessions => Rows::Sessions(serde_json::from_slice(json)?),
             Kind::Devices => Rows::devices(serde_json::from_slice(json)?),
             Kind::Push => Rows::Push(serde_json::from_slice(json)?),
+            Kind::Uploads => Rows::Uploads(serde_json::from_slice(json)?),
         })
     }
 
@@ -167,6 +178,10 @@ impl Rows {
             Kind::Sessions => Rows::Sessions(store.sessions.lookup(user).await?),
             Kind::Devices => Rows::devices(store.devices.devices_of(user).await?),
             Kind::Push => Rows::Push(store.push_outbox.owed_to(user).await?),
+            Kind::Uploads => {
+                let usage = store.attachments.upload_usage(user).await?;
+                Rows::Uploads(vec![UploadUsageRow { user_id: user.clone(), usage }])
+            }
         })
     }
 
@@ -193,6 +208,7 @@ impl Rows {
             Rows::Sessions(_) => &["user_id", "device", "session_id", "gateway", "connected_at"],
             Rows::Devices(_) => &["user_id", "device", "provider", "address", "content", "registered_at"],
             Rows::Push(_) => &["user_id", "conversation_id", "seq", "clear", "attempts", "devices", "due_at"],
+            Rows::Uploads(_) => &["user_id", "total_bytes", "day", "day_bytes"],
         }
     }
 
@@ -249,6 +265,7 @@ mod tests {
                 r#"[{"user_id":"b","conversation_id":"a~b","seq":3,"clear":false,"attempts":1,"devices":["web"],
                 "due_at":1}]"#,
             ),
+            (Kind::Uploads, r#"[{"user_id":"b","total_bytes":5000,"day":20000,"day_bytes":4096}]"#),
         ];
         for (kind, json) in samples {
             let rows = Rows::parse(kind, json.as_bytes()).unwrap();

@@ -19,6 +19,7 @@ mod push;
 mod remote;
 mod repair;
 mod restore;
+mod revoke;
 mod serve;
 mod table;
 #[cfg(feature = "cluster")]
@@ -26,6 +27,7 @@ mod tables;
 mod target;
 mod token;
 mod trace;
+mod trust;
 
 use std::process::ExitCode;
 
@@ -64,6 +66,8 @@ enum Command {
     Repair(repair::RepairArgs),
     /// Write out everything kept of a user, as JSON
     Export(export::ExportArgs),
+    /// Lock a user out: refuse their tokens and end their sessions
+    Revoke(revoke::RevokeArgs),
     /// Erase a user for good
     Erase(erase::EraseArgs),
     /// Copy all data of a running server into a file
@@ -137,6 +141,7 @@ impl Cli {
             Command::Cold(args) => Box::pin(cold::run(args)).await,
             Command::Repair(args) => Box::pin(repair::run(args)).await,
             Command::Export(args) => Box::pin(export::run(args)).await,
+            Command::Revoke(args) => Box::pin(revoke::run(args)).await,
             Command::Erase(args) => Box::pin(erase::run(args)).await,
             Command::Backup(args) => Box::pin(backup::run(args)).await,
             Command::Restore(args) => restore::run(args),
@@ -176,7 +181,9 @@ async fn start_chat(args: ChatArgs) -> Outcome {
         Some(token) => token,
         None => token::mint_for_chat(&place, &args.me)?,
     };
-    let options = chat::ChatOptions { me: args.me, to: args.to, url: place.websocket_url(), token };
+    let url = place.websocket_url();
+    let tls = place.trust.websocket(&url)?;
+    let options = chat::ChatOptions { me: args.me, to: args.to, url, token, tls };
     Ok(chat::run(options).await?)
 }
 

@@ -11,7 +11,7 @@ use bluetick_protocol::UserId;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::{Failure, Outcome, output, table, target::Target};
+use super::{Failure, Outcome, output, remote::segment, table, target::Target};
 use crate::{
     config::{Config, Overrides},
     push::make_vapid_key,
@@ -61,7 +61,8 @@ pub async fn run(args: PushArgs) -> Outcome {
 }
 
 async fn test(args: TestArgs) -> Outcome {
-    let answer = args.target.remote()?.post(&format!("users/{}/push/test", args.user)).await?;
+    let answer =
+        args.target.remote()?.post(&format!("users/{}/push/test", segment(args.user.as_str()))).await?;
     let tested: Vec<PushTested> = serde_json::from_slice(&answer)
         .map_err(|e| Failure::Failed(format!("the server's answer is not a report: {e}")))?;
     output::print(&render(&tested))?;

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use bluetick_client::Lost;
 use bluetick_protocol::ErrorBody;
 use bytes::Bytes;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 
-use super::Failure;
+use super::{
+    Failure, Outcome,
+    trust::{CERTIFICATE_HINT, Trust},
+};
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 /// How long a server may be silent in the middle of an answer. Not a bound on the whole: a backup takes its time.
@@ -14,6 +18,7 @@ const SILENCE_DEADLINE: Duration = Duration::from_secs(120);
 
 pub struct Remote {
     http: reqwest::Client,
+    trust: Trust,
     url: String,
     key: Option<String>,
 }
@@ -23,6 +28,8 @@ pub struct Remote {
 pub enum Unanswered {
     /// There is no server there, or none that speaks.
     Unreachable(String),
+    /// There is one, and its certificate is not accepted.
+    Untrusted(String),
     /// There is one, and it wants another key: perhaps not the server that was meant.
     WrongKey(String),
     /// It answered with an error.
@@ -32,21 +39,18 @@ pub enum Unanswered {
 impl From<Unanswered> for Failure {
     fn from(unanswered: Unanswered) -> Self {
         Failure::Failed(match unanswered {
-            Unanswered::Unreachable(why) | Unanswered::WrongKey(why) | Unanswered::Refused(why) => why,
+            Unanswered::Unreachable(why)
+            | Unanswered::Untrusted(why)
+            | Unanswered::WrongKey(why)
+            | Unanswered::Refused(why) => why,
         })
     }
 }
 
 impl Remote {
-    pub fn new(url: &str, key: Option<&str>) -> Result<Remote, String> {
-        // A proxy named in the environment is for the outer world and rarely knows a server on loopback.
-        let http = reqwest::Client::builder()
-            .connect_timeout(CONNECT_DEADLINE)
-            .read_timeout(SILENCE_DEADLINE)
-            .no_proxy()
-            .build()
-            .map_err(|e| format!("cannot make an HTTP client: {}", innermost(&e)))?;
-        Ok(Remote { http, url: url.to_owned(), key: key.map(str::to_owned) })
+    pub fn new(url: &str, key: Option<&str>, trust: &Trust) -> Outcome<Remote> {
+        let http = build(trust.http(url, builder())?)?;
+        Ok(Remote { http, trust: trust.clone(), url: url.to_owned(), key: key.map(str::to_owned) })
     }
 
     pub fn url(&self) -> &str {
@@ -77,11 +81,20 @@ impl Remote {
 
     /// A GET of an address that needs no key: of this server, or a whole one of somewhere else.
     pub async fn fetch(&self, url: &str) -> Result<Response, Unanswered> {
-        let whole = match url.starts_with('/') {
-            true => format!("{}{url}", self.url),
-            false => url.to_owned(),
+        let asked = match url.starts_with('/') {
+            true => self.http.get(format!("{}{url}", self.url)),
+            false => {
+                let elsewhere = self.trust.http_elsewhere(builder()).and_then(build);
+                let elsewhere = elsewhere.map_err(|failure| {
+                    Unanswered::Unreachable(match failure {
+                        Failure::Usage(why) | Failure::Failed(why) => why,
+                        Failure::Told => String::new(),
+                    })
+                })?;
+                elsewhere.get(url)
+            }
         };
-        let answer = self.http.get(whole).send().await.map_err(|e| self.broken(&e))?;
+        let answer = asked.send().await.map_err(|e| self.broken(&e))?;
         match answer.status() {
             status if status.is_success() => Ok(answer),
             status => Err(Unanswered::Refused(format!("a file could not be fetched: {status}"))),
@@ -110,12 +123,15 @@ impl Remote {
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<Response, Unanswered> {
-        request.send().await.map_err(|e| {
-            Unanswered::Unreachable(format!(
-                "no server answers at {} ({}); start one with `bluetick serve`, or name another with --server",
-                self.url,
-                innermost(&e)
-            ))
+        request.send().await.map_err(|e| match Lost::of(&e) {
+            Lost::Certificate(why) => Unanswered::Untrusted(format!(
+                "a server answers at {}, but {why}; {CERTIFICATE_HINT}",
+                self.url
+            )),
+            Lost::Connection(why) => Unanswered::Unreachable(format!(
+                "no server answers at {} ({why}); start one with `bluetick serve`, or name another with --server",
+                self.url
+            )),
         })
     }
 
@@ -144,6 +160,25 @@ impl Remote {
     }
 }
 
+/// An id as a part of a path: `auth0|5f7c` becomes `auth0%7C5f7c`.
+pub fn segment(id: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let encode = |byte: u8| match plain(byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    };
+    id.bytes().map(encode).collect()
+}
+
+fn builder() -> reqwest::ClientBuilder {
+    // A proxy named in the environment is for the outer world and rarely knows a server on loopback.
+    reqwest::Client::builder().connect_timeout(CONNECT_DEADLINE).read_timeout(SILENCE_DEADLINE).no_proxy()
+}
+
+fn build(builder: reqwest::ClientBuilder) -> Outcome<reqwest::Client> {
+    builder.build().map_err(|e| Failure::Failed(format!("cannot make an HTTP client: {}", innermost(&e))))
+}
+
 /// What really went wrong: the HTTP client wraps it several times over.
 pub fn innermost(e: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = e;
@@ -151,4 +186,17 @@ pub fn innermost(e: &(dyn std::error::Error + 'static)) -> String {
         cause = next;
     }
     cause.to_string().to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_in_a_path_is_one_segment() {
+        assert_eq!(segment("alice~bob"), "alice~bob");
+        assert_eq!(segment("auth0|5f7c"), "auth0%7C5f7c");
+        assert_eq!(segment("ann+test@x.org"), "ann%2Btest%40x.org");
+        assert_eq!(segment("urn:x=1"), "urn%3Ax%3D1");
+    }
 }

@@ -4,7 +4,7 @@ use bluetick_protocol::UserId;
 use clap::Args;
 use serde_json::Value;
 
-use super::{Failure, Outcome, output, table, target::Target};
+use super::{Failure, Outcome, output, remote::segment, table, target::Target};
 
 #[derive(Debug, Args)]
 pub struct RepairArgs {
@@ -16,7 +16,7 @@ pub struct RepairArgs {
 }
 
 pub async fn run(args: RepairArgs) -> Outcome {
-    let answer = args.target.remote()?.post(&format!("users/{}/repair", args.user)).await?;
+    let answer = args.target.remote()?.post(&format!("users/{}/repair", segment(args.user.as_str()))).await?;
     let report: Value = serde_json::from_slice(&answer)
         .map_err(|e| Failure::Failed(format!("the server's answer is not a report: {e}")))?;
     Ok(output::print(&render(&report))?)

@@ -1,13 +1,13 @@
 //! `bluetick serve`, and `bluetick` alone.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::{Failure, Outcome, output, target};
 use crate::{
     config::{self, Config, Overrides},
-    serve,
+    log, permissions, serve,
 };
 
 #[derive(Debug, Default, Args)]
@@ -31,22 +31,47 @@ pub async fn run(args: ServeArgs) -> Outcome {
         return Ok(output::print(config::DEFAULTS)?);
     }
     let overrides = Overrides { data: args.data, listen: args.listen };
-    let failed = |e: &dyn std::fmt::Display| Failure::Failed(e.to_string());
-    let config = Config::load(args.config.as_deref(), overrides).map_err(|e| failed(&e))?;
-    serve::init_logging(&config.log).map_err(|e| failed(&e))?;
-    let address = target::address_file(&config);
-    let served = serve::serve(config, |info| {
-        // Whoever names the data directory finds the server by it; without it they have to name the address too.
-        if let Err(error) = std::fs::write(&address, &info.url) {
-            tracing::warn!(%error, path = %address.display(), "cannot write down the server's address");
+    let config = match Config::load(args.config.as_deref(), overrides) {
+        Ok(config) => config,
+        Err(error) => {
+            log::guess_format(args.config.as_deref());
+            return Err(failed(error));
         }
+    };
+    log::init(&config.log).map_err(|why| failed(format!("log.filter is not understood: {why}")))?;
+    let (address, demo_key) = (target::address_file(&config), target::demo_key_file(&config));
+    let served = serve::serve(config, |info| {
+        // The address comes last: who waits for it finds the key of this start, and not of the one before.
+        match &info.demo_key {
+            Some(key) => write_down("the demo key", &demo_key, key),
+            None => drop(std::fs::remove_file(&demo_key)),
+        }
+        // Whoever names the data directory finds the server by it; without it they have to name the address too.
+        write_down("the server's address", &address, &info.url);
+        let said = match log::is_json() {
+            true => log::json_line("INFO", "listening", info.fields()),
+            false => info.to_string(),
+        };
         // A server whose standard output is closed serves all the same.
-        let _ = output::print(&format!("{info}\n"));
+        let _ = output::print(&format!("{said}\n"));
     });
-    let ended = served.await;
+    let ended = Box::pin(served).await;
     if ended.is_ok() {
-        // Left behind by a crash it does no harm: who asks there finds nobody.
+        // Left behind by a crash they do no harm: who asks there finds nobody, and the next start has another key.
         let _ = std::fs::remove_file(&address);
+        let _ = std::fs::remove_file(&demo_key);
     }
-    ended.map_err(|e| failed(&e))
+    ended.map_err(failed)
+}
+
+fn write_down(what: &str, path: &Path, text: &str) {
+    if let Err(error) = permissions::write_private(path, text) {
+        tracing::warn!(%error, path = %path.display(), "cannot write down {what}");
+    }
+}
+
+/// Tells the failure here: it is JSON where the log is.
+fn failed(why: impl std::fmt::Display) -> Failure {
+    log::say_failure(&why.to_string());
+    Failure::Told
 }

@@ -2,7 +2,9 @@
 
 use std::{fmt::Write as _, path::PathBuf};
 
-use bluetick_store::dynamo::{Billing, CreateOptions, Dynamo, Finding, Table, check_tables, create_tables};
+use bluetick_store::dynamo::{
+    Billing, CreateOptions, Dynamo, Finding, Probed, Table, check_tables, create_tables, probe_operations,
+};
 use clap::{Args, Subcommand};
 
 use super::{Failure, Outcome, output};
@@ -70,7 +72,14 @@ pub async fn run(args: TablesArgs) -> Outcome {
             let (dynamo, prefix) = open(args.config).await?;
             let findings = check(&dynamo).await?;
             output::print(&render(&prefix, &findings))?;
-            told(&findings)
+            told(&findings)?;
+            // They are tried on tables that are as they should be.
+            let probed = probe_operations(&dynamo).await;
+            output::print(&render_operations(&probed))?;
+            match probed.iter().any(is_needed_and_lacking) {
+                true => Err(Failure::Told),
+                false => Ok(()),
+            }
         }
     }
 }
@@ -123,7 +132,23 @@ fn render(prefix: &str, findings: &[Finding]) -> String {
             let _ = writeln!(lines, "{}  {finding}", if finding.wrong { "fail" } else { "warn" });
         }
     }
+    for finding in findings.iter().filter(|finding| finding.table == Finding::RECOVERY) {
+        let _ = writeln!(lines, "note  {finding}");
+    }
     lines
+}
+
+pub(super) fn is_needed_and_lacking(probed: &Probed) -> bool {
+    probed.lacking.is_some() && !probed.optional
+}
+
+fn render_operations(probed: &[Probed]) -> String {
+    let line = |probed: &Probed| match (&probed.lacking, is_needed_and_lacking(probed)) {
+        (None, _) => format!("ok    {}\n", probed.operation),
+        (Some(_), true) => format!("fail  {probed}\n"),
+        (Some(_), false) => format!("warn  {probed}\n"),
+    };
+    probed.iter().map(line).collect()
 }
 
 fn told(findings: &[Finding]) -> Outcome {
@@ -156,6 +181,30 @@ mod tests {
             "{text}"
         );
         assert!(matches!(told(&findings), Err(Failure::Told)));
+        let text = render("p-", &[finding(Finding::RECOVERY, "this endpoint does not have it", false)]);
+        assert_eq!(text.lines().count(), Table::ALL.len() + 1);
+        let last = "\nnote  point-in-time recovery: this endpoint does not have it\n";
+        assert!(text.ends_with(last) && !text.contains("warn"), "{text}");
+    }
+
+    #[test]
+    fn an_operation_that_is_missing_is_named_with_what_follows() {
+        let probed = |operation, lacking: Option<&str>, optional| Probed {
+            operation,
+            lacking: lacking.map(str::to_owned),
+            optional,
+        };
+        let all = [
+            probed("GetItem", None, false),
+            probed("TransactWriteItems", Some("it is unknown; no message can be sent"), false),
+            probed("BatchWriteItem", Some("no rights"), true),
+        ];
+        assert_eq!(
+            render_operations(&all),
+            "ok    GetItem\nfail  TransactWriteItems does not work as needed: it is unknown; no message can be \
+             sent\nwarn  BatchWriteItem does not work as needed: no rights\n"
+        );
+        assert_eq!(all.map(|probed| is_needed_and_lacking(&probed)), [false, true, false]);
     }
 
     #[test]

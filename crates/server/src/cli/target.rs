@@ -7,7 +7,7 @@ use std::{
 
 use clap::Args;
 
-use super::{Failure, Outcome, remote::Remote};
+use super::{Failure, Outcome, remote::Remote, trust::Trust};
 use crate::config::{Backend, Config, Overrides};
 
 #[derive(Debug, Default, Clone, Args)]
@@ -22,8 +22,10 @@ pub struct Target {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// The server's admin key, if it is not in its data directory or configuration
-    #[arg(long, value_name = "KEY", env = "BLUETICK_ADMIN_KEY", hide_env_values = true)]
+    #[arg(long, value_name = "KEY", env = "BLUETICK_ADMIN__KEY", hide_env_values = true)]
     pub admin_key: Option<String>,
+    #[command(flatten)]
+    pub trust: Trust,
 }
 
 /// A target with everything filled in.
@@ -33,6 +35,7 @@ pub struct Place {
     /// Whether the address was given by hand: then nothing else will do.
     pub url_given: bool,
     pub admin_key: Option<String>,
+    pub trust: Trust,
 }
 
 impl Target {
@@ -46,7 +49,7 @@ impl Target {
                 .unwrap_or_else(|| own_url(config.server.listen, config.tls.cert_file.is_some())),
         };
         let admin_key = self.admin_key.clone().or_else(|| admin_key(&config));
-        Ok(Place { config, url, url_given: self.server.is_some(), admin_key })
+        Ok(Place { config, url, url_given: self.server.is_some(), admin_key, trust: self.trust.clone() })
     }
 
     /// The server's admin interface, for commands that can do without a data directory but not without a server.
@@ -64,7 +67,7 @@ impl Place {
 
     pub fn remote(&self) -> Outcome<Remote> {
         match &self.admin_key {
-            Some(key) => Ok(Remote::new(&self.url, Some(key))?),
+            Some(key) => Remote::new(&self.url, Some(key), &self.trust),
             None => Err(Failure::Failed(format!(
                 "no admin key for {}: none can be read in {dir}; give --data with the server's data directory, or \
                  --admin-key (no server yet? `bluetick serve --data {dir}` starts one)",
@@ -93,6 +96,11 @@ fn admin_key(config: &Config) -> Option<String> {
 /// Where a running server writes its address down, so that naming its data directory is enough to find it.
 pub fn address_file(config: &Config) -> PathBuf {
     config.server.data_dir.join("server.url")
+}
+
+/// Where a running server writes down the key of its demo, for programs on this machine that run as the same user.
+pub fn demo_key_file(config: &Config) -> PathBuf {
+    config.server.data_dir.join("demo.key")
 }
 
 fn written_url(config: &Config) -> Option<String> {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::chat::clock::civil;
-use super::{Failure, Outcome, output, table, target::Target};
+use super::{Failure, Outcome, output, remote::segment, table, target::Target};
 
 #[derive(Debug, Args)]
 pub struct TraceArgs {
@@ -44,7 +44,7 @@ fn path_of(message: &[String]) -> Result<String, String> {
         [conversation, seq] => {
             let conversation = ConversationId::new(conversation).map_err(|e| e.to_string())?;
             match seq.parse::<Seq>() {
-                Ok(seq) if seq > 0 => Ok(format!("trace/{conversation}/{seq}")),
+                Ok(seq) if seq > 0 => Ok(format!("trace/{}/{seq}", segment(conversation.as_str()))),
                 _ => Err(format!("{seq:?} is not a seq; seqs count from 1")),
             }
         }

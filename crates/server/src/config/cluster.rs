@@ -31,6 +31,7 @@ pub struct Cluster {
     pub ca_file: Option<PathBuf>,
     pub cert_file: Option<PathBuf>,
     pub key_file: Option<PathBuf>,
+    pub allow_plaintext: bool,
     pub app_servers: Vec<String>,
     pub drain_secs: u64,
 }

@@ -10,9 +10,10 @@ use figment::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{ConfigError, DEFAULTS, Overrides};
+use super::{ConfigError, DEFAULTS, Overrides, variables};
 
-const ENV_PREFIX: &str = "BLUETICK_";
+pub(super) const ENV_PREFIX: &str = "BLUETICK_";
+const ENVIRONMENT: &str = "the environment";
 
 pub(super) fn merge<T: DeserializeOwned>(
     path: Option<&Path>,
@@ -26,32 +27,62 @@ pub(super) fn merge<T: DeserializeOwned>(
             .map_err(|e| ConfigError::Unreadable { path: path.display().to_string(), why: e.to_string() })?;
         layers = layers.merge(Named { toml: Toml::string(&text), name: path.display().to_string() });
     }
-    layers = layers.merge(Environment::read(variables));
+    let environment = Environment::read::<T>(variables)?;
+    layers = layers.merge(&environment);
     if let Some(data) = overrides.data {
         layers = layers.merge(Flag { section: "server", key: "data_dir", value: data.display().to_string() });
     }
     if let Some(listen) = overrides.listen {
         layers = layers.merge(Flag { section: "server", key: "listen", value: listen });
     }
-    layers.extract().map_err(|e| explain(e, path))
+    layers.extract().map_err(|e| environment.unknown::<T>(&e).unwrap_or_else(|| explain(e, path)))
 }
 
-/// The variables with a section, as a layer. Names without two underscores are other programs' (Kubernetes puts
-/// BLUETICK_PORT into every container beside a service of that name) or the command line's own.
-struct Environment(Dict);
+/// The variables that name a setting, as a layer.
+struct Environment {
+    root: Dict,
+    names: Vec<String>,
+}
 
 impl Environment {
-    fn read(variables: impl Iterator<Item = (String, String)>) -> Self {
-        let mut root = Dict::new();
+    /// Refuses a variable that looks like a setting and is none: a misspelt one would silently do nothing.
+    fn read<T: DeserializeOwned>(
+        variables: impl Iterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigError> {
+        let defaults: Dict = Figment::from(Toml::string(DEFAULTS)).extract().unwrap_or_default();
+        let mut environment = Environment { root: Dict::new(), names: Vec::new() };
         for (name, text) in variables {
-            let Some((section, key)) = name.strip_prefix(ENV_PREFIX).and_then(|n| n.split_once("__")) else {
+            let Some(rest) = name.strip_prefix(ENV_PREFIX) else { continue };
+            let Some((section, key)) = rest.split_once("__") else {
+                if variables::is_misspelt(rest, &text) {
+                    return Err(variables::refusal::<T>(&name));
+                }
                 continue;
             };
             let (section, key) = (section.to_ascii_lowercase(), key.to_ascii_lowercase());
-            let value = env_value(&section, &key, text);
-            put(&mut root, &section, &key, value);
+            let value = env_value(&defaults, &section, &key, text);
+            put(&mut environment.root, &section, &key, value);
+            environment.names.push(name);
         }
-        Environment(root)
+        Ok(environment)
+    }
+
+    /// Names the variable that set a key which does not exist, if that is what is wrong.
+    fn unknown<T: DeserializeOwned>(&self, error: &figment::Error) -> Option<ConfigError> {
+        let Kind::UnknownField(field, _) = &error.kind else { return None };
+        if error.metadata.as_ref()?.name != ENVIRONMENT {
+            return None;
+        }
+        let mut path = error.path.clone();
+        if path.last() != Some(field) {
+            path.push(field.clone());
+        }
+        let wrong = format!("{ENV_PREFIX}{}", path.join("__"));
+        let is_wrong = |name: &&String| {
+            let (name, wrong) = (name.to_ascii_uppercase(), wrong.to_ascii_uppercase());
+            name.strip_prefix(&wrong).is_some_and(|rest| rest.is_empty() || rest.starts_with("__"))
+        };
+        Some(variables::refusal::<T>(self.names.iter().find(is_wrong).unwrap_or(&wrong)))
     }
 }
 
@@ -65,45 +96,36 @@ fn put(root: &mut Dict, section: &str, key: &str, value: Value) {
     }
 }
 
-/// Text settings are taken as they stand: a secret of digits must not become a number on the way.
-fn env_value(section: &str, key: &str, text: String) -> Value {
-    let list = matches!(
-        (section, key),
-        ("limits", "allowed_origins")
-            | ("server", "roles")
-            | ("cluster", "app_servers")
-            | ("redis", "urls")
-            | ("push", "webpush__hosts")
-            | ("attachments", "types")
-    );
-    let parsed = matches!(section, "limits" | "sessions" | "store" | "cold" | "pages" | "demo")
-        || key.ends_with("_secs")
-        || matches!(
-            (section, key),
-            ("push", "delay_ms" | "concurrency")
-                | ("objects", "s3_path_style")
-                | ("attachments", "enabled" | "max_bytes")
-        )
-        || text.trim_start().starts_with('[') && list;
-    if list && !text.trim_start().starts_with('[') {
-        return Value::from(
-            text.split(',').map(str::trim).filter(|o| !o.is_empty()).map(str::to_owned).collect::<Vec<_>>(),
-        );
+/// The text of a variable as a value of the type that the setting's default has. Text settings are taken as they stand: a
+/// secret of digits must not become a number on the way.
+fn env_value(defaults: &Dict, section: &str, key: &str, text: String) -> Value {
+    let default = match defaults.get(section) {
+        Some(Value::Dict(_, keys)) => keys.get(key),
+        _ => None,
+    };
+    // Its section is commented out in the defaults.
+    let is_list = matches!(default, Some(Value::Array(..))) || (section, key) == ("push", "webpush__hosts");
+    let is_array = text.trim_start().starts_with('[');
+    if is_list && !is_array {
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        return Value::from(parts.map(str::to_owned).collect::<Vec<_>>());
     }
-    match parsed {
-        true => text.parse().unwrap_or_else(|never: std::convert::Infallible| match never {}),
-        false => Value::from(text),
+    // `pages` and `demo` take a boolean or the word "auto".
+    let is_text = matches!(default, None | Some(Value::String(..))) && !matches!(section, "pages" | "demo");
+    match is_text && !is_list {
+        true => Value::from(text),
+        false => text.parse().unwrap_or_else(|never: std::convert::Infallible| match never {}),
     }
 }
 
-impl Provider for Environment {
+impl Provider for &Environment {
     fn metadata(&self) -> Metadata {
-        Metadata::named("the environment")
+        Metadata::named(ENVIRONMENT)
             .interpolater(|_, keys| format!("{ENV_PREFIX}{}", keys.join("__").to_ascii_uppercase()))
     }
 
     fn data(&self) -> figment::Result<Map<Profile, Dict>> {
-        Ok(Profile::Default.collect(self.0.clone()))
+        Ok(Profile::Default.collect(self.root.clone()))
     }
 }
 

@@ -1,5 +1,5 @@
 //! The operator's interface, `/admin/v1/`: rows as they are stored, traces, tests of notifications, repair, export,
-//! erasure, backup. Every path, known or not, wants the admin key.
+//! revocation, erasure, backup. Every path, known or not, wants the admin key.
 
 use std::{io, time::Instant};
 
@@ -13,7 +13,7 @@ use axum::{
     routing::{get, post},
 };
 use bluetick_chat::{AdminCall, ColdStep, ColdSurvey, wire};
-use bluetick_protocol::{ConversationId, ErrorCode, Json as Raw, MessageId, Seq, UserId, WireError};
+use bluetick_protocol::{ConversationId, ErrorCode, Json as Raw, MessageId, Profile, Seq, UserId, WireError};
 use bluetick_store::{ColdRun, Store};
 use futures_util::stream;
 use serde_json::json;
@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use super::{
     AppState,
     error::ApiError,
-    request::Params,
+    request::{JsonBody, Params},
     watch::{self, Whom},
 };
 
@@ -42,10 +42,13 @@ pub fn router(state: AppState) -> Router {
         .route("/users/{user}/sessions", get(sessions))
         .route("/users/{user}/devices", get(devices))
         .route("/users/{user}/push", get(owed))
+        .route("/users/{user}/uploads", get(upload_usage))
         .route("/users/{user}/push/test", post(push_test))
         .route("/users/{user}/repair", post(repair))
         .route("/users/{user}/export", get(export))
         .route("/users/{user}/erase", post(erase))
+        .route("/users/{user}/profile", get(profile).put(set_profile))
+        .route("/users/{user}/revoke", post(revoke))
         .route("/trace/{message_id}", get(trace_id))
         .route("/trace/{conversation}/{seq}", get(trace))
         .route("/events", get(events))
@@ -114,6 +117,10 @@ async fn owed(State(state): State<AppState>, Path(user): Path<String>) -> Answer
     Ok(Json(state.operator.run(AdminCall::Owed(UserId::new(&user)?)).await?))
 }
 
+async fn upload_usage(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+    Ok(Json(state.operator.run(AdminCall::UploadUsage(UserId::new(&user)?)).await?))
+}
+
 async fn push_test(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
     let user = UserId::new(&user)?;
     tracing::info!(%user, "admin: push test");
@@ -136,6 +143,26 @@ async fn erase(State(state): State<AppState>, Path(user): Path<String>) -> Answe
     let user = UserId::new(&user)?;
     tracing::warn!(%user, "admin: erase");
     Ok(Json(state.operator.run(AdminCall::Erase(user)).await?))
+}
+
+async fn profile(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+    Ok(Json(state.operator.run(AdminCall::Profile(UserId::new(&user)?)).await?))
+}
+
+async fn set_profile(
+    State(state): State<AppState>,
+    Path(user): Path<String>,
+    JsonBody(profile): JsonBody<Profile>,
+) -> Answer {
+    let user = UserId::new(&user)?;
+    tracing::info!(%user, "admin: set profile");
+    Ok(Json(state.operator.run(AdminCall::SetProfile(user, profile)).await?))
+}
+
+async fn revoke(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+    let user = UserId::new(&user)?;
+    tracing::warn!(%user, "admin: revoke");
+    Ok(Json(state.operator.run(AdminCall::Revoke(user)).await?))
 }
 
 async fn trace_id(State(state): State<AppState>, Path(id): Path<String>) -> Answer {

@@ -20,7 +20,8 @@ type Answer<T> = Result<Json<T>, ApiError>;
 /// Sends a message
 ///
 /// The answer comes when the message is durable. Repeating a request with the same `client_msg_id` is safe: it is
-/// answered with the original and `duplicate: true`.
+/// answered with the original and `duplicate: true`. The same id with another `body`, `attachment` or `meta` is
+/// refused with 409 and `client_msg_id_conflict`. Without `seen_seq` nothing counts as read.
 #[utoipa::path(
     post, path = "/v1/messages", tag = "messages", operation_id = "sendMessage",
     request_body = schema::Send,
@@ -34,10 +35,12 @@ pub async fn send(
     if matches!(&send.reference, Some(Ref::Text(text)) if text.len() > limits::REF_MAX_BYTES) {
         return Err(ApiError::new(ErrorCode::BadRequest, "\"ref\" may have at most 64 characters"));
     }
-    let sends = vec![check_send(send)?];
+    let mut send = check_send(send)?;
+    // A back end that writes in somebody's name does not know what they have seen (R10).
+    send.seen_seq.get_or_insert(0);
     // In a task of its own: a caller who hangs up must not stop a stored message on its way to the receiver.
     let app = state.app.clone();
-    let request = SendRequest { user: who.user, session: None, sends };
+    let request = SendRequest { user: who.user, session: None, sends: vec![send] };
     let answers = tokio::spawn(async move { app.send(request).await }).await;
     match answers.ok().and_then(|mut answers| answers.pop()) {
         Some(answer) => Ok(Json(answer?)),
@@ -53,7 +56,7 @@ pub struct InboxParams {
 
 /// Lists conversations, newest first
 ///
-/// One page draws the whole list, unread counts and ticks included.
+/// One page draws the whole list, unread counts and ticks included. A page has at most 256 KiB, or one entry; `next` is null at the end.
 #[utoipa::path(
     get, path = "/v1/inbox", tag = "conversations", operation_id = "listInbox",
     params(
@@ -80,7 +83,9 @@ pub struct HistoryParams {
 
 /// Reads a conversation's messages
 ///
-/// With `after_seq` the page that follows it, with `before_seq` the page that ends there, with neither the newest.
+/// With `after_seq` the page that follows it, with `before_seq` the page that ends there, with neither the newest. A page has
+/// at most 256 KiB, or one message, and may end before its `limit`: go by `next`, which is null at the end.
+/// An empty page ends before it begins: `to_seq` is `from_seq` − 1.
 #[utoipa::path(
     get, path = "/v1/conversations/{id}/messages", tag = "conversations", operation_id = "listMessages",
     params(
@@ -154,7 +159,7 @@ pub async fn me(Bearer(who): Bearer, State(state): State<AppState>) -> Answer<Us
 
 /// Sets one's own name and avatar
 ///
-/// What is left out is removed.
+/// What is left out is removed. Refused with `profile_managed` where names come from tokens or the operator.
 #[utoipa::path(
     put, path = "/v1/me", tag = "users", operation_id = "putMe",
     request_body = schema::Profile,
@@ -168,7 +173,7 @@ pub async fn put_me(
     Ok(Json(state.app.put_profile(who.user, profile).await?))
 }
 
-/// Shows the profile of somebody one shares a conversation with
+/// Shows the profile of somebody who has written to one and does not block one
 #[utoipa::path(
     get, path = "/v1/users/{id}", tag = "users", operation_id = "getUser",
     params(("id" = String, Path, description = "The user")),

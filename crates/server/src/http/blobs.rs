@@ -1,7 +1,10 @@
 //! The bytes of attachments that are kept in a directory of this server's: taken once, streamed to the disk and checked on the
 //! way, and given back as streams. Whoever has the signed address may; no token is asked for.
 
-use std::{ops::Range, time::Duration};
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
 
 use axum::{
     body::Body,
@@ -22,7 +25,7 @@ use super::{
     error::ApiError,
     request::{Params, PathId},
 };
-use crate::attachments::{NotNow, ObjectUploads, Receiving, Refused, disposition, key_of};
+use crate::attachments::{Incoming, NotNow, ObjectUploads, Refused, disposition, key_of};
 
 /// A client that sends nothing for so long has gone.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -42,6 +45,33 @@ fn unknown() -> ApiError {
 
 fn mismatch(why: String) -> ApiError {
     ApiError::new(ErrorCode::UploadMismatch, why)
+}
+
+fn too_slow(why: &str) -> ApiError {
+    metrics::counter!("bluetick_uploads_too_slow_total").increment(1);
+    WireError::new(ErrorCode::UploadTooSlow, why).retry_after(1_000).into()
+}
+
+fn not_now(why: NotNow) -> ApiError {
+    let (code, message, retry_after) = match why {
+        NotNow::InProgress => {
+            (ErrorCode::Unavailable, "these bytes are being uploaded just now".to_owned(), 5_000)
+        }
+        NotNow::TooManyOfUser(most) => {
+            let message =
+                format!("you may have {most} uploads in progress at a time: wait until one is done");
+            (ErrorCode::RateLimited, message, 1_000)
+        }
+        NotNow::TooMany => {
+            let message = "the server has as many uploads in progress as it takes; try again later";
+            (ErrorCode::Unavailable, message.to_owned(), 5_000)
+        }
+        NotNow::NoRoom => {
+            let message = "the server has no room for this file; try again later";
+            (ErrorCode::StorageFull, message.to_owned(), 5_000)
+        }
+    };
+    WireError::new(code, message).retry_after(retry_after).into()
 }
 
 /// What a signed address leads to.
@@ -84,20 +114,8 @@ pub async fn put(
         UploadState::Collecting => return Err(unknown()),
     }
     check_length(request.headers(), blob.row.bytes)?;
-    let receiving = blob.uploads.receive(&blob.row, state.config.store.free_space_floor_bytes);
-    let receiving = receiving.map_err(|why| {
-        let error = match why {
-            NotNow::UnderWay => {
-                WireError::new(ErrorCode::Unavailable, "these bytes are being uploaded just now")
-            }
-            NotNow::NoRoom => {
-                let why = "the server has no room for this file; try again later";
-                WireError::new(ErrorCode::StorageFull, why)
-            }
-        };
-        error.retry_after(5_000)
-    })?;
-    let kept = blob.receive(request.into_body(), &receiving).await?;
+    let mut incoming = blob.uploads.receive(&blob.row).map_err(not_now)?;
+    let kept = blob.receive(request.into_body(), &mut incoming).await?;
     // If it was there before us, whoever put it there died before this.
     let marked = blob.rows.uploaded(&blob.row.s3_ref).await.map_err(wire)?;
     if kept && !marked {
@@ -124,35 +142,54 @@ fn check_length(headers: &HeaderMap, announced: u64) -> Result<(), ApiError> {
 
 impl Blob<'_> {
     /// Streams the bytes aside, and lets them appear if they are what was announced. Returns false if they are there already.
-    async fn receive(&self, body: Body, receiving: &Receiving<'_>) -> Result<bool, ApiError> {
+    async fn receive(&self, body: Body, incoming: &mut Incoming<'_>) -> Result<bool, ApiError> {
         let objects = self.uploads.objects();
         let unique = self.uploads.unique(&self.row.s3_ref);
         let mut new = objects.create(&key_of(&self.row.s3_ref), &unique).await.map_err(wire)?;
         let copied =
-            tokio::time::timeout(self.uploads.deadline(self.row.bytes), self.copy(body, &mut new, receiving));
-        copied.await.map_err(|_| mismatch("the bytes came too slowly".into()))??;
+            tokio::time::timeout(self.uploads.deadline(self.row.bytes), self.copy(body, &mut new, incoming));
+        copied.await.map_err(|_| too_slow("the bytes came too slowly"))??;
         Ok(objects.keep(new).await.map_err(wire)?)
     }
 
-    async fn copy(&self, body: Body, new: &mut NewObject, receiving: &Receiving<'_>) -> Result<(), ApiError> {
+    async fn copy(
+        &self,
+        body: Body,
+        new: &mut NewObject,
+        incoming: &mut Incoming<'_>,
+    ) -> Result<(), ApiError> {
         let announced = self.row.bytes;
         let mut pieces = body.into_data_stream();
         let mut hash = digest::Context::new(&digest::SHA256);
-        let mut taken = 0;
+        let mut rate = self.uploads.minimum_rate();
+        let (mut taken, mut silent) = (0, Duration::ZERO);
         loop {
-            let piece = match tokio::time::timeout(IDLE_TIMEOUT, pieces.next()).await {
+            let began = Instant::now();
+            let next = tokio::time::timeout(rate.judge_every(), pieces.next()).await;
+            let arrived = match &next {
+                Ok(Some(Ok(piece))) => piece.len() as u64,
+                _ => 0,
+            };
+            let waited = began.elapsed();
+            silent = if arrived > 0 { Duration::ZERO } else { silent + waited };
+            let piece = match next {
                 Ok(None) => break,
-                Ok(Some(Ok(piece))) => piece,
                 Ok(Some(Err(_))) => return Err(mismatch("the bytes did not arrive whole".into())),
-                Err(_) => return Err(mismatch("nothing came for too long".into())),
+                _ if !rate.keeps_up(waited, arrived) => {
+                    return Err(too_slow("the bytes come more slowly than this server waits for"));
+                }
+                _ if silent >= IDLE_TIMEOUT => return Err(too_slow("nothing came for too long")),
+                Ok(Some(Ok(piece))) => piece,
+                Err(_) => continue,
             };
             taken += piece.len() as u64;
             if taken > announced {
                 return Err(mismatch(format!("{announced} bytes were announced, and more came")));
             }
             hash.update(&piece);
+            incoming.reserve(arrived).map_err(not_now)?;
             self.uploads.objects().append(new, &piece).await.map_err(wire)?;
-            receiving.took(piece.len() as u64);
+            incoming.wrote(arrived);
         }
         if taken != announced {
             return Err(mismatch(format!("{announced} bytes were announced, and {taken} came")));

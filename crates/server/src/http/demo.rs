@@ -1,15 +1,20 @@
-//! The demo: pages to chat and to look on, tokens for them without a password, and the rows behind them. The tokens and
-//! rows are for who tries the server on their own machine, and for nobody else.
+//! The demo: tokens without a password, and the rows and steps behind the pages, for whoever tries the server on their
+//! own machine.
+//!
+//! A request must carry the demo key, come from a loopback address, and name this machine as its host. The key is random,
+//! made at every start, and part of the address that the server prints (`http://127.0.0.1:8080/#demo=KEY`); a fragment never
+//! leaves the browser, so the page sends the key in a header. A request without it is answered as if there were no demo.
 
 use axum::{
     Json,
-    extract::{Extension, State},
-    http::{HeaderMap, header},
+    extract::{FromRequestParts, State},
+    http::{HeaderMap, header, request::Parts},
     response::{IntoResponse as _, Redirect, Response},
 };
 use bluetick_protocol::{ErrorCode, UserId};
+use rand::{TryRng as _, rngs::SysRng};
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     AppState,
@@ -17,11 +22,44 @@ use super::{
     error::ApiError,
     origin,
     request::{JsonBody, Params},
+    unknown_path,
     watch::{self, Whom},
 };
-use crate::{auth, config::is_loopback_name, listen::Peer};
+use crate::{
+    auth::{self, keys_match},
+    config::is_loopback_name,
+    listen::Peer,
+};
 
 const TOKEN_TTL: Duration = Duration::from_secs(12 * 3600);
+/// The header that carries the demo key. Another site's page cannot set it without a preflight, which is not granted.
+pub const KEY_HEADER: &str = "x-bluetick-demo";
+const KEY_BYTES: usize = 16;
+
+/// A demo that is on.
+pub struct Demo {
+    /// Signs its tokens.
+    secret: Arc<str>,
+    /// Admits requests to it.
+    key: Arc<str>,
+}
+
+impl Demo {
+    /// With a new key. None if the system gives no randomness: then there is no demo.
+    pub fn with_fresh_key(secret: &str) -> Option<Demo> {
+        let mut random = [0u8; KEY_BYTES];
+        if let Err(error) = SysRng.try_fill_bytes(&mut random) {
+            tracing::warn!(%error, "the demo is off: no random key can be made for it");
+            return None;
+        }
+        let key: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        Some(Demo { secret: secret.into(), key: key.into() })
+    }
+
+    pub fn key(&self) -> &Arc<str> {
+        &self.key
+    }
+}
 
 /// `GET /`: the chat, or, where there is none, the page about the API.
 pub async fn root(State(state): State<AppState>, headers: HeaderMap) -> Response {
@@ -43,15 +81,13 @@ pub struct Token {
     expires_in_secs: u64,
 }
 
-/// `POST /demo/token`: a token for any name, to whoever sits at this machine.
+/// `POST /demo/token`: a token for any name.
 pub async fn token(
+    visitor: Visitor,
     State(state): State<AppState>,
-    peer: Option<Extension<Peer>>,
-    headers: HeaderMap,
     JsonBody(TokenBody { user }): JsonBody<TokenBody>,
 ) -> Result<Json<Token>, ApiError> {
-    let secret = at_this_machine(&state, peer, &headers)?;
-    let auth = &state.config.auth;
+    let (secret, auth) = (&visitor.secret, &state.config.auth);
     let token = auth::mint_for(secret, &user, TOKEN_TTL, auth.audience.as_deref(), auth.issuer.as_deref())
         .map_err(|_| ApiError::new(ErrorCode::Internal, "the server met an error it did not expect"))?;
     Ok(Json(Token { token, user, expires_in_secs: TOKEN_TTL.as_secs() }))
@@ -59,42 +95,50 @@ pub async fn token(
 
 /// `GET /demo/events`: what the server does with the messages of these users, step by step, in slow motion if wanted.
 pub async fn events(
+    _: Visitor,
     State(state): State<AppState>,
-    peer: Option<Extension<Peer>>,
-    headers: HeaderMap,
     Params(whom): Params<Whom>,
 ) -> Result<Response, ApiError> {
-    at_this_machine(&state, peer, &headers)?;
     watch::events(&state, &whom, watch::DEMO_WATCHERS)
 }
 
 /// `GET /demo/rows`: the rows of these users.
 pub async fn rows(
+    _: Visitor,
     State(state): State<AppState>,
-    peer: Option<Extension<Peer>>,
-    headers: HeaderMap,
     Params(whom): Params<Whom>,
 ) -> Result<Response, ApiError> {
-    at_this_machine(&state, peer, &headers)?;
     watch::rows(&state, &whom).await
 }
 
-/// The demo's secret, for whoever sits at this machine. They could have a token for any name; so they may see any row.
-fn at_this_machine<'a>(
-    state: &'a AppState,
-    peer: Option<Extension<Peer>>,
-    headers: &HeaderMap,
-) -> Result<&'a str, ApiError> {
-    let near = peer.is_some_and(|Extension(peer)| peer.address.ip().to_canonical().is_loopback());
-    let secret = state.demo_secret.as_deref().filter(|_| near && is_asked_locally(headers));
-    secret.ok_or_else(|| {
-        let why = "the demo is only for the machine it runs on, at http://localhost or http://127.0.0.1";
-        ApiError::new(ErrorCode::NotFound, why)
-    })
+/// A request that the demo answers. It may have a token for any name, so it may see any row. Handlers take it first:
+/// nothing else of a request is looked at before.
+pub struct Visitor {
+    secret: Arc<str>,
 }
 
-/// A loopback peer is not enough: a name of somebody else's may resolve to this machine (DNS rebinding), another
-/// site's page may post here, and a proxy on this machine may be asking for the world.
+impl FromRequestParts<AppState> for Visitor {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
+        let peer = parts.extensions.get::<Peer>();
+        let is_near = peer.is_some_and(|peer| peer.address.ip().to_canonical().is_loopback());
+        match &state.demo {
+            Some(demo) if is_near && has_key(demo, &parts.headers) && is_asked_locally(&parts.headers) => {
+                Ok(Visitor { secret: demo.secret.clone() })
+            }
+            _ => Err(unknown_path().await),
+        }
+    }
+}
+
+fn has_key(demo: &Demo, headers: &HeaderMap) -> bool {
+    let given = headers.get(KEY_HEADER).and_then(|key| key.to_str().ok()).unwrap_or_default();
+    keys_match(given, &demo.key)
+}
+
+/// Refuses what comes by another host's name (DNS rebinding), from another site's page or through a proxy. The key alone
+/// keeps these out as long as it is secret; this holds if it is not.
 fn is_asked_locally(headers: &HeaderMap) -> bool {
     const PROXIED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();

@@ -5,8 +5,10 @@ mod api;
 mod assets;
 mod attachments;
 mod blobs;
-mod demo;
+mod costs;
+pub mod demo;
 pub mod error;
+pub mod in_flight;
 mod openapi;
 mod ops;
 pub mod origin;
@@ -30,7 +32,7 @@ use axum::{
     http::{HeaderName, HeaderValue, StatusCode, header},
     middleware::{self, Next},
     response::Response,
-    routing::{get, post, put},
+    routing::{any, get, post, put},
 };
 use bluetick_chat::{
     App, Operator,
@@ -42,6 +44,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 
 use crate::{attachments::ObjectUploads, config::Config, gateway, push::Providers, readiness::Readiness};
 use error::ApiError;
+use in_flight::InFlight;
 
 /// What handlers work with. Cheap to clone.
 #[derive(Clone)]
@@ -62,8 +65,10 @@ pub struct Services {
     pub config: Arc<Config>,
     pub admin_key: Arc<str>,
     pub metrics: PrometheusHandle,
-    /// Signs the demo's tokens; `None` where there is no demo.
-    pub demo_secret: Option<Arc<str>>,
+    /// `None` where there is no demo.
+    pub demo: Option<demo::Demo>,
+    /// Requests of each user that have not been answered, or whose answers have not been read.
+    pub in_flight: InFlight,
     /// Set when the server is going down.
     pub draining: AtomicBool,
 }
@@ -126,12 +131,13 @@ pub fn router(state: AppState) -> Router {
             .route("/v1/docs", get(page::docs))
             .route("/", get(demo::root));
     }
-    if state.demo_secret.is_some() {
+    if state.demo.is_some() {
+        // Any method: an answer about methods would tell that there is something.
         router = router
             .route("/tour", get(assets::tour))
-            .route("/demo/token", post(demo::token))
-            .route("/demo/events", get(demo::events))
-            .route("/demo/rows", get(demo::rows));
+            .route("/demo/token", any(demo::token))
+            .route("/demo/events", any(demo::events))
+            .route("/demo/rows", any(demo::rows));
     }
     if state.config.pages.admin {
         router = router.route("/admin", get(assets::admin));
@@ -157,7 +163,8 @@ async fn wrong_method() -> ApiError {
 
 /// What is done with every request.
 async fn around(State(state): State<AppState>, request: Request, next: Next) -> Response {
-    let mut response = counted(request, |request| origin::share_with_listed(&state, request, next)).await;
+    let share = |request| origin::share_with_listed(&state, request, next);
+    let mut response = counted(request, |request| in_flight::hold(request, share)).await;
     guard(&mut response);
     response
 }

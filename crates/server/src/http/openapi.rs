@@ -89,9 +89,15 @@ fn add_errors(operation: &mut Operation) {
         true => &[("403", "The page's origin is not allowed"), ("503", "The server is going down")],
         false => &[
             ("400", "The request is wrong; `code` and `message` say how"),
-            ("401", "The token is missing, wrong (`unauthorized`) or expired (`token_expired`)"),
+            (
+                "401",
+                "The token is missing, wrong (`unauthorized`), expired (`token_expired`) or revoked (`token_revoked`)",
+            ),
             ("404", "There is no such thing, or it is not yours"),
-            ("429", "Too much in a short time; `retry_after_ms` says when the next will pass"),
+            (
+                "429",
+                "Too much in a short time, or too many requests whose answers have not been read; `retry_after_ms` says when the next will pass",
+            ),
             ("503", "The server cannot do this right now; `retry_after_ms` says when to try again"),
         ],
     };

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use axum::{
     body::HttpBody as _,
-    extract::{FromRequest, FromRequestParts, OptionalFromRequest, Path, Query, Request},
+    extract::{FromRequest, FromRequestParts, MatchedPath, OptionalFromRequest, Path, Query, Request},
     http::{HeaderMap, StatusCode, header, request::Parts},
 };
-use bluetick_chat::session::Identity;
+use bluetick_chat::{Exhausted, rate_limited, session::Identity};
 use bluetick_protocol::{ErrorCode, WireError};
 use serde::de::DeserializeOwned;
 
-use super::{AppState, error::ApiError};
+use super::{AppState, costs, error::ApiError};
 
 /// A body that trickles in holds memory; the head has its own deadline.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Whose token came with the request.
+/// Whose token came with the request. What the request costs is taken from this user's budget.
 pub struct Bearer(pub Identity);
 
 impl FromRequestParts<AppState> for Bearer {
@@ -29,7 +29,15 @@ impl FromRequestParts<AppState> for Bearer {
                 "a token is needed: send it in the header \"Authorization: Bearer …\"",
             ));
         };
-        Ok(Bearer(state.tokens.check(token).await?))
+        let identity = state.tokens.check(token).await?;
+        let route = parts.extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str);
+        let units = costs::units_of(&parts.method, route, parts.uri.query());
+        if let Err(ms) = state.sessions.budget.take(&identity.user, units) {
+            return Err(rate_limited(Exhausted::Requests, ms).into());
+        }
+        state.in_flight.enter(parts, &identity.user).await?;
+        state.sessions.take_token_profile(&identity).await;
+        Ok(Bearer(identity))
     }
 }
 

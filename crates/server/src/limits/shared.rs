@@ -1,32 +1,35 @@
-//! The limit across nodes: a user's bucket in Redis, behind the one of this node.
+//! The limits across nodes: a user's buckets in Redis, behind those of this node.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use bluetick_chat::{SendBudget, Taking};
+use bluetick_chat::{RequestBudget, SendBudget, SendCost, Taking};
 use bluetick_protocol::UserId;
-use bluetick_store::{Clock, Redis};
+use bluetick_store::{Clock, Redis, TokenBucket};
 use futures_util::future::Either;
 
-use super::Buckets;
+use super::{Buckets, Rate, Rates};
 
-/// Asks the node's own bucket first: who sends too much to one node is told so without a round trip. While
-/// Redis cannot be asked, each node's own bucket is the limit.
+/// Which part of a full bucket of units is taken here before the other nodes are told.
+const SHARES: u32 = 20;
+
+/// Asks the node's own buckets first: who does too much on one node is told so without a round trip. While Redis cannot
+/// be asked, each node's own buckets are the limit.
+#[derive(Clone)]
 pub struct SharedBuckets {
     own: Arc<Buckets>,
     redis: Redis,
     clock: Arc<dyn Clock>,
-    per_second: u32,
-    burst: u32,
-    warned_ms: AtomicU64,
+    rates: Rates,
+    warned_ms: Arc<AtomicU64>,
 }
 
 impl SharedBuckets {
-    /// With the same rate and burst as `own` was made with.
-    pub fn new(own: Arc<Buckets>, redis: Redis, clock: Arc<dyn Clock>, per_second: u32, burst: u32) -> Self {
-        SharedBuckets { own, redis, clock, per_second, burst, warned_ms: Default::default() }
+    /// With the rates that `own` was made with.
+    pub fn new(own: Arc<Buckets>, redis: Redis, clock: Arc<dyn Clock>, rates: Rates) -> Self {
+        SharedBuckets { own, redis, clock, rates, warned_ms: Default::default() }
     }
 
     /// Whether a minute is over since somebody was last told yes.
@@ -34,19 +37,11 @@ impl SharedBuckets {
         let due = |warned: u64| (warned == 0 || now_ms >= warned.saturating_add(60_000)).then_some(now_ms);
         self.warned_ms.fetch_update(Relaxed, Relaxed, due).is_ok()
     }
-}
 
-impl SendBudget for SharedBuckets {
-    fn take<'a>(&'a self, user: &'a UserId, n: u32) -> Taking<'a> {
-        Either::Right(Box::pin(self.take_everywhere(user, n)))
-    }
-}
-
-impl SharedBuckets {
-    async fn take_everywhere(&self, user: &UserId, n: u32) -> Result<(), u64> {
-        self.own.take_now(user, n)?;
+    /// Takes from buckets that all nodes share, all of it or nothing.
+    async fn take_shared(&self, user: &UserId, buckets: &[TokenBucket]) -> Result<(), u64> {
         let now_ms = self.clock.now_ms();
-        match self.redis.take_tokens(user, self.per_second, self.burst, n, now_ms).await {
+        match self.redis.take_tokens(user, buckets, now_ms).await {
             Ok(taken) => taken,
             Err(error) => {
                 metrics::counter!("bluetick_rate_limits_unshared_total").increment(1);
@@ -56,6 +51,50 @@ impl SharedBuckets {
                 Ok(())
             }
         }
+    }
+}
+
+fn bucket(name: &'static str, rate: Rate, take: u32) -> TokenBucket {
+    TokenBucket { name, tokens: rate.tokens, every_secs: rate.every_secs, burst: rate.burst, take }
+}
+
+impl SendBudget for SharedBuckets {
+    fn take<'a>(&'a self, user: &'a UserId, cost: SendCost) -> Taking<'a> {
+        if let Err(ms) = self.own.take_sends(user, cost) {
+            return Either::Left(std::future::ready(Err(ms)));
+        }
+        Either::Right(Box::pin(async move {
+            let sends = bucket("", self.rates.sends, cost.messages);
+            let bytes = bucket("bytes", self.rates.send_bytes, cost.bytes);
+            self.take_shared(user, &[sends, bytes]).await
+        }))
+    }
+
+    fn take_profile_change<'a>(&'a self, user: &'a UserId) -> Taking<'a> {
+        if let Err(ms) = self.own.take_profile(user) {
+            return Either::Left(std::future::ready(Err(ms)));
+        }
+        Either::Right(Box::pin(async move {
+            self.take_shared(user, &[bucket("profile", self.rates.profile, 1)]).await
+        }))
+    }
+}
+
+impl RequestBudget for SharedBuckets {
+    /// No request waits for Redis: what was taken here is told in portions, and who has taken too much on all nodes
+    /// together is held off here until there is room again.
+    fn take(&self, user: &UserId, units: u32) -> Result<(), u64> {
+        let portion = (self.rates.requests.burst / SHARES).max(1);
+        if let Some(taken) = self.own.take_units(user, units, portion)? {
+            let (shared, user) = (self.clone(), user.clone());
+            tokio::spawn(async move {
+                let requests = bucket("requests", shared.rates.requests, taken);
+                if let Err(ms) = shared.take_shared(&user, &[requests]).await {
+                    shared.own.hold(&user, ms);
+                }
+            });
+        }
+        Ok(())
     }
 }
 
@@ -70,13 +109,22 @@ mod tests {
         // Nobody listens at port 1.
         let redis = Redis::new(RedisConfig::new("redis://127.0.0.1:1")).unwrap();
         let clock = Arc::new(ManualClock::new(1_000));
-        let own = Arc::new(Buckets::new(1, 3).unwrap());
-        let shared = SharedBuckets::new(own, redis, clock.clone(), 1, 3);
+        let rates = Rates {
+            sends: Rate::per_second(1, 3),
+            send_bytes: Rate::NONE,
+            requests: Rate::per_second(1, 3),
+            profile: Rate::NONE,
+        };
+        let own = Arc::new(Buckets::new(rates));
+        let shared = SharedBuckets::new(own, redis, clock.clone(), rates);
         let alice = UserId::new("alice").unwrap();
+        let one = SendCost { messages: 1, bytes: 10 };
         for _ in 0..3 {
-            shared.take(&alice, 1).await.unwrap();
+            SendBudget::take(&shared, &alice, one).await.unwrap();
+            RequestBudget::take(&shared, &alice, 1).unwrap();
         }
-        assert!(shared.take(&alice, 1).await.is_err());
+        assert!(SendBudget::take(&shared, &alice, one).await.is_err());
+        assert!(RequestBudget::take(&shared, &alice, 1).is_err());
         assert!(!shared.may_warn(2_000), "it was said");
         assert!(shared.may_warn(61_000), "and a minute later it is said again");
         assert!(!shared.may_warn(61_001));

@@ -1,29 +1,52 @@
-//! A stream whose other side has stopped reading: after a while it is at an end. Without this, whoever asks for a large file
-//! and never takes it holds a connection and a file for as long as they like.
+//! A stream whose other side reads too slowly is at an end. Without this, whoever asks for a large answer and takes a byte of it
+//! now and then holds a connection, a file or an answer's memory for as long as they like.
 
 use std::{
     io::{Error, ErrorKind, Result},
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Sleep, sleep},
+    time::{Instant, Sleep, sleep},
 };
 
-/// Fails to write when nothing could be written for so long.
+use super::Unwritten;
+
+/// How fast the other side must read while something waits to be written.
+#[derive(Debug, Clone, Copy)]
+pub struct MinRate {
+    /// The time over which the bytes are counted. Nothing taken for so long is always too little.
+    pub over: Duration,
+    pub bytes_per_sec: usize,
+}
+
+impl MinRate {
+    fn bytes(self) -> usize {
+        self.bytes_per_sec.saturating_mul(self.over.as_secs() as usize).max(1)
+    }
+}
+
+/// Fails to write when the other side reads more slowly than it must.
 pub struct Stalling<S> {
     stream: S,
-    patience: Duration,
-    /// Since the first write that had to wait.
-    waiting: Option<Pin<Box<Sleep>>>,
+    rate: MinRate,
+    /// Since the first write that had to wait, until all is written.
+    waiting: Option<Waiting>,
+    unwritten: Unwritten,
+}
+
+struct Waiting {
+    timer: Pin<Box<Sleep>>,
+    /// Bytes taken in the time that the timer measures.
+    taken: usize,
 }
 
 impl<S> Stalling<S> {
-    pub fn new(stream: S, patience: Duration) -> Self {
-        Stalling { stream, patience, waiting: None }
+    pub fn new(stream: S, rate: MinRate, unwritten: Unwritten) -> Self {
+        Stalling { stream, rate, waiting: None, unwritten }
     }
 
     /// The stream alone, for who looks after it otherwise.
@@ -31,14 +54,43 @@ impl<S> Stalling<S> {
         self.stream
     }
 
-    fn judged<T>(&mut self, cx: &mut Context<'_>, written: Poll<Result<T>>) -> Poll<Result<T>> {
-        if written.is_ready() {
-            self.waiting = None;
-            return written;
+    fn after_write(&mut self, cx: &mut Context<'_>, written: Poll<Result<usize>>) -> Poll<Result<usize>> {
+        match &written {
+            Poll::Pending => return self.judge(cx).map(Err),
+            // A session knows better how much waits: here only a socket that takes nothing is at an end.
+            Poll::Ready(Ok(1..)) if self.unwritten.is_upgraded() => self.waiting = None,
+            Poll::Ready(Ok(bytes)) => {
+                if let Some(waiting) = &mut self.waiting {
+                    waiting.taken += bytes;
+                }
+            }
+            Poll::Ready(Err(_)) => {}
         }
-        let patience = self.patience;
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(patience)));
-        waiting.as_mut().poll(cx).map(|()| Err(Error::new(ErrorKind::TimedOut, "the client reads nothing")))
+        written
+    }
+
+    fn after_flush(&mut self, cx: &mut Context<'_>, flushed: Poll<Result<()>>) -> Poll<Result<()>> {
+        if flushed.is_pending() {
+            return self.judge(cx).map(Err);
+        }
+        self.waiting = None;
+        self.unwritten.written();
+        flushed
+    }
+
+    /// Ready if the other side has read too little.
+    fn judge(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        let rate = self.rate;
+        let waiting =
+            self.waiting.get_or_insert_with(|| Waiting { timer: Box::pin(sleep(rate.over)), taken: 0 });
+        loop {
+            ready!(waiting.timer.as_mut().poll(cx));
+            if waiting.taken < rate.bytes() {
+                return Poll::Ready(Error::new(ErrorKind::TimedOut, "the client reads too slowly"));
+            }
+            waiting.taken = 0;
+            waiting.timer.as_mut().reset(Instant::now() + rate.over);
+        }
     }
 }
 
@@ -52,13 +104,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Stalling<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write(cx, buf);
-        this.judged(cx, written)
+        this.after_write(cx, written)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let this = self.get_mut();
         let flushed = Pin::new(&mut this.stream).poll_flush(cx);
-        this.judged(cx, flushed)
+        this.after_flush(cx, flushed)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
@@ -72,7 +124,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Stalling<S> {
     ) -> Poll<Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
-        this.judged(cx, written)
+        this.after_write(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -86,21 +138,55 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_reader_that_stops_is_given_up_and_a_slow_one_is_not() {
-        let (near, mut far) = duplex(4);
-        let mut stream = Stalling::new(near, Duration::from_secs(60));
-        let slow = async {
-            for _ in 0..10 {
-                tokio::time::sleep(Duration::from_secs(50)).await;
-                far.read_exact(&mut [0; 4]).await.unwrap();
+    const RATE: MinRate = MinRate { over: Duration::from_secs(60), bytes_per_sec: 10 };
+
+    /// Writes to a reader that takes so many bytes every ten seconds. Gives how that ended, and after how many seconds.
+    async fn written_to_reader_of(bytes: usize, unwritten: Unwritten) -> (Result<()>, u64) {
+        let (near, mut far) = duplex(16);
+        let mut stream = Stalling::new(near, RATE, unwritten);
+        let reader = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_secs(10)).await;
+                far.read_exact(&mut vec![0; bytes]).await.unwrap();
             }
-        };
-        let (written, ()) = tokio::join!(stream.write_all(&[1; 40]), slow);
+        });
+        let began = Instant::now();
+        let written = stream.write_all(&[1; 3000]).await;
+        reader.abort();
+        (written, began.elapsed().as_secs())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_is_judged_by_bytes_a_second() {
+        let (written, _) = written_to_reader_of(130, Unwritten::default()).await;
         written.unwrap();
-        let began = tokio::time::Instant::now();
-        let stopped = stream.write_all(&[1; 40]).await.unwrap_err();
-        assert_eq!(stopped.kind(), ErrorKind::TimedOut);
-        assert_eq!(began.elapsed().as_secs(), 60);
+        for bytes in [0, 1, 90] {
+            let (written, secs) = written_to_reader_of(bytes, Unwritten::default()).await;
+            assert_eq!(written.unwrap_err().kind(), ErrorKind::TimedOut, "{bytes} bytes at a time");
+            assert_eq!(secs, 60);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_on_the_connection_judges_for_itself_who_takes_anything() {
+        let unwritten = Unwritten::default();
+        unwritten.upgrade();
+        written_to_reader_of(10, unwritten.clone()).await.0.unwrap();
+        let (written, secs) = written_to_reader_of(0, unwritten).await;
+        assert_eq!((written.unwrap_err().kind(), secs), (ErrorKind::TimedOut, 60));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_the_last_byte_is_let_go_with_it() {
+        let unwritten = Unwritten::default();
+        let (near, mut far) = duplex(16);
+        let mut stream = Stalling::new(near, RATE, unwritten.clone());
+        let kept = std::sync::Arc::new(());
+        unwritten.keep(Box::new(kept.clone()));
+        stream.write_all(&[1; 16]).await.unwrap();
+        assert_eq!(std::sync::Arc::strong_count(&kept), 2);
+        far.read_exact(&mut [0; 16]).await.unwrap();
+        stream.flush().await.unwrap();
+        assert_eq!(std::sync::Arc::strong_count(&kept), 1);
     }
 }

@@ -45,7 +45,7 @@ use tokio::{
 use super::{
     desk::WRONG_ROLE,
     guard::Guard,
-    link::{Link, LinkConfig, LinkError, Standing},
+    link::{Link, LinkConfig, LinkError, Peer, Standing},
     wire::{DebtsLeft, Request},
 };
 use crate::chance;
@@ -105,16 +105,22 @@ impl AppServers {
     }
 
     /// Takes on those that are listed, and lets go of those that are not, unless they still work: whoever cannot say
-    /// that it is there may be there all the same.
-    pub fn set(&self, listed: &BTreeSet<String>) {
+    /// that it is there may be there all the same. Who was found in the directory must be whom its entry names; the
+    /// configuration may use another name for a process than it has for itself.
+    pub fn set(&self, found: &BTreeSet<String>, fixed: &BTreeSet<String>) {
         let mut links = self.links.lock();
+        let is_listed = |address: &String| found.contains(address) || fixed.contains(address);
         links.retain(|address, link| {
-            listed.contains(address) || link.standing() == Standing::Up || link.in_flight() > 0
+            is_listed(address) || link.standing() == Standing::Up || link.in_flight() > 0
         });
-        for address in listed {
+        for address in found.union(fixed) {
             links.entry(address.clone()).or_insert_with(|| {
+                let peer = match fixed.contains(address) {
+                    true => Peer::configured(address),
+                    false => Peer::named(address, address),
+                };
                 let (guard, config) = (self.guard.clone(), self.config.link.clone());
-                Arc::new(Link::open(address, guard, config, self.changed.clone()))
+                Arc::new(Link::open(peer, guard, config, self.changed.clone()))
             });
         }
         metrics::gauge!("bluetick_app_servers")
@@ -240,6 +246,7 @@ fn may_come_late(request: &Request) -> bool {
         request,
         Request::SetBlock(..)
             | Request::PutProfile(..)
+            | Request::TokenProfile(..)
             | Request::PutPush(..)
             | Request::DeletePush(..)
             | Request::Mute(..)
@@ -345,12 +352,20 @@ impl App for RemoteApp {
         }
     }
 
+    async fn not_before(&self, user: UserId) -> Answer<Option<u64>> {
+        self.0.request(Request::NotBefore(user)).await
+    }
+
     async fn profile(&self, user: UserId) -> Answer<UserCard> {
         self.0.request(Request::Profile(user)).await
     }
 
     async fn put_profile(&self, user: UserId, profile: Profile) -> Answer<UserCard> {
         self.0.request(Request::PutProfile(user, profile)).await
+    }
+
+    async fn token_profile(&self, user: UserId, profile: Profile) -> Answer<()> {
+        self.0.request(Request::TokenProfile(user, profile)).await
     }
 
     async fn user_card(&self, user: UserId, other: UserId) -> Answer<UserCard> {

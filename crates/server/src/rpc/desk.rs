@@ -70,8 +70,10 @@ async fn ask(app: &dyn App, request: Request) -> Bytes {
             app.end_sessions(sessions, why).await;
             write(&Ok(()))
         }
+        Request::NotBefore(user) => write(&app.not_before(user).await),
         Request::Profile(user) => write(&app.profile(user).await),
         Request::PutProfile(user, profile) => write(&app.put_profile(user, profile).await),
+        Request::TokenProfile(user, profile) => write(&app.token_profile(user, profile).await),
         Request::UserCard(user, other) => write(&app.user_card(user, other).await),
         Request::SetBlock(user, other, blocked) => write(&app.set_block(user, other, blocked).await),
         Request::Blocks(user) => write(&app.blocks(user).await),

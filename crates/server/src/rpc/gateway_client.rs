@@ -2,24 +2,27 @@
 //!
 //! A gateway's name is its address and a number drawn at its start, `host:port#boot`, so that a process that came
 //! after it at the same address is not taken for it. Links are made when they are needed and dropped when they are
-//! not. Whatever goes wrong on the way is a refusal: the message takes the offline path (R12).
+//! not. Whatever goes wrong on the way is a refusal: the message takes the offline path (R12). An entry may have been
+//! written by anybody who can write to Redis, so nothing is sent before the process at its address has proven that it
+//! knows the cluster's secret and has this name.
 
 use std::{
     collections::BTreeMap,
+    future::ready,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use async_trait::async_trait;
-use bluetick_chat::{Answer, Event, Gateway, Gateways, HandOver};
+use bluetick_chat::{Answer, Event, Gateway, Gateways, HandOver, HandingOver};
 use bluetick_store::SessionEntry;
 use bytes::Bytes;
+use futures_util::future::Either;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{
     guard::Guard,
-    link::{Link, LinkConfig, Standing},
+    link::{Link, LinkConfig, Peer, Standing},
     wire::Request,
 };
 
@@ -69,7 +72,7 @@ impl RemoteGateways {
         }
         let used = links.entry(name.to_owned()).or_insert_with(|| Used {
             link: Arc::new(Link::open(
-                address,
+                Peer::named(address, name),
                 self.guard.clone(),
                 self.config.clone(),
                 self.changed.clone(),
@@ -101,29 +104,32 @@ impl Used {
     }
 }
 
-#[async_trait]
 impl Gateways for RemoteGateways {
-    async fn hand_over(&self, to: &SessionEntry, event: Event) -> HandOver {
+    fn hand_over(&self, to: &SessionEntry, event: Event) -> HandingOver {
         if let Some(own) = &self.own
             && *own.name() == to.gateway
         {
-            return own.hand_over(to, event).await;
+            return own.hand_over(to, event);
         }
-        let Some(link) = self.link_to(&to.gateway) else { return HandOver::Refused };
+        let refused = || Either::Left(ready(HandOver::Refused));
+        let Some(link) = self.link_to(&to.gateway) else { return refused() };
         let Ok(payload) = serde_json::to_vec(&Request::HandOver(to.clone(), event)) else {
-            return HandOver::Refused;
+            return refused();
         };
         let deadline = tokio::time::Instant::now() + self.deadline;
-        match link.call(Bytes::from(payload), deadline).await {
-            Ok(answer) => match serde_json::from_slice::<Answer<HandOver>>(&answer) {
-                Ok(Ok(handed)) => handed,
-                // Of another version, or of another role. The session may be well there.
-                Ok(Err(_)) | Err(_) => HandOver::NotUnderstood,
-            },
-            Err(error) => {
-                tracing::debug!(%error, gateway = %to.gateway, "not handed over");
-                HandOver::Refused
+        let gateway = to.gateway.clone();
+        Either::Right(Box::pin(async move {
+            match link.call(Bytes::from(payload), deadline).await {
+                Ok(answer) => match serde_json::from_slice::<Answer<HandOver>>(&answer) {
+                    Ok(Ok(handed)) => handed,
+                    // Of another version, or of another role. The session may be well there.
+                    Ok(Err(_)) | Err(_) => HandOver::NotUnderstood,
+                },
+                Err(error) => {
+                    tracing::debug!(%error, %gateway, "not handed over");
+                    HandOver::Refused
+                }
             }
-        }
+        }))
     }
 }

@@ -1,13 +1,24 @@
 //! Who may speak to whom: a secret that all processes of a cluster share, certificates of one authority, or both.
+//!
+//! Each side proves that it knows the secret before anything else is sent (`proof.rs`). With certificates and no secret,
+//! the check of the certificates is the proof: each side's must be of the authority, and the listener's must name the
+//! host that was called. What goes beyond this machine must be encrypted, unless the operator says otherwise.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, path::Path};
 
 use tonic::{
-    metadata::{Ascii, MetadataMap, MetadataValue},
+    metadata::MetadataMap,
     transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig},
 };
 
-use crate::{auth, config::Cluster};
+use super::{
+    proof::{self, Handshake, Nonce, Prover, Side},
+    wire::{NAME, NONCE, PROOF},
+};
+use crate::{
+    auth,
+    config::{Cluster, is_loopback_name},
+};
 
 /// How long a peer may take to show its certificate.
 const HANDSHAKE: std::time::Duration = std::time::Duration::from_secs(5);
@@ -18,8 +29,6 @@ pub enum GuardError {
     Secret(#[from] auth::AuthError),
     #[error("cannot read {path}, which [cluster] names: {source}")]
     Unreadable { path: String, source: std::io::Error },
-    #[error("the cluster's secret must be of visible ASCII characters, since it travels in a header")]
-    NotAscii,
     #[error("the cluster's certificates cannot be used: {0}; give PEM files, the key with its certificate")]
     Certificates(String),
 }
@@ -27,9 +36,47 @@ pub enum GuardError {
 /// What this process shows to others and wants to see of them. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Guard {
-    secret: Option<Arc<str>>,
-    header: Option<MetadataValue<Ascii>>,
+    secret: Option<Prover>,
     tls: Option<Tls>,
+    /// Whether other machines may be called without encryption.
+    allow_plaintext: bool,
+}
+
+/// The nonces of a link that is being opened, as the listener sees them.
+pub struct Challenge {
+    caller: Nonce,
+    listener: Nonce,
+}
+
+impl Challenge {
+    /// For a caller's nonce, as it came; `None` where it is none.
+    pub fn new(caller: &str) -> Result<Option<Challenge>, String> {
+        let Some(caller) = as_nonce(caller) else { return Ok(None) };
+        Ok(Some(Challenge { caller, listener: proof::nonce()? }))
+    }
+
+    fn handshake<'a>(&'a self, name: &'a str) -> Handshake<'a> {
+        Handshake { caller: &self.caller, listener: &self.listener, name }
+    }
+}
+
+/// What a listener says of itself.
+pub struct Greeting {
+    name: String,
+    nonce: Nonce,
+    proof: Vec<u8>,
+}
+
+impl Greeting {
+    pub fn read(metadata: &MetadataMap) -> Option<Greeting> {
+        let text = |key: &str| metadata.get(key).and_then(|value| value.to_str().ok());
+        let proof = text(PROOF).map_or(Some(Vec::new()), proof::from_hex)?;
+        Some(Greeting { name: text(NAME)?.to_owned(), nonce: as_nonce(text(NONCE)?)?, proof })
+    }
+}
+
+fn as_nonce(text: &str) -> Option<Nonce> {
+    proof::from_hex(text)?.try_into().ok()
 }
 
 #[derive(Clone)]
@@ -46,20 +93,23 @@ impl Guard {
             (None, None) => None,
         };
         let mut guard = match secret {
-            Some(secret) => Guard::by_secret(&secret)?,
+            Some(secret) => Guard::by_secret(&secret),
             None => Guard::default(),
         };
         if let (Some(ca), Some(cert), Some(key)) = (&cluster.ca_file, &cluster.cert_file, &cluster.key_file) {
             guard = guard.with_certificates(&read(ca)?, &read(cert)?, &read(key)?);
         }
+        guard.allow_plaintext = cluster.allow_plaintext;
         Ok(guard)
     }
 
-    pub fn by_secret(secret: &str) -> Result<Guard, GuardError> {
-        let mut header: MetadataValue<Ascii> =
-            format!("Bearer {secret}").parse().map_err(|_| GuardError::NotAscii)?;
-        header.set_sensitive(true);
-        Ok(Guard { secret: Some(secret.into()), header: Some(header), tls: None })
+    pub fn by_secret(secret: &str) -> Guard {
+        Guard { secret: Some(Prover::new(secret)), ..Guard::default() }
+    }
+
+    /// What signs the directory's entries. Nothing where there is no secret.
+    pub fn prover(&self) -> Option<&Prover> {
+        self.secret.as_ref()
     }
 
     pub fn with_certificates(mut self, authority: &[u8], cert: &[u8], key: &[u8]) -> Guard {
@@ -68,22 +118,75 @@ impl Guard {
         self
     }
 
-    /// Whether whoever opens a stream with this has shown the secret. Certificates were checked before that.
-    pub fn admits(&self, metadata: &MetadataMap) -> bool {
-        let Some(secret) = &self.secret else { return true };
-        let shown = metadata.get("authorization").and_then(|value| value.to_str().ok());
-        shown
-            .and_then(|value| value.strip_prefix("Bearer "))
-            .is_some_and(|shown| auth::keys_match(shown, secret))
-    }
-
-    pub fn show(&self, metadata: &mut MetadataMap) {
-        if let Some(header) = &self.header {
-            metadata.insert("authorization", header.clone());
+    /// The listener's part: its name and its proof, for the headers of its answer.
+    pub fn greet(
+        &self,
+        challenge: &Challenge,
+        name: &str,
+        metadata: &mut MetadataMap,
+    ) -> Result<(), &'static str> {
+        let mut put = |key: &'static str, value: &str| -> Result<(), &'static str> {
+            metadata
+                .insert(key, value.parse().map_err(|_| "this process has a name that cannot be a header")?);
+            Ok(())
+        };
+        put(NAME, name)?;
+        put(NONCE, &proof::hex(&challenge.listener))?;
+        match &self.secret {
+            Some(prover) => {
+                put(PROOF, &proof::hex(&prover.prove(Side::Listener, &challenge.handshake(name))))
+            }
+            None => Ok(()),
         }
     }
 
+    /// The caller's part: checks what the listener says of itself, and answers with the caller's proof.
+    pub fn answer(
+        &self,
+        nonce: &Nonce,
+        greeting: Option<Greeting>,
+        is_expected: impl Fn(&str) -> bool,
+    ) -> Result<Vec<u8>, String> {
+        let Some(Greeting { name, nonce: listener, proof }) = greeting else {
+            return Err(
+                "it does not greet as a process of this version does; are the two of the same?".into()
+            );
+        };
+        let handshake = Handshake { caller: nonce, listener: &listener, name: &name };
+        let answer = match &self.secret {
+            None => Vec::new(),
+            Some(prover) => {
+                if !prover.is_proven(Side::Listener, &handshake, &proof) {
+                    metrics::counter!("bluetick_rpc_unproven_total").increment(1);
+                    return Err(
+                        "it does not prove to know the cluster's secret; nothing was sent to it. All \
+                                processes must have the same secret"
+                            .into(),
+                    );
+                }
+                prover.prove(Side::Caller, &handshake)
+            }
+        };
+        if !is_expected(&name) {
+            return Err(format!("another process answers there, {name:?}"));
+        }
+        Ok(answer)
+    }
+
+    /// Whether the caller has proven to know the secret. Certificates were checked before that.
+    pub fn admits(&self, challenge: &Challenge, name: &str, proof: &[u8]) -> bool {
+        let Some(prover) = &self.secret else { return true };
+        prover.is_proven(Side::Caller, &challenge.handshake(name), proof)
+    }
+
     pub fn endpoint(&self, address: &str) -> Result<Endpoint, String> {
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        if self.tls.is_none() && !self.allow_plaintext && !is_loopback_name(host) {
+            return Err(format!(
+                "{address} is another machine, and messages would go there in clear text; set cluster.ca_file, \
+                 cert_file and key_file, or cluster.allow_plaintext = true in a network that nobody else is in"
+            ));
+        }
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
             .map_err(|_| format!("{address:?} is not a host with a port"))?;

@@ -1,5 +1,7 @@
 //! The calling side of a link: one long-lived stream to one process.
 //!
+//! Nothing is sent on it before both sides have proven that they know the cluster's secret (`proof.rs`).
+//!
 //! Calls wait in a bounded queue; whatever waits when the stream can take more goes as one batch. A caller waits for
 //! room while too many calls are unanswered, and no longer than its deadline. When the stream breaks, what was not
 //! answered fails at once: nobody knows whether it was done. The link connects again by itself, less and less often.
@@ -27,8 +29,9 @@ use tonic::{Streaming, client::Grpc, transport::Channel};
 use tonic_prost::ProstCodec;
 
 use super::{
-    guard::{Guard, describe},
-    wire::{Answers, Assembly, Call, Calls, OPEN, Waiting as Batches, parts},
+    guard::{Greeting, Guard, describe},
+    proof,
+    wire::{Answers, Assembly, Call, Calls, NONCE, OPEN, Waiting as Batches, parts},
 };
 use crate::chance;
 
@@ -51,6 +54,30 @@ impl Default for LinkConfig {
             in_flight_max: 2_048,
             backoff: (Duration::from_millis(50), Duration::from_secs(3)),
         }
+    }
+}
+
+/// Whom a link is to lead to.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    address: String,
+    /// What the process there must call itself, in full or up to the `#`. Nothing where an operator chose the address.
+    expected: Option<String>,
+}
+
+impl Peer {
+    /// A process that must have this name: `host:port#boot`, or `host:port` whenever it was started.
+    pub fn named(address: &str, name: &str) -> Peer {
+        Peer { address: address.to_owned(), expected: Some(name.to_owned()) }
+    }
+
+    pub fn configured(address: &str) -> Peer {
+        Peer { address: address.to_owned(), expected: None }
+    }
+
+    fn is_called(&self, name: &str) -> bool {
+        let Some(expected) = &self.expected else { return true };
+        name.strip_prefix(expected.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
     }
 }
 
@@ -130,7 +157,7 @@ impl Drop for Entry<'_> {
 
 impl Link {
     /// Begins to connect. `changed` is told whenever the link's standing changes.
-    pub fn open(address: &str, guard: Guard, config: LinkConfig, changed: Arc<Notify>) -> Link {
+    pub fn open(peer: Peer, guard: Guard, config: LinkConfig, changed: Arc<Notify>) -> Link {
         let (queue, queued) = mpsc::channel(config.in_flight_max);
         let shared = Arc::new(Shared {
             queue,
@@ -141,9 +168,10 @@ impl Link {
             standing: watch::Sender::new(Standing::Connecting),
             answered: Notify::new(),
         });
-        let keeper = Keeper { address: address.to_owned(), guard, config, changed, shared: shared.clone() };
+        let address = peer.address.clone();
+        let keeper = Keeper { peer, guard, config, changed, shared: shared.clone() };
         let task = tokio::spawn(keeper.keep(queued)).abort_handle();
-        Link { address: address.to_owned(), shared, task }
+        Link { address, shared, task }
     }
 
     pub fn address(&self) -> &str {
@@ -227,9 +255,13 @@ impl Shared {
     }
 }
 
+fn refusal(status: &tonic::Status) -> String {
+    format!("{}: {}", status.code().description(), status.message())
+}
+
 /// Keeps the stream: connects, serves it until it breaks, and connects again.
 struct Keeper {
-    address: String,
+    peer: Peer,
     guard: Guard,
     config: LinkConfig,
     changed: Arc<Notify>,
@@ -245,16 +277,16 @@ impl Keeper {
             let why = match timeout(self.config.connect_timeout, self.connect()).await {
                 Ok(Ok((calls, answers))) => {
                     self.stand(Standing::Up);
-                    tracing::debug!(peer = self.address, "link is up");
+                    tracing::debug!(peer = self.peer.address, "link is up");
                     wait = first;
                     let why = self.serve(&mut queued, calls, answers).await;
-                    tracing::info!(peer = self.address, why, "link ended");
+                    tracing::info!(peer = self.peer.address, why, "link ended");
                     why
                 }
                 Ok(Err(why)) => why,
                 Err(_) => "no connection in time".to_owned(),
             };
-            let why = format!("{}: {why}", self.address);
+            let why = format!("{}: {why}", self.peer.address);
             self.stand(Standing::Down(why.clone()));
             self.shared.fail_all(&why);
             // What was queued before the link went down has failed with it.
@@ -272,7 +304,7 @@ impl Keeper {
     async fn connect(&self) -> Result<(mpsc::Sender<Calls>, Streaming<Answers>), String> {
         let endpoint = self
             .guard
-            .endpoint(&self.address)?
+            .endpoint(&self.peer.address)?
             .connect_timeout(self.config.connect_timeout)
             .http2_keep_alive_interval(self.config.keep_alive)
             .keep_alive_timeout(self.config.keep_alive)
@@ -284,12 +316,22 @@ impl Keeper {
         // Two batches may wait for the transport; the rest waits in the queue, and makes larger batches.
         let (calls, outgoing) = mpsc::channel::<Calls>(2);
         let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
-        self.guard.show(request.metadata_mut());
+        let nonce = proof::nonce()?;
+        let shown = proof::hex(&nonce).parse().map_err(|_| "a nonce cannot be a header".to_owned())?;
+        request.metadata_mut().insert(NONCE, shown);
         let codec = ProstCodec::<Calls, Answers>::default();
         let opened = grpc.streaming(request, PathAndQuery::from_static(OPEN), codec).await;
-        let answers =
-            opened.map_err(|status| format!("{}: {}", status.code().description(), status.message()))?;
-        Ok((calls, answers.into_inner()))
+        let opened = opened.map_err(|status| refusal(&status))?;
+        let greeting = Greeting::read(opened.metadata());
+        let proof = self.guard.answer(&nonce, greeting, |name| self.peer.is_called(name))?;
+        let first = Calls { calls: Vec::new(), proof: proof.into() };
+        calls.send(first).await.map_err(|_| "the stream takes nothing".to_owned())?;
+        let mut answers = opened.into_inner();
+        match answers.message().await {
+            Ok(Some(first)) if first.accepted => Ok((calls, answers)),
+            Ok(_) => Err("the peer did not accept the link".into()),
+            Err(status) => Err(refusal(&status)),
+        }
     }
 
     /// Serves the stream until it ends. Returns why it did.
@@ -315,7 +357,7 @@ impl Keeper {
                     self.shared.take_answers(batch);
                 }
                 Ok(None) => return "the peer ended the stream".into(),
-                Err(status) => return format!("{}: {}", status.code().description(), status.message()),
+                Err(status) => return refusal(&status),
             }
         }
     }
@@ -337,7 +379,7 @@ impl Keeper {
                     }
                     let batch = waiting.next_batch(|call| call.payload.len() + 16);
                     metrics::histogram!("bluetick_rpc_batch_calls").record(batch.len() as f64);
-                    permit.send(Calls { calls: batch });
+                    permit.send(Calls { calls: batch, proof: Bytes::new() });
                 }
             }
         }

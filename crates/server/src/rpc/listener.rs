@@ -1,6 +1,9 @@
 //! The answering side of links: accepts streams from other processes of the cluster, runs what they ask side by side,
 //! and sends the answers in batches.
 //!
+//! A stream begins with a handshake (`proof.rs`): the listener proves itself in the headers of its answer, the caller in
+//! its first message. No call is looked at before.
+//!
 //! Calls beyond a bound are not read from their stream, so that whoever sends too much waits. A call whose caller is
 //! gone goes on: what it began is better finished.
 
@@ -31,8 +34,8 @@ use tonic::{Request, Response, Status, Streaming, body::Body, server::Grpc};
 use tonic_prost::ProstCodec;
 
 use super::{
-    guard::{Guard, GuardError},
-    wire::{Answers, Assembly, Calls, OPEN, Part, Waiting, parts},
+    guard::{Challenge, Guard, GuardError},
+    wire::{Answers, Assembly, Calls, NONCE, OPEN, Part, Waiting, parts},
 };
 
 /// Calls of one stream that are worked on, and of all streams together.
@@ -42,6 +45,8 @@ const ALL_CALLS_MAX: usize = 8_192;
 const GRACE: Duration = Duration::from_secs(10);
 /// After a connection that could not be accepted. It holds up a thread, which is better than a core.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// How long a caller has to prove itself.
+const PROVEN_WITHIN: Duration = Duration::from_secs(5);
 const KEEP_ALIVE: Duration = Duration::from_secs(3);
 
 /// What a process does with a call.
@@ -59,6 +64,8 @@ pub struct RpcListener {
 
 struct State {
     guard: Guard,
+    /// What this process is called: `host:port#boot`.
+    name: String,
     desk: Arc<dyn Desk>,
     room: Arc<Semaphore>,
     phase: watch::Sender<Phase>,
@@ -80,7 +87,12 @@ impl RpcListener {
         TcpListener::bind(address).await
     }
 
-    pub fn start(tcp: TcpListener, guard: Guard, desk: Arc<dyn Desk>) -> Result<RpcListener, GuardError> {
+    pub fn start(
+        tcp: TcpListener,
+        guard: Guard,
+        name: &str,
+        desk: Arc<dyn Desk>,
+    ) -> Result<RpcListener, GuardError> {
         let server = guard
             .server()?
             .http2_keepalive_interval(Some(KEEP_ALIVE))
@@ -89,6 +101,7 @@ impl RpcListener {
             .initial_connection_window_size(8 * 1024 * 1024);
         let state = Arc::new(State {
             guard,
+            name: name.to_owned(),
             desk,
             room: Arc::new(Semaphore::new(ALL_CALLS_MAX)),
             phase: watch::Sender::new(Phase::Serving),
@@ -168,9 +181,9 @@ impl tower::Service<http::Request<Body>> for Service {
         let state = self.state.clone();
         Box::pin(async move {
             if request.uri().path() != OPEN {
-                return Ok(
-                    Status::unimplemented("this process speaks only bluetick.cluster.v1.Link").into_http()
-                );
+                let why =
+                    "this process speaks only bluetick.cluster.v2.Link: the two are of different versions";
+                return Ok(Status::unimplemented(why).into_http());
             }
             let mut grpc = Grpc::new(ProstCodec::<Answers, Calls>::default());
             Ok(grpc.streaming(Opener { state }, request).await)
@@ -192,7 +205,7 @@ impl tonic::server::StreamingService<Calls> for Opener {
 
     fn call(&mut self, request: Request<Streaming<Calls>>) -> Opening {
         let state = self.state.clone();
-        Box::pin(async move { state.open(request).map(Response::new) })
+        Box::pin(async move { state.open(request) })
     }
 }
 
@@ -200,22 +213,54 @@ impl State {
     fn open(
         self: Arc<Self>,
         request: Request<Streaming<Calls>>,
-    ) -> Result<ReceiverStream<Result<Answers, Status>>, Status> {
-        if !self.guard.admits(request.metadata()) {
-            metrics::counter!("bluetick_rpc_refused_total").increment(1);
-            // Told once: whoever tries again and again must not fill the log.
-            if !self.refused.swap(true, Ordering::Relaxed) {
-                let from = request.remote_addr().map(|address| address.to_string());
-                tracing::warn!(from, "a process without the cluster's secret was turned away");
-            }
-            return Err(Status::unauthenticated("the cluster's secret is not the one of this process"));
-        }
+    ) -> Result<Response<ReceiverStream<Result<Answers, Status>>>, Status> {
         if *self.phase.borrow() != Phase::Serving {
             return Err(Status::unavailable("this process is going down"));
         }
+        let from = request.remote_addr();
+        let Some(nonce) = request.metadata().get(NONCE).and_then(|value| value.to_str().ok()) else {
+            return Err(self.refuse(from));
+        };
+        let Some(challenge) = Challenge::new(nonce).map_err(Status::internal)? else {
+            return Err(self.refuse(from));
+        };
         let (outgoing, answers) = mpsc::channel(2);
-        tokio::spawn(self.serve(request.into_inner(), outgoing));
-        Ok(ReceiverStream::new(answers))
+        let mut response = Response::new(ReceiverStream::new(answers));
+        self.guard.greet(&challenge, &self.name, response.metadata_mut()).map_err(Status::internal)?;
+        tokio::spawn(async move {
+            let mut calls = request.into_inner();
+            let mut phase = self.phase.subscribe();
+            let admitted = tokio::select! {
+                biased;
+                () = reached(&mut phase, Phase::Over) => return,
+                admitted = self.admits(&challenge, &mut calls) => admitted,
+            };
+            match admitted {
+                true => self.serve(calls, outgoing).await,
+                false => drop(outgoing.send(Err(self.refuse(from))).await),
+            }
+        });
+        Ok(response)
+    }
+
+    /// Whether the first message proves the caller, in time.
+    async fn admits(&self, challenge: &Challenge, calls: &mut Streaming<Calls>) -> bool {
+        let Ok(Ok(Some(first))) = timeout(PROVEN_WITHIN, calls.message()).await else { return false };
+        first.calls.is_empty() && self.guard.admits(challenge, &self.name, &first.proof)
+    }
+
+    fn refuse(&self, from: Option<SocketAddr>) -> Status {
+        metrics::counter!("bluetick_rpc_refused_total").increment(1);
+        // Told once: whoever tries again and again must not fill the log.
+        if !self.refused.swap(true, Ordering::Relaxed) {
+            let from = from.map(|address| address.to_string());
+            tracing::warn!(
+                from,
+                "a process that does not prove to know the cluster's secret was turned away; if it is one of yours, give \
+                 it the same secret"
+            );
+        }
+        Status::unauthenticated("the cluster's secret was not proven: it must be the same in all processes")
     }
 
     async fn serve(
@@ -224,6 +269,10 @@ impl State {
         outgoing: mpsc::Sender<Result<Answers, Status>>,
     ) {
         let _counted = Counted::new(self.clone(), |state| &state.streams);
+        let accepted = Answers { answers: Vec::new(), draining: false, accepted: true };
+        if outgoing.send(Ok(accepted)).await.is_err() {
+            return;
+        }
         let (answer, answers) = mpsc::channel(STREAM_CALLS_MAX);
         let mut phase = self.phase.subscribe();
         tokio::select! {
@@ -290,7 +339,8 @@ impl State {
                 biased;
                 () = reached(&mut phase, Phase::Draining), if !told => {
                     told = true;
-                    if outgoing.send(Ok(Answers { answers: Vec::new(), draining: true })).await.is_err() {
+                    let draining = Answers { answers: Vec::new(), draining: true, accepted: false };
+                    if outgoing.send(Ok(draining)).await.is_err() {
                         return;
                     }
                 }
@@ -300,7 +350,7 @@ impl State {
                         take(&mut waiting, answer);
                     }
                     let batch = waiting.next_batch(|part| part.payload.len() + 16);
-                    permit.send(Ok(Answers { answers: batch, draining: false }));
+                    permit.send(Ok(Answers { answers: batch, draining: false, accepted: false }));
                 }
                 answer = answers.recv(), if waiting.is_empty() => match answer {
                     Some(answer) => take(&mut waiting, answer),

@@ -1,9 +1,9 @@
 //! RPC between roles: gateways ask app servers, app servers hand over to gateways.
 //!
-//! gRPC with one method that opens a stream each way and keeps it (`bluetick.cluster.v1.Link/Open`).
+//! gRPC with one method that opens a stream each way and keeps it (`bluetick.cluster.v2.Link/Open`).
 //!
 //! - `wire.rs`: what goes over it
-//! - `guard.rs`: who may open one
+//! - `guard.rs`: who may open one; `proof.rs`: how the secret is proven and not sent
 //! - `link.rs`, `listener.rs`: the two ends of a stream
 //! - `desk.rs`: what a process does with a call
 //! - `app_client.rs`: `App` and `Operator`, done elsewhere
@@ -17,11 +17,12 @@ mod gateway_client;
 mod guard;
 mod link;
 mod listener;
+mod proof;
 mod wire;
 
 pub use app_client::{AppServers, ClusterOperator, PoolConfig, RemoteApp};
 pub use desk::OwnDesk;
-pub use discovery::{Announcer, find_app_servers};
+pub use discovery::{Announcer, Entries, find_app_servers};
 pub use gateway_client::RemoteGateways;
 pub use guard::{Guard, GuardError};
 pub use link::{LinkConfig, Standing};

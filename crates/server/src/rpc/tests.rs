@@ -3,6 +3,7 @@
 
 mod cluster;
 mod guards;
+mod impostors;
 mod links;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -13,7 +14,7 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     guard::Guard,
-    link::{Link, LinkConfig, Standing},
+    link::{Link, LinkConfig, Peer, Standing},
     listener::{Desk, RpcListener},
 };
 
@@ -24,11 +25,11 @@ async fn listen(guard: Guard, desk: Arc<dyn Desk>) -> (RpcListener, SocketAddr) 
     crate::tls::install_provider();
     let tcp = RpcListener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = tcp.local_addr().unwrap();
-    (RpcListener::start(tcp, guard, desk).unwrap(), address)
+    (RpcListener::start(tcp, guard, &format!("{address}#test"), desk).unwrap(), address)
 }
 
 fn link_to(address: impl ToString, guard: Guard, config: LinkConfig) -> Link {
-    Link::open(&address.to_string(), guard, config, Arc::new(Notify::new()))
+    Link::open(Peer::configured(&address.to_string()), guard, config, Arc::new(Notify::new()))
 }
 
 fn within(time: Duration) -> Instant {

@@ -18,7 +18,11 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// The one method of the one service.
-pub const OPEN: &str = "/bluetick.cluster.v1.Link/Open";
+pub const OPEN: &str = "/bluetick.cluster.v2.Link/Open";
+/// What the headers of a link are called: the nonces both ways, and who listens and how it proves itself.
+pub const NONCE: &str = "bluetick-nonce";
+pub const NAME: &str = "bluetick-name";
+pub const PROOF: &str = "bluetick-proof";
 /// The longest part of a payload.
 pub const PART_MAX_BYTES: usize = 128 * 1024;
 /// About how long a batch gets: beyond it what waits goes into the next.
@@ -30,6 +34,9 @@ pub const BATCH_MAX: usize = 256;
 pub struct Calls {
     #[prost(message, repeated, tag = "1")]
     pub calls: Vec<Call>,
+    /// In the first message, which has no calls: how the caller proves itself.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub proof: Bytes,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -53,6 +60,9 @@ pub struct Answers {
     /// This process is going down: what it was asked it still answers, new calls belong elsewhere.
     #[prost(bool, tag = "2")]
     pub draining: bool,
+    /// In the first message, which has no answers: the caller's proof was accepted, calls may come.
+    #[prost(bool, tag = "3")]
+    pub accepted: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -83,8 +93,10 @@ pub enum Request {
     Watch(SessionEntry, Vec<UserId>),
     PresenceChanged(UserId, bool),
     EndSessions(Vec<SessionEntry>, WireError),
+    NotBefore(UserId),
     Profile(UserId),
     PutProfile(UserId, Profile),
+    TokenProfile(UserId, Profile),
     UserCard(UserId, UserId),
     SetBlock(UserId, UserId, bool),
     Blocks(UserId),

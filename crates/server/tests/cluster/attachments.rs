@@ -126,3 +126,31 @@ async fn a_large_file_comes_in_parts() {
     let url = link(&bob, s3_ref).await.1["url"].as_str().unwrap().to_owned();
     assert!(client().get(url).send().await.unwrap().bytes().await.unwrap() == long);
 }
+
+/// The default quota of 1 GiB a day, by announcements at several app servers at once: nothing need be uploaded.
+#[tokio::test]
+async fn one_user_has_one_quota_whichever_server_is_asked() {
+    let server = server();
+    let (mallory, bob) = (api(&server, "mallory"), api(&server, "bob"));
+    let bytes = 128u64 << 20;
+    let announce = async |who: &Api| {
+        let body = json!({"name": "a", "mime": "video/mp4", "bytes": bytes, "sha256": "0".repeat(64)});
+        loop {
+            let (status, answer) = who.post("/v1/attachments", body.clone()).await;
+            // Servers that charge the same user at the same time may ask to try again.
+            if answer["error"]["code"] != "unavailable" {
+                break (status, answer["error"]["code"].clone());
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    let answers = futures_util::future::join_all((0..12).map(|_| announce(&mallory))).await;
+    let taken = answers.iter().filter(|(status, _)| *status == 200).count();
+    let refused = answers.iter().filter(|answer| **answer == (413, json!("quota_exceeded"))).count();
+    assert_eq!((taken, refused), (8, 4), "{answers:?}");
+    let shown = &server.inspect("uploads", "mallory")[0];
+    assert_eq!((&shown["total_bytes"], &shown["day_bytes"]), (&json!(1u64 << 30), &json!(1u64 << 30)));
+    assert_eq!(announce(&bob).await.0, 200);
+    assert!(server.run(&["erase", "--user", "mallory", "--yes"]).status.success());
+    assert_eq!(server.inspect("uploads", "mallory")[0]["total_bytes"], 0);
+}

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     balancer::Balancer,
-    harness::{SOON, quiet_port},
+    harness::{SOON, Server, quiet_port},
     node::Node,
     plain_http,
     tables::{Tables, service},
@@ -26,6 +26,11 @@ pub const PAIRS: (usize, u64) = (25, 5);
 
 /// Clusters at a time: one is five processes, and a few of them keep a machine busy.
 const AT_ONCE: usize = 3;
+
+/// A server that takes attachments.
+pub fn taking_attachments() -> Server {
+    crate::attachments::server()
+}
 
 type ReachedBy = Box<dyn FnMut(u16) -> u16 + Send>;
 
@@ -183,6 +188,26 @@ impl Cluster {
             assert!(Instant::now() < until, "the balancer does not find the gateways: {answer:?}");
             std::thread::sleep(Duration::from_millis(if in_a_row > 0 { 1 } else { 20 }));
         }
+    }
+
+    /// Kills every process at the same moment.
+    pub fn kill_at_once(&mut self) {
+        self.each_at_once(Node::kill);
+    }
+
+    /// Asks every process to stop at the same moment, and waits until all have.
+    pub fn terminate_at_once(&mut self) {
+        self.each_at_once(|node| {
+            node.terminate();
+        });
+    }
+
+    fn each_at_once(&mut self, end: impl Fn(&mut Node) + Sync) {
+        std::thread::scope(|scope| {
+            for node in self.apps.iter_mut().chain(&mut self.gateways) {
+                scope.spawn(|| end(node));
+            }
+        });
     }
 
     /// A further app server, which no configuration names.

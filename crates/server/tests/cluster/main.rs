@@ -34,6 +34,8 @@ mod load;
 mod operations;
 #[path = "../it/push.rs"]
 mod push;
+#[path = "../it/reverse_proxy.rs"]
+mod reverse_proxy;
 #[path = "../it/rows.rs"]
 mod rows;
 #[path = "../it/sessions.rs"]
@@ -44,10 +46,13 @@ mod town;
 mod write_flow;
 
 mod attachments;
+mod attacks;
 mod balancer;
 mod cold;
 mod deployment;
 mod faults;
+mod hung_gateway;
+mod impostor;
 mod node;
 mod own_redis;
 mod pairs;
@@ -58,3 +63,4 @@ mod retries;
 mod rolling;
 mod scene;
 mod tables;
+mod whole_stop;

@@ -310,7 +310,7 @@ impl Long {
 async fn a_large_file_passes_through_little_memory() {
     let quick = std::env::var_os("BLUETICK_TEST_QUICK").is_some();
     let long = std::sync::Arc::new(Long::new(if quick { 128 } else { 1024 }));
-    let server = Server::start();
+    let server = Server::with(&[("BLUETICK_ATTACHMENTS__USER_BYTES_PER_DAY", "0")]);
     let (alice, bob) = (api(&server, "alice"), api(&server, "bob"));
     let space = rustix::fs::statvfs(server.dir.path()).unwrap();
     let free = space.f_bavail * space.f_frsize;

@@ -20,7 +20,7 @@ async fn refused(person: &mut Person, text: &str) -> ErrorCode {
 async fn a_bad_frame_gets_a_code_and_the_connection_lives() {
     let server = Server::start();
     let mut alice = server.connect("alice", "phone").await;
-    let long = "x".repeat(65);
+    let long = "x".repeat(129);
     let deep = format!(
         r#"{{"type":"send","client_msg_id":"d","to":"bob","body":"b","meta":{{"a":{}1{}}}}}"#,
         "[".repeat(40),

@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::harness::*;
 
 const NO_LIMIT: (&str, &str) = ("BLUETICK_LIMITS__SENDS_PER_SECOND", "0");
+const NO_REQUEST_LIMIT: (&str, &str) = ("BLUETICK_LIMITS__REQUEST_UNITS_PER_SECOND", "0");
 
 fn bench(server: &Server, args: &str) -> Value {
     let mut all = vec!["bench", "--json"];
@@ -30,7 +31,7 @@ fn counted(stage: &Value) -> u64 {
 
 #[test]
 fn pairs_chat() {
-    let server = Server::with(&[NO_LIMIT]);
+    let server = Server::with(&[NO_LIMIT, NO_REQUEST_LIMIT]);
     for args in ["--pairs 3 --messages 40", "--pairs 3 --messages 40 --in-flight 40 --ack-last"] {
         let report = bench(&server, args);
         assert_eq!(report["mode"], "chat");
@@ -49,7 +50,7 @@ fn pairs_chat() {
 
 #[test]
 fn each_message_has_its_moment_and_the_plot_shows_it() {
-    let server = Server::with(&[NO_LIMIT]);
+    let server = Server::with(&[NO_LIMIT, NO_REQUEST_LIMIT]);
     let plot = server.dir.path().join("plot.svg");
     let report = bench(&server, &format!("--pairs 4 --rate 200 --duration 1 --plot {}", plot.display()));
     assert_eq!(report["chat"]["messages"], 200);
@@ -69,7 +70,7 @@ fn each_message_has_its_moment_and_the_plot_shows_it() {
 
 #[test]
 fn messages_are_stored_and_drained_together_or_apart() {
-    let server = Server::with(&[NO_LIMIT]);
+    let server = Server::with(&[NO_LIMIT, NO_REQUEST_LIMIT]);
     let both = bench(&server, "--offline --drain --pairs 3 --messages 30");
     assert_eq!((&both["store"]["messages"], &both["drain"]["messages"]), (&90.into(), &90.into()));
     assert_latency(&both, "send_to_sent");
@@ -90,7 +91,7 @@ fn messages_are_stored_and_drained_together_or_apart() {
 
 #[test]
 fn connections_that_stay_and_pages_of_an_inbox() {
-    let server = Server::with(&[NO_LIMIT]);
+    let server = Server::with(&[NO_LIMIT, NO_REQUEST_LIMIT]);
     let idle = bench(&server, "--idle 10 --rest 0");
     assert_eq!((&idle["mode"], &idle["connections"]), (&"idle".into(), &10.into()));
     if cfg!(target_os = "linux") {
@@ -102,6 +103,37 @@ fn connections_that_stay_and_pages_of_an_inbox() {
         assert!(pages["inbox"]["pages"].as_u64().unwrap() > 0);
         assert_latency(&pages, "page");
     }
+}
+
+#[test]
+fn attacks_are_run_and_one_table_tells_what_they_took() {
+    let server = Server::with(&[("BLUETICK_ATTACHMENTS__UPLOAD_RATE_WINDOW_SECS", "2")]);
+    let output = server.run(&["bench", "--abuse", "--quick"]);
+    let table = String::from_utf8(output.stdout).unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let header = table.lines().next().unwrap_or_default();
+    for column in
+        ["attack", "before there was a bound", "now", "memory", "another's send", "bound", "verdict"]
+    {
+        assert!(header.contains(column), "{column}: {table}{errors}");
+    }
+    for (attack, seen, verdict) in [
+        ("history answers that are never read", "4 connections, 8 requests each", ""),
+        ("HTTP responses that are never read", "taken", ""),
+        ("uploads without end", "1024 MiB announced, then quota_exceeded", "within the bound"),
+        ("uploads of a byte now and then", "4 upload_too_slow", "within the bound"),
+        ("long messages at the limit of sends", "KiB/s", ""),
+        ("typing", "came to each session", ""),
+        ("coming and going", "to one watcher of 5", ""),
+        ("profile changes", "taken", ""),
+        ("requests on many connections", "8 connections: ", ""),
+    ] {
+        let row = table.lines().find(|line| line.starts_with(attack));
+        let row = row.unwrap_or_else(|| panic!("no row for {attack}: {table}{errors}"));
+        assert!(row.contains(seen) && row.ends_with(verdict), "{row}");
+    }
+    let over = table.lines().filter(|line| line.ends_with("OVER THE BOUND")).count();
+    assert_eq!(output.status.code(), Some(if over > 0 { 1 } else { 0 }), "{table}{errors}");
 }
 
 #[test]
@@ -126,6 +158,8 @@ fn what_makes_no_sense_is_refused_by_name() {
         ("--drain --messages 5", ["--drain", "--messages"]),
         ("--offline --ack-last", ["--offline", "--ack-last"]),
         ("--plot x.png", ["--plot", ".svg"]),
+        ("--abuse --idle 5", ["--abuse", "--idle"]),
+        ("--quick", ["--quick", "--abuse"]),
     ] {
         let mut all = vec!["bench"];
         all.extend(args.split(' '));

@@ -49,12 +49,13 @@ async fn what_a_blocked_sender_writes_reaches_nothing_of_the_blockers() {
 }
 
 #[tokio::test]
-async fn presence_is_for_those_who_share_a_conversation() {
+async fn presence_is_for_those_whom_one_has_written_to() {
     let server = Server::start();
     let mut alice = server.connect("alice", "phone").await;
     let mut eve = server.connect("eve", "phone").await;
-    let bob = server.connect("bob", "phone").await;
+    let mut bob = server.connect("bob", "phone").await;
     alice.send("bob", "hi").await;
+    bob.send("alice", "hi").await;
     let watch = ClientFrame::Watch(Watch { reference: Some(Ref::Number(1)), users: vec![user("bob")] });
     let presence = |f| {
         if let ServerFrame::Presence(p) = f { Some(p) } else { None }
@@ -87,7 +88,7 @@ async fn typing_reaches_the_other_side_and_is_not_kept() {
 
 #[tokio::test]
 async fn a_profile_shows_in_the_inboxes_of_others() {
-    let server = Server::start();
+    let server = Server::with(&[("BLUETICK_PROFILES__AVATAR_HOSTS", r#"["example.org"]"#)]);
     let alice_api = api(&server, "alice");
     let mut alice = server.connect("alice", "phone").await;
     let profile = json!({"name": "Alice Liddell", "avatar_url": "https://example.org/a.png"});

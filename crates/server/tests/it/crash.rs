@@ -52,6 +52,7 @@ impl Town {
     fn found() -> Town {
         let mut server = Server::prepared(&[
             ("BLUETICK_LIMITS__SENDS_PER_SECOND", "0"),
+            ("BLUETICK_LIMITS__REQUEST_UNITS_PER_SECOND", "0"),
             ("BLUETICK_STORE__CHECKPOINT_BYTES", "40000"),
             // The mover makes checkpoints of its own, at other times than those that are counted here.
             ("BLUETICK_COLD__ENABLED", "false"),

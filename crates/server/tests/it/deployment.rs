@@ -17,6 +17,11 @@ pub const FLAP: Duration = Duration::from_millis(5);
 /// Pairs that write at once in a test of load, and messages of each.
 pub const PAIRS: (usize, u64) = (1000, 20);
 
+/// A server that takes attachments.
+pub fn taking_attachments() -> Server {
+    Server::start()
+}
+
 pub struct Deployment {
     child: Option<Child>,
     settings: Vec<(&'static str, String)>,
@@ -59,6 +64,7 @@ impl Deployment {
         command.env("BLUETICK_LOG__FILTER", "warn").stdout(Stdio::piped()).stderr(Stdio::inherit());
         // A test's disk may be small; the floor has a test of its own.
         command.env("BLUETICK_STORE__FREE_SPACE_FLOOR_BYTES", "1048576");
+        command.env("BLUETICK_ATTACHMENTS__UPLOAD_FREE_SPACE_FLOOR_BYTES", "2097152");
         for (key, value) in &self.settings {
             command.env(key, value);
         }

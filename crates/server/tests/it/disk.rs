@@ -387,15 +387,24 @@ async fn an_fsync_that_fails_ends_the_process() {
     assert_eq!((sent.seq, sent.duplicate), (4, false));
 }
 
+/// Tests that measure the free space of the file system in memory run one at a time, until this is dropped.
+pub fn alone_in_memory() -> fs::File {
+    let lock = fs::File::create(std::env::temp_dir().join("bluetick-test-shm.lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    lock
+}
+
 #[tokio::test]
 async fn the_floor_of_free_space_refuses_sends_and_lets_them_pass_again() {
     // A file system in memory: nobody else's builds and logs come and go on it.
     let shm = Path::new("/dev/shm");
+    let _alone = alone_in_memory();
     let stat = rustix::fs::statvfs(shm).unwrap();
     let floor = stat.f_bavail * stat.f_frsize - (16 << 20);
     let mut server = prepared(&[]);
     server.dir = tempfile::tempdir_in(shm).unwrap();
     server.set("BLUETICK_STORE__FREE_SPACE_FLOOR_BYTES", &floor.to_string());
+    server.set("BLUETICK_ATTACHMENTS__UPLOAD_FREE_SPACE_FLOOR_BYTES", &floor.to_string());
     server.restart();
     let mut sender = Sender::new(&server, 100).await;
     sender.send_all(5).await;

@@ -81,7 +81,11 @@ fn a_data_directory_that_cannot_be_used_is_refused_and_not_touched() {
 #[tokio::test]
 async fn sends_are_refused_below_the_floor_of_free_space_and_reading_goes_on() {
     // A floor above any disk.
-    let server = Server::with(&[("BLUETICK_STORE__FREE_SPACE_FLOOR_BYTES", "9000000000000000000")]);
+    let floor = "9000000000000000000";
+    let server = Server::with(&[
+        ("BLUETICK_STORE__FREE_SPACE_FLOOR_BYTES", floor),
+        ("BLUETICK_ATTACHMENTS__UPLOAD_FREE_SPACE_FLOOR_BYTES", floor),
+    ]);
     let mut alice = server.connect("alice", "phone").await;
     let error = alice.send_refused(send_frame("bob", "no room")).await;
     assert_eq!(error.code, bluetick_protocol::ErrorCode::StorageFull);

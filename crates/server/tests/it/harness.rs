@@ -68,6 +68,11 @@ impl Server {
         jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).unwrap()
     }
 
+    /// The key of the demo of this start.
+    pub fn demo_key(&self) -> String {
+        std::fs::read_to_string(self.data().join("demo.key")).unwrap()
+    }
+
     /// What `bluetick inspect` asks for, without starting it.
     pub async fn rows(&self, what: &str, user: &str) -> Vec<Value> {
         let key = std::fs::read_to_string(self.data().join("admin.key")).unwrap();

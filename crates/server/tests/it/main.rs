@@ -5,9 +5,13 @@
 #![cfg_attr(not(debug_assertions), allow(dead_code))]
 
 mod attachments;
+mod attacks;
 mod bad_input;
+#[cfg(feature = "cluster")]
+mod behind_proxy;
 mod bench;
 mod blocks;
+mod certificates;
 mod cold;
 #[cfg(debug_assertions)]
 mod crash;
@@ -16,6 +20,7 @@ mod devices;
 mod disk;
 mod drain;
 mod embedded;
+mod environment;
 mod harness;
 #[cfg(debug_assertions)]
 mod history;
@@ -23,12 +28,15 @@ mod http;
 mod idempotency;
 mod inbox;
 mod load;
+mod logs;
 #[cfg(feature = "cluster")]
 mod migrate;
 mod near;
 mod operations;
 mod push;
 mod push_outage;
+#[cfg(feature = "cluster")]
+mod reverse_proxy;
 #[cfg(debug_assertions)]
 mod rows;
 mod sessions;

@@ -163,6 +163,26 @@ async fn people_go_on_where_they_were_after_a_move_to_many_machines() {
     fails(migrate(&["--start-over"]), "a server has used these tables since the move began");
 }
 
+/// DynamoDB Local has no point-in-time recovery. That is said once, and does not look like a failure.
+#[test]
+fn what_an_endpoint_does_not_have_is_said_once() {
+    let cluster = cluster();
+    for args in [
+        ["tables", "create"].as_slice(),
+        &["tables", "create", "--no-deletion-protection"],
+        &["tables", "check"],
+    ] {
+        let said = works(run(&cluster, args));
+        assert_eq!(said.matches("point-in-time recovery").count(), 1, "{said}");
+        assert!(said.contains("this endpoint does not have it"), "{said}");
+        for frightening in ["fail", "warn", "unknown operation", "could not"] {
+            assert!(!said.contains(frightening), "{args:?} says {frightening}: {said}");
+        }
+    }
+    let said = works(run(&cluster, &["tables", "create", "--no-recovery"]));
+    assert!(!said.contains("recovery"), "{said}");
+}
+
 #[tokio::test]
 async fn a_move_that_was_killed_goes_on_when_it_is_run_again() {
     let mut server = Server::with(&[("BLUETICK_LIMITS__SENDS_PER_SECOND", "0")]);

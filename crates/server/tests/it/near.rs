@@ -13,7 +13,8 @@ async fn the_demo_token_is_for_loopback_pages_only() {
     let server = Server::start();
     let url = server.http("/demo/token");
     let ask = |host: Option<&'static str>| {
-        let mut request = client().post(&url).json(&json!({"user": "alice"}));
+        let request = client().post(&url).header("x-bluetick-demo", server.demo_key());
+        let mut request = request.json(&json!({"user": "alice"}));
         if let Some(host) = host {
             request = request.header("host", host);
         }

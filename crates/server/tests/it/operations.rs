@@ -17,7 +17,7 @@ async fn the_way_of_a_message_can_be_traced_by_id_and_by_place() {
     let mut bob = server.connect("bob", "phone").await;
     let sent = alice.send("bob", "follow me").await;
     let message = bob.message().await;
-    bob.ack(&message).await;
+    bob.ack_seq("alice~bob", message.seq).await;
     let by_id = server.run(&["trace", &sent.message_id.to_string()]);
     assert!(by_id.status.success(), "{}", text(&by_id.stderr));
     let by_place = server.run(&["trace", "alice~bob", "1"]);

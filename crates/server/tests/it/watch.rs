@@ -6,6 +6,11 @@ use serde_json::{Value, json};
 
 use crate::{harness::*, http::client};
 
+/// A request that the demo answers.
+fn demo(server: &Server, path: &str) -> reqwest::RequestBuilder {
+    client().get(server.http(path)).header("x-bluetick-demo", server.demo_key())
+}
+
 /// A stream of steps that is read.
 struct Steps {
     answer: reqwest::Response,
@@ -14,7 +19,7 @@ struct Steps {
 
 impl Steps {
     async fn open(server: &Server, query: &str) -> Steps {
-        let answer = client().get(server.http(&format!("/demo/events?{query}"))).send().await.unwrap();
+        let answer = demo(server, &format!("/demo/events?{query}")).send().await.unwrap();
         assert_eq!(answer.status().as_u16(), 200);
         assert_eq!(answer.headers()["content-type"], "text/event-stream");
         Steps { answer, read: String::new() }
@@ -52,7 +57,7 @@ fn steps(names: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 async fn rows(server: &Server, users: &str) -> Value {
-    let answer = client().get(server.http(&format!("/demo/rows?users={users}"))).send().await.unwrap();
+    let answer = demo(server, &format!("/demo/rows?users={users}")).send().await.unwrap();
     serde_json::from_str(&answer.text().await.unwrap()).unwrap()
 }
 
@@ -174,9 +179,8 @@ async fn slow_motion_lasts_as_long_as_somebody_watches_and_is_for_the_demo_only(
 async fn the_demo_s_rows_and_steps_are_for_pages_of_this_machine_only() {
     let server = Server::start();
     for path in ["/demo/rows?users=alice,bob", "/demo/events?users=alice,bob&pace=5000"] {
-        let ask = |header: &'static str, value: &'static str| {
-            client().get(server.http(path)).header(header, value).send()
-        };
+        let ask =
+            |header: &'static str, value: &'static str| demo(&server, path).header(header, value).send();
         assert_eq!(ask("accept", "*/*").await.unwrap().status().as_u16(), 200, "{path}");
         for (header, value) in [
             ("host", "evil.example"),

@@ -201,7 +201,7 @@ impl Gathered {
     /// Takes messages in as far as they fit. Returns whether all of them did.
     fn take(&mut self, messages: impl IntoIterator<Item = Arc<Message>>) -> bool {
         for message in messages {
-            let bytes = self.bytes + message.body.len();
+            let bytes = self.bytes + message.content_bytes();
             let full = self.page.len() >= self.limit.messages || bytes > self.limit.bytes;
             if full && !self.page.is_empty() {
                 return false;

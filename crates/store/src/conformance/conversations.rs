@@ -15,6 +15,7 @@ pub async fn a_send_updates_both_rows(t: &Fixture) {
         user_id: alice.clone(),
         conversation_id: id.clone(),
         peer_id: bob.clone(),
+        peer_wrote: false,
         peer_name: None,
         avatar_url: None,
         last_message_preview: preview_of(&body, None),
@@ -24,7 +25,13 @@ pub async fn a_send_updates_both_rows(t: &Fixture) {
         unread_count: 0,
     };
     assert_eq!(t.row(&alice, &id).await, Some(expected.clone()), "the sender's row");
-    let expected = ConversationRow { user_id: bob.clone(), peer_id: alice, unread_count: 1, ..expected };
+    let expected = ConversationRow {
+        user_id: bob.clone(),
+        peer_id: alice,
+        peer_wrote: true,
+        unread_count: 1,
+        ..expected
+    };
     assert_eq!(t.row(&bob, &id).await, Some(expected), "the receiver's row");
 }
 
@@ -260,5 +267,98 @@ pub async fn a_stranger_sees_no_row(t: &Fixture) {
             "{name}"
         );
         assert_eq!(t.store.conversations.total_unread(&user(name)).await.unwrap(), 0, "{name}");
+    }
+}
+
+async fn undelivered(t: &Fixture, of: &UserId) -> Vec<ConversationId> {
+    let page = t.store.conversations.undelivered(of, None, 100).await.unwrap();
+    assert_eq!(page.next, None, "there is no more than was asked for");
+    page.conversations
+}
+
+pub async fn undelivered_is_what_no_device_has_acked(t: &Fixture) {
+    let (alice, bob) = (user("alice"), user("bob"));
+    let (id, other) = (conversation("alice~bob"), conversation("bob~carol"));
+    assert_eq!(undelivered(t, &bob).await, []);
+    t.send_many(&id, Side::Low, 5).await;
+    assert_eq!(undelivered(t, &bob).await, [id.clone()], "there is no pending row, and nobody has acked");
+    assert_eq!(undelivered(t, &alice).await, [], "what one wrote oneself is not owed to one");
+    t.store.status.advance(&bob, &id, 3, 0).await.unwrap();
+    assert_eq!(undelivered(t, &bob).await, [id.clone()]);
+    // Written by another device, which had not seen the last two.
+    t.send(NewMessage { seen_seq: Some(3), ..message(&id, Side::High, "reply") }).await;
+    assert_eq!(undelivered(t, &bob).await, [id.clone()], "one's own message is the last, and hides nothing");
+    assert_eq!(undelivered(t, &alice).await, [id.clone()], "and she has not got the reply");
+    t.send_many(&other, Side::High, 1).await;
+    assert_eq!(undelivered(t, &bob).await, [id.clone(), other.clone()]);
+    t.store.status.advance(&bob, &id, 5, 0).await.unwrap();
+    assert_eq!(undelivered(t, &bob).await, [other.clone()], "delivered is enough: nothing is read");
+    t.store.status.advance(&bob, &other, 1, 1).await.unwrap();
+    assert_eq!(undelivered(t, &bob).await, [], "what is read is delivered");
+    t.send_many(&id, Side::Low, 1).await;
+    assert_eq!(undelivered(t, &bob).await, [id]);
+}
+
+pub async fn undelivered_is_nothing_that_the_user_may_not_see(t: &Fixture) {
+    let (alice, bob, id) = (user("alice"), user("bob"), conversation("alice~bob"));
+    t.send(NewMessage { withheld: true, ..message(&id, Side::Low, "withheld") }).await;
+    assert_eq!(undelivered(t, &bob).await, [], "withheld from the first");
+    t.send(message(&id, Side::Low, "seen")).await;
+    assert_eq!(undelivered(t, &bob).await, [id.clone()]);
+    t.store.status.advance(&bob, &id, 2, 0).await.unwrap();
+    t.send(NewMessage { withheld: true, ..message(&id, Side::Low, "withheld-again") }).await;
+    assert_eq!(undelivered(t, &bob).await, []);
+    t.send(message(&id, Side::Low, "seen-again")).await;
+    assert_eq!(undelivered(t, &bob).await, [id.clone()]);
+    t.store.maintenance.erase_member(&alice, &id).await.unwrap();
+    assert_eq!(undelivered(t, &bob).await, [], "nothing is left of it");
+}
+
+pub async fn undelivered_leaves_out_what_was_written_before_an_erasure(t: &Fixture) {
+    let (bob, id) = (user("bob"), conversation("alice~bob"));
+    t.send_many(&id, Side::Low, 2).await;
+    t.store.maintenance.erase_member(&bob, &id).await.unwrap();
+    assert_eq!(undelivered(t, &bob).await, []);
+    t.send(message(&id, Side::High, "back-again")).await;
+    assert_eq!(undelivered(t, &bob).await, [], "what he writes then brings nothing back");
+    t.send(message(&id, Side::Low, "welcome-back")).await;
+    assert_eq!(undelivered(t, &bob).await, [id]);
+}
+
+pub async fn undelivered_pages_through_all_conversations(t: &Fixture) {
+    let bob = user("bob");
+    let ids: Vec<ConversationId> = (0..23).map(|n| conversation(&format!("bob~friend{n:02}"))).collect();
+    for id in &ids {
+        t.send_many(id, Side::High, 1).await;
+    }
+    let strangers = [conversation("alice~carol"), conversation("bobby~friend07")];
+    for id in &strangers {
+        t.send_many(id, Side::High, 1).await;
+    }
+    for id in ids.iter().step_by(3) {
+        t.store.status.advance(&bob, id, 1, 0).await.unwrap();
+    }
+    let owed: Vec<ConversationId> =
+        ids.iter().enumerate().filter(|(n, _)| n % 3 != 0).map(|(_, id)| id.clone()).collect();
+    // Whoever connects has their inbox read first.
+    for inbox_is_known in [false, true] {
+        if inbox_is_known {
+            assert_eq!(t.store.conversations.active_since(&bob, 0, 100).await.unwrap().len(), ids.len());
+        }
+        for limit in [1, 2, 5, 23, 24] {
+            let (mut found, mut after, mut pages) = (Vec::new(), None, 0);
+            loop {
+                let page = t.store.conversations.undelivered(&bob, after.as_ref(), limit).await.unwrap();
+                assert!(page.conversations.len() <= limit, "a page looks at no more than it was told to");
+                found.extend(page.conversations);
+                pages += 1;
+                assert!(pages <= ids.len() + 1, "the pages come to an end");
+                match page.next {
+                    Some(next) => after = Some(next),
+                    None => break,
+                }
+            }
+            assert_eq!(found, owed, "{limit} at a time");
+        }
     }
 }

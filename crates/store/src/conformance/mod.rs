@@ -63,6 +63,10 @@ macro_rules! conformance_tests {
                 a_client_msg_id_belongs_to_its_sender_and_conversation
                 a_client_msg_id_is_forgotten_after_the_window
                 a_duplicate_changes_nothing
+                a_client_msg_id_with_other_content_is_a_conflict
+                a_conflict_concerns_one_send_of_a_batch
+                of_two_contents_at_once_one_is_stored
+                an_erased_message_conflicts_with_nothing
                 a_duplicate_notes_the_pending_row_again
                 a_duplicate_of_what_was_acked_leaves_no_row
                 a_batch_is_committed_in_order
@@ -122,12 +126,20 @@ macro_rules! conformance_tests {
                 changes_between_pages_lose_and_repeat_nothing
                 active_since_lists_what_is_new
                 a_stranger_sees_no_row
+                undelivered_is_what_no_device_has_acked
+                undelivered_is_nothing_that_the_user_may_not_see
+                undelivered_leaves_out_what_was_written_before_an_erasure
+                undelivered_pages_through_all_conversations
             }
             users {
                 profiles_are_kept
                 profiles_are_copied_into_the_inboxes_of_others
+                an_inbox_shows_a_profile_once_its_owner_has_written
+                a_withheld_message_shows_no_profile
+                a_block_freezes_the_copy_that_the_other_has
                 blocks_are_kept_in_order
                 mutes_are_kept_in_order
+                not_before_only_grows_and_outlives_an_erasure
             }
             devices {
                 registrations_are_kept_as_they_were_given
@@ -152,6 +164,9 @@ macro_rules! conformance_tests {
                 what_a_user_announced_is_found
                 what_nobody_claimed_is_found_by_age
                 what_is_collected_is_not_claimed
+                a_quota_is_charged_when_announced_and_given_back_when_forgotten
+                a_quota_holds_under_concurrent_announcements
+                without_a_quota_usage_is_counted_all_the_same
             }
             cold {
                 what_is_cold_is_read_as_if_it_were_hot

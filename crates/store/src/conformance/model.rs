@@ -10,7 +10,7 @@ use bluetick_protocol::{
 use super::fixture::{Dice, Fixture, all, client_msg_id};
 use crate::{
     Advanced, Clock, Committed, ConversationRow, DeviceRow, ManualClock, Message, NewMessage, Noted,
-    OwedPush, PageLimit, PendingRow, StatusRow, Store,
+    OwedPush, PageLimit, PendingRow, StatusRow, Store, StoreError,
 };
 
 const STEPS: usize = 250;
@@ -230,9 +230,12 @@ fn any_owed(
     }
 }
 
+type SendOutcome = Result<(Message, bool, Option<Advanced>), String>;
+
 #[derive(Debug, PartialEq)]
 enum Answer {
-    Sent(Vec<(Message, bool, Option<Advanced>)>),
+    /// Of each send what it became, or the error of an id that names another message.
+    Sent(Vec<SendOutcome>),
     Advanced(Advanced),
     Noted(Noted),
     Settled(bool),
@@ -249,9 +252,7 @@ impl Operation {
         match self.clone() {
             Operation::Send(sends) => {
                 let results = store.messages.commit_sends(sends).await;
-                Answer::Sent(
-                    results.into_iter().map(|result| sent(result.expect("the send succeeds"))).collect(),
-                )
+                Answer::Sent(results.into_iter().map(sent).collect())
             }
             Operation::Advance(user, id, delivered, read) => {
                 Answer::Advanced(store.status.advance(&user, &id, delivered, read).await.unwrap())
@@ -303,8 +304,12 @@ fn done(result: crate::Result<()>) -> Answer {
     Answer::Done
 }
 
-fn sent(committed: Committed) -> (Message, bool, Option<Advanced>) {
-    (without_id(&committed.message), committed.duplicate, committed.implied_read)
+fn sent(result: crate::Result<Committed>) -> SendOutcome {
+    match result {
+        Ok(committed) => Ok((without_id(&committed.message), committed.duplicate, committed.implied_read)),
+        Err(StoreError::ClientMsgIdConflict(why)) => Err(why),
+        Err(error) => panic!("the send succeeds: {error}"),
+    }
 }
 
 fn without_id(message: &Arc<Message>) -> Message {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bluetick_protocol::{Json, Seq, Side};
 
 use super::fixture::{Fixture, conversation, message, send, user};
-use crate::{Clock, NewMessage};
+use crate::{Clock, NewMessage, StoreError};
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
@@ -122,14 +122,103 @@ pub async fn a_duplicate_changes_nothing(t: &Fixture) {
     t.send(message(&id, Side::High, "second")).await;
     let before = (t.all(&id).await, t.row(&alice, &id).await, t.row(&bob, &id).await);
     t.clock.advance(1_000);
-    let changed = NewMessage { body: "other".into(), seen_seq: Some(2), ..message(&id, Side::Low, "first") };
-    let again = t.send(changed).await;
+    let again = t.send(NewMessage { seen_seq: Some(2), ..message(&id, Side::Low, "first") }).await;
     assert!(again.duplicate);
-    assert_eq!(again.message.body, "first", "the same id always means the same message");
     assert_eq!(again.implied_read, None, "a retry implies no read");
     let after = (t.all(&id).await, t.row(&alice, &id).await, t.row(&bob, &id).await);
     assert_eq!(before, after);
     assert_eq!(t.store.status.statuses_of(&alice).await.unwrap(), []);
+}
+
+pub async fn a_client_msg_id_with_other_content_is_a_conflict(t: &Fixture) {
+    let (id, bob) = (conversation("alice~bob"), user("bob"));
+    let json = |text: &str| Some(Json::from_text(text).unwrap());
+    let original = NewMessage {
+        attachment: json(r#"{"s3_ref":"a","bytes":1}"#),
+        meta: json(r#"{"k":[1,2],"l":"x"}"#),
+        ..message(&id, Side::Low, "m")
+    };
+    let sent = t.send(original.clone()).await;
+    t.send(message(&id, Side::High, "reply")).await;
+    let before = (t.all(&id).await, t.row(&bob, &id).await, t.row(&user("alice"), &id).await);
+    let others = [
+        ("body", NewMessage { body: "other".into(), ..original.clone() }),
+        ("body", NewMessage { body: String::new(), ..original.clone() }),
+        ("attachment", NewMessage { attachment: json(r#"{"s3_ref":"b","bytes":1}"#), ..original.clone() }),
+        ("attachment", NewMessage { attachment: None, ..original.clone() }),
+        ("meta", NewMessage { meta: json(r#"{"k":[2,1],"l":"x"}"#), ..original.clone() }),
+        ("meta", NewMessage { meta: None, ..original.clone() }),
+    ];
+    for (what, other) in others {
+        // What a repetition would do besides: note the row, imply a read.
+        let other = NewMessage { undelivered: true, seen_seq: Some(2), ..other };
+        let error = t.store.messages.commit_sends(vec![other]).await.remove(0).unwrap_err();
+        let StoreError::ClientMsgIdConflict(why) = &error else { panic!("{error:?}") };
+        for named in [r#""m""#, "message 1 of alice~bob", what] {
+            assert!(why.contains(named), "{why}");
+        }
+    }
+    let after = (t.all(&id).await, t.row(&bob, &id).await, t.row(&user("alice"), &id).await);
+    assert_eq!(before, after, "nothing is stored");
+    assert_eq!(t.store.pending.pending_row(&bob, &id).await.unwrap(), None, "nor noted");
+    assert_eq!(t.store.status.statuses_of(&user("alice")).await.unwrap(), [], "nor read");
+
+    let spelt_otherwise = NewMessage { meta: json(r#"{ "l":"x", "k":[1, 2] }"#), ..original };
+    let again = t.send(spelt_otherwise).await;
+    assert!(again.duplicate, "spaces and the order of keys are no content");
+    assert_eq!(again.message, sent.message);
+}
+
+pub async fn a_conflict_concerns_one_send_of_a_batch(t: &Fixture) {
+    let id = conversation("alice~bob");
+    t.send(message(&id, Side::Low, "old")).await;
+    let batch = vec![
+        message(&id, Side::Low, "new-1"),
+        NewMessage { body: "other".into(), ..message(&id, Side::Low, "old") },
+        message(&id, Side::Low, "new-2"),
+        NewMessage { body: "other".into(), ..message(&id, Side::Low, "new-2") },
+        message(&id, Side::Low, "new-3"),
+    ];
+    let told: Vec<_> = t.store.messages.commit_sends(batch).await.into_iter().map(|r| r.ok()).collect();
+    let stored: Vec<_> = told.iter().map(|r| r.as_ref().map(|c| c.message.body.as_str())).collect();
+    assert_eq!(stored, [Some("new-1"), None, Some("new-2"), None, Some("new-3")]);
+    let bodies: Vec<_> = t.all(&id).await.iter().filter(|m| !m.void).map(|m| m.body.clone()).collect();
+    assert_eq!(bodies, ["old", "new-1", "new-2", "new-3"]);
+}
+
+pub async fn of_two_contents_at_once_one_is_stored(t: &Fixture) {
+    let id = conversation("alice~bob");
+    let tries: Vec<_> = (0..20)
+        .map(|n| {
+            let body = ["this", "that"][n % 2].to_owned();
+            let (store, new) = (t.store.clone(), NewMessage { body, ..message(&id, Side::Low, "same") });
+            tokio::spawn(async move { store.messages.commit_sends(vec![new]).await.remove(0) })
+        })
+        .collect();
+    let mut won = BTreeSet::new();
+    let (mut stored, mut conflicts) = (0, 0);
+    for attempt in tries {
+        match attempt.await.unwrap() {
+            Ok(committed) => {
+                stored += u32::from(!committed.duplicate);
+                won.insert(committed.message.body.clone());
+            }
+            Err(StoreError::ClientMsgIdConflict(_)) => conflicts += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert_eq!((stored, won.len(), conflicts), (1, 1, 10), "one wins, and its repetitions with it: {won:?}");
+    assert_eq!(t.all(&id).await.iter().filter(|m| !m.void).count(), 1);
+}
+
+pub async fn an_erased_message_conflicts_with_nothing(t: &Fixture) {
+    let id = conversation("alice~bob");
+    t.send(message(&id, Side::Low, "m")).await;
+    t.send(message(&id, Side::High, "reply")).await;
+    t.store.maintenance.erase_member(&user("alice"), &id).await.unwrap();
+    let late = NewMessage { body: "other".into(), ..message(&id, Side::Low, "m") };
+    let told = t.store.messages.commit_sends(vec![late]).await.remove(0);
+    assert!(told.is_ok(), "{told:?}");
 }
 
 pub async fn a_duplicate_notes_the_pending_row_again(t: &Fixture) {

@@ -1,8 +1,9 @@
-//! What is kept of a user: the profile with its copies, the blocks and the mutes.
+//! What is kept of a user: the profile with its copies, the blocks, the mutes and the revocations.
 
 use bluetick_protocol::{Mute, Profile, Side};
 
-use super::fixture::{Fixture, conversation, user};
+use super::fixture::{Fixture, conversation, message, user};
+use crate::NewMessage;
 
 fn profile(name: &str) -> Profile {
     Profile { name: Some(name.into()), avatar_url: Some(format!("https://example.org/{name}.png")) }
@@ -30,6 +31,7 @@ pub async fn profiles_are_copied_into_the_inboxes_of_others(t: &Fixture) {
     assert_eq!((row.peer_name, row.avatar_url), (None, None), "bob said nothing of himself");
 
     t.send_many(&ac, Side::High, 1).await;
+    t.send_many(&ac, Side::Low, 1).await;
     t.store.users.put_profile(&alice, profile("after")).await.unwrap();
     for (name, id) in [("bob", &ab), ("carol", &ac)] {
         let (rows, _) = t.store.conversations.inbox(&user(name), None, 5).await.unwrap();
@@ -39,6 +41,76 @@ pub async fn profiles_are_copied_into_the_inboxes_of_others(t: &Fixture) {
     }
     t.store.users.put_profile(&alice, Profile::default()).await.unwrap();
     assert_eq!(t.row(&bob, &ab).await.unwrap().peer_name, None, "and so does taking it back");
+}
+
+pub async fn an_inbox_shows_a_profile_once_its_owner_has_written(t: &Fixture) {
+    let (alice, bob) = (user("alice"), user("bob"));
+    let ab = conversation("alice~bob");
+    t.store.users.put_profile(&bob, profile("Bob")).await.unwrap();
+    t.send_many(&ab, Side::Low, 2).await;
+    let row = t.row(&alice, &ab).await.unwrap();
+    assert_eq!((row.peer_wrote, row.peer_name, row.avatar_url), (false, None, None), "bob has not answered");
+    assert!(t.row(&bob, &ab).await.unwrap().peer_wrote);
+    t.store.users.put_profile(&bob, profile("Robert")).await.unwrap();
+    assert_eq!(t.row(&alice, &ab).await.unwrap().peer_name, None, "nor does a change reach alice");
+
+    t.send_many(&ab, Side::High, 1).await;
+    let (rows, _) = t.store.conversations.inbox(&alice, None, 5).await.unwrap();
+    assert_eq!((rows[0].peer_wrote, &rows[0].peer_name), (true, &profile("Robert").name));
+    assert_eq!(t.row(&alice, &ab).await.unwrap(), rows[0]);
+    t.store.users.put_profile(&bob, profile("Bobby")).await.unwrap();
+    assert_eq!(t.row(&alice, &ab).await.unwrap().peer_name, profile("Bobby").name);
+
+    t.store.maintenance.erase_member(&bob, &ab).await.unwrap();
+    let row = t.row(&alice, &ab).await.unwrap();
+    assert_eq!((row.peer_wrote, row.peer_name), (false, None), "what bob wrote is gone");
+}
+
+pub async fn a_withheld_message_shows_no_profile(t: &Fixture) {
+    let (alice, bob) = (user("alice"), user("bob"));
+    let ab = conversation("alice~bob");
+    t.store.users.put_profile(&bob, profile("Bob")).await.unwrap();
+    t.send_many(&ab, Side::Low, 1).await;
+    // Alice blocks bob: what he writes does not reach her, and so neither does who he is.
+    t.store.users.set_block(&alice, &bob, true).await.unwrap();
+    let withheld = NewMessage { withheld: true, ..message(&ab, Side::High, "unseen") };
+    t.send(withheld).await;
+    let row = t.row(&alice, &ab).await.unwrap();
+    assert_eq!((row.peer_wrote, row.peer_name), (false, None));
+}
+
+pub async fn a_block_freezes_the_copy_that_the_other_has(t: &Fixture) {
+    let (alice, bob) = (user("alice"), user("bob"));
+    let ab = conversation("alice~bob");
+    let users = &t.store.users;
+    users.put_profile(&alice, profile("before")).await.unwrap();
+    t.send_many(&ab, Side::Low, 1).await;
+    t.send_many(&ab, Side::High, 1).await;
+    for _ in 0..2 {
+        users.set_block(&alice, &bob, true).await.unwrap();
+        users.put_profile(&alice, profile("after")).await.unwrap();
+    }
+    let row = t.row(&bob, &ab).await.unwrap();
+    assert_eq!((row.peer_name, row.avatar_url), (profile("before").name, profile("before").avatar_url));
+    t.send_many(&ab, Side::High, 1).await;
+    let (rows, _) = t.store.conversations.inbox(&bob, None, 5).await.unwrap();
+    assert_eq!(rows[0].peer_name, profile("before").name, "what he sends does not bring it up to date");
+    assert_eq!(users.profile(&alice).await.unwrap(), profile("after"), "only the copy is old");
+
+    users.set_block(&alice, &bob, false).await.unwrap();
+    let row = t.row(&bob, &ab).await.unwrap();
+    assert_eq!((row.peer_name, row.avatar_url), (profile("after").name, profile("after").avatar_url));
+    users.put_profile(&alice, profile("later")).await.unwrap();
+    assert_eq!(t.row(&bob, &ab).await.unwrap().peer_name, profile("later").name);
+
+    // Blocked before there was a conversation: what is shown is from then, too.
+    let (carol, ac) = (user("carol"), conversation("alice~carol"));
+    users.set_block(&alice, &carol, true).await.unwrap();
+    users.put_profile(&alice, profile("latest")).await.unwrap();
+    t.send_many(&ac, Side::Low, 1).await;
+    assert_eq!(t.row(&carol, &ac).await.unwrap().peer_name, profile("later").name);
+    t.store.maintenance.erase_user(&alice).await.unwrap();
+    assert_eq!(t.row(&carol, &ac).await.unwrap().peer_name, None, "an erasure takes frozen copies along");
 }
 
 pub async fn blocks_are_kept_in_order(t: &Fixture) {
@@ -78,4 +150,25 @@ pub async fn mutes_are_kept_in_order(t: &Fixture) {
     assert_eq!(users.mutes_of(&bob).await.unwrap(), [mute("alice~bob", None)]);
     t.store.maintenance.erase_user(&bob).await.unwrap();
     assert_eq!(users.mutes_of(&bob).await.unwrap(), []);
+}
+
+pub async fn not_before_only_grows_and_outlives_an_erasure(t: &Fixture) {
+    let (bob, users) = (user("bob"), &t.store.users);
+    assert_eq!(users.not_before(&bob).await.unwrap(), None, "nothing was revoked");
+    users.raise_not_before(&bob, 1_700_000_000).await.unwrap();
+    assert_eq!(users.not_before(&bob).await.unwrap(), Some(1_700_000_000));
+    for lower in [1_699_999_999, 1_700_000_000] {
+        users.raise_not_before(&bob, lower).await.unwrap();
+        assert_eq!(users.not_before(&bob).await.unwrap(), Some(1_700_000_000));
+    }
+    users.raise_not_before(&bob, 1_700_000_001).await.unwrap();
+    for other in ["bo", "bob2"] {
+        assert_eq!(users.not_before(&user(other)).await.unwrap(), None, "it is one user's");
+    }
+    let mute = Mute { conversation_id: conversation("alice~bob"), until: None };
+    users.mute(&bob, mute.clone()).await.unwrap();
+    assert_eq!(users.mutes_of(&bob).await.unwrap(), [mute]);
+    assert_eq!(users.blocked_by(&bob).await.unwrap(), []);
+    t.store.maintenance.erase_user(&bob).await.unwrap();
+    assert_eq!(users.not_before(&bob).await.unwrap(), Some(1_700_000_001), "an erased user stays revoked");
 }

@@ -6,9 +6,13 @@
 //! | an s3_ref | a conversation | a message there refers to it |
 //! | `unclaimed#00` to `#15` | an s3_ref | no message refers to it yet |
 //! | `owner#` and a user | an s3_ref | the user announced it |
+//! | `usage#` and a user | `usage` | how many bytes the user is charged for |
 //!
 //! An s3_ref begins with its time, so what nobody claimed is in order of age in each of its partitions, and is found
 //! without a look at the others. It is written with the announcement and goes with the first claim, or with the row.
+//!
+//! Usage changes in one transaction with the row that is charged, on the condition that it is still what was read. A
+//! table of an earlier version has none: whoever changes it first derives it from the user's rows.
 
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, S3Ref, UserId};
@@ -23,7 +27,9 @@ use super::{
     tables::Table,
     write::{Transacted, Write, Written},
 };
-use crate::{AttachmentRow, Attachments, Content, Result, StoreError, UploadState};
+use crate::{
+    Announced, AttachmentRow, Attachments, Content, Result, StoreError, UploadQuota, UploadState, UploadUsage,
+};
 
 /// The sort key of the row itself; a conversation's id has a `~`.
 const ROW: &str = "row";
@@ -33,6 +39,11 @@ const UNCLAIMED: u64 = 16;
 const UNCLAIMED_IN: &str = "unclaimed#";
 /// What the key of a user's announcements begins with.
 const OWNED_BY: &str = "owner#";
+/// What the key of a user's usage begins with, and its sort key.
+const USAGE_OF: &str = "usage#";
+const USAGE: &str = "usage";
+/// How often a change of usage is tried again when another server changed it meanwhile.
+const USAGE_TRIES: usize = 10;
 
 pub(super) fn item_key(s3_ref: &S3Ref, item: impl ToString) -> Key {
     key([("s3_ref", s(s3_ref)), ("item", s(item))])
@@ -53,6 +64,46 @@ fn owned_in(user: &UserId) -> String {
 
 pub(super) fn owner_key(row: &AttachmentRow) -> Key {
     key([("s3_ref", s(owned_in(&row.owner))), ("item", s(&row.s3_ref))])
+}
+
+fn usage_key(user: &UserId) -> Key {
+    key([("s3_ref", s(format!("{USAGE_OF}{user}"))), ("item", s(USAGE))])
+}
+
+/// What a user is charged for, as it was read: nothing if the table has no such row yet.
+struct SeenUsage {
+    kept: Option<UploadUsage>,
+    usage: UploadUsage,
+}
+
+impl SeenUsage {
+    /// Writes the usage if it is still the one that was seen.
+    fn change(&self, user: &UserId, to: Option<UploadUsage>) -> Write {
+        let write = match to {
+            None => Write::delete(Table::Attachments, usage_key(user)),
+            Some(usage) => {
+                let mut item = usage_key(user);
+                item.extend(key([
+                    ("total_bytes", n(usage.total_bytes)),
+                    ("day", n(usage.day)),
+                    ("day_bytes", n(usage.day_bytes)),
+                ]));
+                Write::put(Table::Attachments, item)
+            }
+        };
+        match &self.kept {
+            None => write.only_if("attribute_not_exists(#s3_ref)"),
+            Some(seen) => write
+                .only_if("#total_bytes = :total AND #day = :day AND #day_bytes = :day_bytes")
+                .value(":total", n(seen.total_bytes))
+                .value(":day", n(seen.day))
+                .value(":day_bytes", n(seen.day_bytes)),
+        }
+    }
+}
+
+fn usage_contended() -> StoreError {
+    StoreError::unavailable("the upload usage of a user, which several servers are changing,")
 }
 
 fn state_name(state: UploadState) -> &'static str {
@@ -89,6 +140,8 @@ pub(super) enum Kept {
     Unclaimed(S3Ref),
     /// That it is among those that a user announced.
     Owned(UserId, S3Ref),
+    /// What a user is charged for, which can be derived from the rest.
+    Usage,
 }
 
 pub(super) fn read_kept(item: &Item) -> Result<Kept> {
@@ -99,6 +152,7 @@ pub(super) fn read_kept(item: &Item) -> Result<Kept> {
             let user = UserId::new(&partition[OWNED_BY.len()..]).map_err(|e| damaged("s3_ref", e))?;
             Kept::Owned(user, read_ref("item")?)
         }
+        (partition, _) if partition.starts_with(USAGE_OF) => Kept::Usage,
         (_, ROW) => Kept::Record(Content::Attachment(read_row(item)?)),
         (_, id) => {
             let conversation_id = ConversationId::new(id).map_err(|e| damaged("item", e))?;
@@ -127,6 +181,23 @@ fn read_row(item: &Item) -> Result<AttachmentRow> {
 }
 
 impl DynamoStore {
+    async fn seen_usage(&self, user: &UserId) -> Result<SeenUsage> {
+        let item = self.dynamo.get(Table::Attachments, usage_key(user)).await?;
+        if let Some(item) = item {
+            let usage = UploadUsage {
+                total_bytes: item.need_number("total_bytes")?,
+                day: item.need_number("day")?,
+                day_bytes: item.need_number("day_bytes")?,
+            };
+            return Ok(SeenUsage { kept: Some(usage), usage });
+        }
+        let keys = self.owned_by(user).await?.iter().map(|s3_ref| item_key(s3_ref, ROW)).collect();
+        let items = self.dynamo.get_many(Table::Attachments, keys).await?;
+        let mut rows: Vec<AttachmentRow> = items.iter().map(read_row).collect::<Result<_>>()?;
+        rows.sort_by(|one, other| one.s3_ref.as_str().cmp(other.s3_ref.as_str()));
+        Ok(SeenUsage { kept: None, usage: UploadUsage::of(&rows) })
+    }
+
     /// The oldest of what nobody claimed, of one partition.
     async fn unclaimed_of(&self, partition: u64, before_ms: u64, limit: usize) -> Result<Vec<String>> {
         let mut query = Query {
@@ -149,6 +220,30 @@ impl DynamoStore {
         Ok(found)
     }
 
+    /// Removes the row and what is found by it, and gives back what its owner was charged.
+    async fn forget_row(&self, s3_ref: &S3Ref) -> Result<()> {
+        let delete = |key| Write::delete(Table::Attachments, key);
+        for _ in 0..USAGE_TRIES {
+            let Some(row) = self.attachment(s3_ref).await? else {
+                self.dynamo.write(&delete(unclaimed_key(s3_ref))).await?;
+                return Ok(());
+            };
+            let mut writes = vec![
+                delete(item_key(s3_ref, ROW)).only_if("attribute_exists(#s3_ref)"),
+                delete(unclaimed_key(s3_ref)),
+                delete(owner_key(&row)),
+            ];
+            if row.charged_bytes() > 0 {
+                let seen = self.seen_usage(&row.owner).await?;
+                writes.push(seen.change(&row.owner, seen.usage.give_back(&row)));
+            }
+            if let Transacted::Done = self.dynamo.transact(&writes).await? {
+                return Ok(());
+            }
+        }
+        Err(usage_contended())
+    }
+
     async fn forget_claims(&self, s3_ref: &S3Ref) -> Result<()> {
         let items = self.dynamo.query_all(Table::Attachments, s(s3_ref)).await?;
         let mut claims = Vec::new();
@@ -164,21 +259,40 @@ impl DynamoStore {
 
 #[async_trait]
 impl Attachments for DynamoStore {
-    async fn announce(&self, row: AttachmentRow) -> Result<()> {
+    async fn announce(&self, row: AttachmentRow, quota: &UploadQuota) -> Result<Announced> {
         self.writable()?;
         let put = Write::put(Table::Attachments, row_item(&row)).only_if("attribute_not_exists(#s3_ref)");
         let mut writes = vec![put, Write::put(Table::Attachments, owner_key(&row))];
         if !row.claimed {
             writes.push(Write::put(Table::Attachments, unclaimed_key(&row.s3_ref)));
         }
-        match self.dynamo.transact(&writes).await? {
-            Transacted::Done => Ok(()),
-            Transacted::Refused(refused) => match refused.into_iter().next().flatten().flatten() {
+        let uncharged = writes.len();
+        for _ in 0..USAGE_TRIES {
+            writes.truncate(uncharged);
+            if row.charged_bytes() > 0 {
+                let seen = self.seen_usage(&row.owner).await?;
+                match seen.usage.charge(&row, quota) {
+                    Ok(charged) => writes.push(seen.change(&row.owner, Some(charged))),
+                    Err(over) => return Ok(Announced::OverQuota(over)),
+                }
+            }
+            let refused = match self.dynamo.transact(&writes).await? {
+                Transacted::Done => return Ok(Announced::Done),
+                Transacted::Refused(refused) => refused,
+            };
+            match refused.into_iter().next().flatten() {
                 // The answer to the write got lost, not the write.
-                Some(item) if read_row(&item)? == row => Ok(()),
-                _ => Err(StoreError::Corrupt(format!("{} was announced before", row.s3_ref))),
-            },
+                Some(Some(item)) if read_row(&item)? == row => return Ok(Announced::Done),
+                Some(_) => return Err(StoreError::Corrupt(format!("{} was announced before", row.s3_ref))),
+                // Only the usage was in the way.
+                None => {}
+            }
         }
+        Err(usage_contended())
+    }
+
+    async fn upload_usage(&self, user: &UserId) -> Result<UploadUsage> {
+        Ok(self.seen_usage(user).await?.usage)
     }
 
     async fn attachment(&self, s3_ref: &S3Ref) -> Result<Option<AttachmentRow>> {
@@ -250,10 +364,7 @@ impl Attachments for DynamoStore {
     async fn forget(&self, s3_ref: &S3Ref) -> Result<()> {
         self.writable()?;
         self.forget_claims(s3_ref).await?;
-        let mut keys = vec![item_key(s3_ref, ROW), unclaimed_key(s3_ref)];
-        keys.extend(self.attachment(s3_ref).await?.as_ref().map(owner_key));
-        let writes: Vec<_> = keys.into_iter().map(|key| Write::delete(Table::Attachments, key)).collect();
-        self.dynamo.transact(&writes).await?;
+        self.forget_row(s3_ref).await?;
         // Without a row nobody claims it any more; somebody may have in between.
         self.forget_claims(s3_ref).await
     }

@@ -29,7 +29,7 @@ use crate::{Result, StoreError};
 
 #[derive(Debug, Clone)]
 pub struct DynamoConfig {
-    /// Another address than AWS's own: DynamoDB Local, ScyllaDB Alternator.
+    /// Another address than AWS's own, such as DynamoDB Local's.
     pub endpoint: Option<String>,
     /// Where the tables are; from the environment if it is not said.
     pub region: Option<String>,

@@ -25,7 +25,7 @@ use super::{
     item::{Attributes as _, Item, key, n, s},
     messages::{Stored, message_item},
     row::Row,
-    rows::Beginning,
+    rows::{Beginning, concerns_sender},
     status::{Read, ReadOutcome},
     stray::Recorded,
     tables::Table,
@@ -144,7 +144,8 @@ impl DynamoStore {
         for (n, new) in chunk.into_iter().enumerate() {
             let left = wanted.saturating_sub(n as u64).max(1);
             match Box::pin(self.commit_one(id, new, left, seqs)).await {
-                Ok(committed) => done.push(Ok(committed)),
+                // A conflict is the answer to this send alone: trying it again changes nothing.
+                committed @ (Ok(_) | Err(StoreError::ClientMsgIdConflict(_))) => done.push(committed),
                 Err(error) => return failed(done, error),
             }
         }
@@ -190,6 +191,7 @@ impl DynamoStore {
                     seqs.free.push_front(seq);
                     let after = original.seq;
                     seqs.free.retain(|&seq| seq > after);
+                    new.check_repeats(&original)?;
                     self.repeat(&new, original).await?
                 }
                 Put::TakenBack => {
@@ -275,8 +277,24 @@ impl DynamoStore {
         ]
     }
 
+    /// The transaction of some messages: their records and rows in turn. With the first message of a conversation goes
+    /// a row that names its sender as concerned. If the process dies before the rows are written, and nobody repeats
+    /// the send, an erasure finds the message by it.
+    pub(super) fn transaction_of<'a>(
+        &self,
+        messages: impl IntoIterator<Item = &'a Arc<Message>>,
+    ) -> Vec<Write> {
+        let (mut writes, mut first) = (Vec::new(), None);
+        for message in messages {
+            writes.extend(self.record_and_message(message));
+            first = first.or((message.seq == 1).then_some(message));
+        }
+        writes.extend(first.map(|message| concerns_sender(&message.conversation_id, message.from)));
+        writes
+    }
+
     async fn put_one(&self, message: &Arc<Message>, extra: &mut Extra) -> Result<Put> {
-        let writes = self.record_and_message(message);
+        let writes = self.transaction_of([message]);
         let (outcome, read) = tokio::join!(self.dynamo.transact(&writes), self.read_beside(message, extra));
         let outcome = outcome?;
         // What was read beside it is a help; without it the rows are read again.
@@ -332,8 +350,7 @@ impl DynamoStore {
             let message = new.clone().into_message(seq, minted, self.clock.now_ms());
             stored.push(Stored { message: Arc::new(message), hole: false });
         }
-        let writes: Vec<Write> =
-            stored.iter().flat_map(|stored| self.record_and_message(&stored.message)).collect();
+        let writes = self.transaction_of(stored.iter().map(|stored| &stored.message));
         let outcome = self.dynamo.transact(&writes).await.inspect_err(|_| seqs.put_back(&stored))?;
         match outcome {
             Transacted::Done => Ok(Some(stored)),

@@ -23,7 +23,7 @@ use super::{
     row::Row,
     status::{is_receipt, status_row},
     tables::Table,
-    users::{BLOCK, MUTE, PROFILE, read_mute, read_profile},
+    users::{BLOCK, MUTE, NOT_BEFORE, PROFILE, read_mute, read_profile},
 };
 use crate::{Content, EmbeddedSource, Kind, MemberRow, PendingRow, Result, SentId, ShownMessage, StoreError};
 
@@ -273,6 +273,7 @@ fn seen_in(table: Table, item: &Item, ending: u64) -> Option<Seen> {
             Kept::Record(content) => seen(&content, ending),
             Kept::Unclaimed(s3_ref) => Some(seen_unclaimed(&s3_ref)),
             Kept::Owned(user, s3_ref) => Some(seen_owned(&user, &s3_ref)),
+            Kept::Usage => None,
         }),
         _ => content_of(table, item).map(|content| seen(&content, ending)),
     };
@@ -307,6 +308,7 @@ fn kind_of(table: Table, item: &Item) -> Kind {
         Table::Users | Table::NodeLeases | Table::ColdRuns | Table::ColdDue => match item.text("item") {
             Some(text) if text.starts_with(BLOCK) => Kind::Blocks,
             Some(text) if text.starts_with(MUTE) => Kind::Mutes,
+            Some(NOT_BEFORE) => Kind::NotBefore,
             _ => Kind::Profiles,
         },
     }
@@ -343,10 +345,11 @@ fn content_of(table: Table, item: &Item) -> Result<Content> {
             let user_id = item.user("user_id")?;
             match item.need_text("item")? {
                 PROFILE => Content::Profile { user_id, profile: read_profile(Some(item)) },
+                NOT_BEFORE => Content::NotBefore { user_id, secs: item.need_number("secs")? },
                 other => match (other.strip_prefix(BLOCK), read_mute(item)?) {
                     (Some(blocked), _) => {
                         let blocked = UserId::new(blocked).map_err(|e| damaged("item", e))?;
-                        Content::Block { user_id, blocked }
+                        Content::Block { user_id, blocked, profile: read_profile(Some(item)) }
                     }
                     (None, Some(mute)) => Content::Mute { user_id, mute },
                     (None, None) => return Err(damaged("item", "it is nothing that a move writes")),
@@ -395,6 +398,39 @@ impl From<Row> for MemberRow {
             read_seq: row.read_seq,
             erased_up_to: row.erased_up_to,
             concerned: row.concerned,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bluetick_protocol::UserId;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::dynamo::{
+        commit::sent_id,
+        item::{key, n, s},
+    };
+
+    proptest! {
+        #[test]
+        fn a_sent_id_leads_back_to_its_send(
+            one in "[A-Za-z0-9._@+|:=-]{1,128}", other in "[A-Za-z0-9._@+|:=-]{1,128}",
+            client_msg_id in "[!-~]{1,64}", low in any::<bool>(),
+        ) {
+            let members = [one, other].map(|id| UserId::new(&id).unwrap());
+            let Some(id) = ConversationId::between(&members[0], &members[1]) else { return Ok(()) };
+            let from = if low { Side::Low } else { Side::High };
+            let item = key([
+                ("sent_id", s(sent_id(&id, from, &client_msg_id))),
+                ("seq", n(1)),
+                ("message_id", n(2)),
+                ("expires_at", n(3)),
+            ]);
+            let found = read_sent_id(&item).unwrap();
+            prop_assert_eq!((found.conversation_id, found.from), (id, from));
+            prop_assert_eq!(found.client_msg_id.as_str(), client_msg_id);
         }
     }
 }

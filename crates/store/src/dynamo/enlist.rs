@@ -223,3 +223,23 @@ impl DynamoStore {
         Ok(matches!(self.dynamo.write(&write).await?, Written::Done(_)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bluetick_protocol::UserId;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_due_key_leads_back_to_its_conversation(
+            one in "[A-Za-z0-9._@+|:=-]{1,128}", other in "[A-Za-z0-9._@+|:=-]{1,128}", due_at in 0u64..1 << 45,
+        ) {
+            let members = [one, other].map(|id| UserId::new(&id).unwrap());
+            let Some(id) = ConversationId::between(&members[0], &members[1]) else { return Ok(()) };
+            let found = read_due(&due_key(&id, due_at)).unwrap();
+            prop_assert_eq!((found.conversation_id, found.due_at), (id, Some(due_at)));
+        }
+    }
+}

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use bluetick_protocol::{ConversationId, Side, UserId};
+use bluetick_protocol::{ConversationId, Seq, Side, UserId};
 
 use super::{
     DynamoStore,
+    client::Query,
     item::{Attributes as _, Item, n, s},
     row::{Row, row_key},
     tables::Table,
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::{
     ActiveConversation, ConversationRow, Conversations, InboxPosition, MessageStatus as _, Result,
-    StoreError, redis::InboxRead,
+    StoreError, Undelivered, redis::InboxRead,
 };
 
 /// The item of `users` that says that an inbox order may lack something.
@@ -140,6 +141,38 @@ impl DynamoStore {
         Ok((self.public(rows).await?, more))
     }
 
+    /// `last_delivered_seq` of some conversations, which are in order and lie behind `after`; nothing where there is no
+    /// receipt.
+    async fn delivered_of(
+        &self,
+        user: &UserId,
+        after: Option<&ConversationId>,
+        of: &[(ConversationId, Seq)],
+    ) -> Result<BTreeMap<ConversationId, Seq>> {
+        let Some((last, _)) = of.last() else { return Ok(BTreeMap::new()) };
+        let items = if of.len() <= ROWS_ONE_BY_ONE {
+            let keys = of.iter().map(|(id, _)| row_key(user, id)).collect();
+            self.dynamo.get_many(Table::MessageStatus, keys).await?
+        } else {
+            let (mut items, mut start) = (Vec::new(), after.map(|after| row_key(user, after)));
+            loop {
+                let query = Query {
+                    range: Some(("<=", s(last))),
+                    only: Some("#conversation_id, #last_delivered_seq"),
+                    start: start.take(),
+                    ..Query::of(Table::MessageStatus, s(user))
+                };
+                let (page, next) = self.dynamo.query(&query).await?;
+                items.extend(page);
+                match next {
+                    Some(next) => start = Some(next),
+                    None => break items,
+                }
+            }
+        };
+        items.iter().map(|item| Ok((item.conversation()?, item.seq("last_delivered_seq")))).collect()
+    }
+
     async fn is_stale_since(&self, user: &UserId) -> Result<Option<u64>> {
         let item = self.dynamo.get(Table::Users, user_key(user, STALE)).await?;
         Ok(item.as_ref().and_then(|item: &Item| item.number("stale_at")))
@@ -220,6 +253,40 @@ impl Conversations for DynamoStore {
         };
         let active = rows.iter().filter(|row| row.shown.as_ref().is_some_and(|shown| shown.ts >= since_ms));
         Ok(active.filter_map(Row::as_active).take(limit).collect())
+    }
+
+    /// A page of the user's rows, and of `message_status` only what they leave open: what is read is delivered.
+    async fn undelivered(
+        &self,
+        user: &UserId,
+        after: Option<&ConversationId>,
+        limit: usize,
+    ) -> Result<Undelivered> {
+        let query = Query {
+            limit: Some(i32::try_from(limit).unwrap_or(i32::MAX).max(1)),
+            only: Some(
+                "#conversation_id, #last_seq, #unread_count, #counted_seq, #counted_last, #erased_up_to",
+            ),
+            start: after.map(|after| row_key(user, after)),
+            ..Query::of(Table::Conversations, s(user))
+        };
+        let (items, next) = self.dynamo.query(&query).await?;
+        let next = next.map(|last| last.conversation()).transpose()?;
+        let mut open: Vec<(ConversationId, Seq)> = Vec::new();
+        for item in &items {
+            let (last, counted) = (item.seq("last_seq"), item.seq("counted_seq"));
+            // Behind a hole nothing is counted: there the last message may be the peer's.
+            let end = if last > counted { last } else { item.seq("counted_last") };
+            let is_read = item.seq("unread_count") == 0 && last <= counted;
+            if !is_read && end > item.seq("erased_up_to") {
+                open.push((item.conversation()?, end));
+            }
+        }
+        let delivered = self.delivered_of(user, after, &open).await?;
+        let is_undelivered =
+            |(id, end): &(ConversationId, Seq)| delivered.get(id).is_none_or(|seq| seq < end);
+        let conversations = open.into_iter().filter(is_undelivered).map(|(id, _)| id).collect();
+        Ok(Undelivered { conversations, next })
     }
 
     async fn total_unread(&self, user: &UserId) -> Result<u64> {

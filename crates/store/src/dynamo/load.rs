@@ -25,14 +25,14 @@ use super::{
     client::{Dynamo, Scan},
     commit::sent_id,
     devices::{device_item, token_item},
-    item::{Attributes as _, Item, Key, flag, key, n, s},
+    item::{Attributes as _, Item, Key, key, n, s},
     lease,
     messages::message_item,
     pending::pending_key,
     push_outbox::owed_item,
     row::{Row, Shown, row_key},
     tables::Table,
-    users::{block_key, mute_item, profile_item},
+    users::{block_item, mute_item, not_before_item, profile_item},
     write::{Write, Written},
 };
 use crate::{
@@ -472,13 +472,12 @@ fn item_of(content: Content) -> Result<(Table, Item)> {
         }
         Content::Conversation(row) => (Table::Conversations, Row::from(row).to_item()),
         Content::Profile { user_id, profile } => (Table::Users, profile_item(&user_id, &profile)),
-        Content::Block { user_id, blocked } => {
-            let mut item = block_key(&user_id, &blocked);
-            item.insert("blocked".into(), flag());
-            (Table::Users, item)
+        Content::Block { user_id, blocked, profile } => {
+            (Table::Users, block_item(&user_id, &blocked, &profile))
         }
         Content::Device(row) => (Table::Devices, device_item(&row)?),
         Content::Mute { user_id, mute } => (Table::Users, mute_item(&user_id, &mute)),
+        Content::NotBefore { user_id, secs } => (Table::Users, not_before_item(&user_id, secs)),
         Content::Owed(owed) => (Table::PushOutbox, owed_item(&owed)),
         Content::Attachment(row) => (Table::Attachments, row_item(&row)),
         Content::Claim { s3_ref, conversation_id } => {

@@ -1,6 +1,7 @@
 //! The backend for many machines: rows in DynamoDB (or what speaks its API), order and presence in Redis.
 //!
 //! - `client.rs`: the one way to DynamoDB: deadlines, retries, reads, what it cost; `write.rs`: conditional writes and transactions
+//! - `probe.rs`: whether an endpoint has the operations that are needed
 //! - `tables.rs`: the tables, made and checked; `item.rs`: attributes in and out
 //! - `commit.rs`: a send: seq, transaction, rows; `lease.rs`: who may mint ids
 //! - `messages.rs`, `pending.rs`, `status.rs`, `users.rs`, `devices.rs`, `push_outbox.rs`: a system each
@@ -30,6 +31,7 @@ mod load;
 mod maintenance;
 mod messages;
 mod pending;
+mod probe;
 mod push_outbox;
 mod row;
 mod rows;
@@ -49,6 +51,7 @@ use std::sync::{
 pub use client::{Dynamo, DynamoConfig, Units};
 pub use compare::{Comparison, Difference, Sum};
 pub use load::{Begun, Loader};
+pub use probe::{Probed, probe_operations};
 pub use tables::{Billing, CreateOptions, Finding, Table, check_tables, create_tables, size_of};
 
 use crate::{Clock, ColdObjects, Result, StoreError, redis::Redis};

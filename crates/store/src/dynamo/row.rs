@@ -86,6 +86,13 @@ impl Row {
         self.last_seq() > self.counted_seq
     }
 
+    /// Whether the peer has written something that this member may see. What is shown behind a hole is not counted yet.
+    pub fn peer_wrote(&self) -> bool {
+        let peer = || self.conversation_id.member(self.side.other());
+        self.counted_last > 0
+            || (self.has_gap() && self.shown.as_ref().is_some_and(|shown| shown.sender == peer()))
+    }
+
     /// Takes in messages that follow what was counted, in order. Behind a hole nothing is counted.
     pub fn take_in(&mut self, messages: &[Stored]) {
         for stored in messages {
@@ -195,14 +202,18 @@ impl Row {
     /// As others know it; nothing of one that is not to be seen.
     pub fn into_public(self) -> Option<ConversationRow> {
         let user_id = self.user();
+        let peer_wrote = self.peer_wrote();
+        // The copies are kept from the beginning on, and shown once the peer has written.
+        let peer = if peer_wrote { self.peer } else { Profile::default() };
         let peer_id = self.conversation_id.member(self.side.other());
         let shown = self.shown?;
         Some(ConversationRow {
             user_id,
             peer_id,
             conversation_id: self.conversation_id,
-            peer_name: self.peer.name,
-            avatar_url: self.peer.avatar_url,
+            peer_wrote,
+            peer_name: peer.name,
+            avatar_url: peer.avatar_url,
             last_message_preview: shown.preview,
             last_message_ts: shown.ts,
             last_seq: shown.last_seq,

@@ -15,7 +15,7 @@ use super::{
     tables::Table,
     write::{Write, Written},
 };
-use crate::{Messages as _, PageLimit, Result, StoreError, Users as _};
+use crate::{Messages as _, PageLimit, Result, StoreError};
 
 /// Messages that are taken in at once.
 const PAGE: usize = 200;
@@ -29,6 +29,20 @@ const HOLE_AGE_MS: u64 = 5_000;
 pub(super) struct Beginning {
     pub profiles: [Profile; 2],
     pub cold_listed: bool,
+}
+
+/// Begins the row of a member who has written something, without showing it: there is no count in it yet, so whoever
+/// writes the row brings it up to date.
+pub(super) fn concerns_sender(conversation: &ConversationId, side: Side) -> Write {
+    Write::update(
+        Table::Conversations,
+        row_key(&conversation.member(side), conversation),
+        "SET #concerned = :yes, #peer_id = :peer, #version = if_not_exists(#version, :zero) + :one",
+    )
+    .value(":yes", flag())
+    .value(":peer", s(conversation.member(side.other())))
+    .value(":zero", n(0))
+    .value(":one", n(1))
 }
 
 impl DynamoStore {
@@ -79,7 +93,8 @@ impl DynamoStore {
                 let mut row = Row { cold_listed: *cold_listed, ..Row::none(conversation, side) };
                 row.take_in(sends);
                 row.peer = profiles[side.other().index()].clone();
-                self.replacing(&row, 0)
+                // The sender's was begun with the message.
+                self.replacing(&row, u64::from(side == first.from))
             }
             _ => {
                 let counted = sends.iter().filter(|stored| counts_for(stored, side)).count();
@@ -160,7 +175,7 @@ impl DynamoStore {
                 shown.ts = ts;
             }
             if row.shown.is_none() && next.shown.is_some() {
-                next.peer = self.profile(&row.conversation_id.member(row.side.other())).await?;
+                next.peer = self.profiles(&row.conversation_id).await?[row.side.other().index()].clone();
             }
             match self.replace(&next).await? {
                 None => {
@@ -176,6 +191,29 @@ impl DynamoStore {
                     tokio::time::sleep(Duration::from_millis(pause)).await;
                 }
             }
+        }
+        Err(StoreError::unavailable("a conversation that is written to very much"))
+    }
+
+    /// Closes the holes before a seq of which a receipt speaks: nothing may appear behind what is acked (R8). Their
+    /// writers take new seqs.
+    pub(super) async fn close_holes(&self, mut row: Row, up_to: Seq) -> Result<Row> {
+        let id = row.conversation_id.clone();
+        for _ in 0..TRIES {
+            let end = up_to.min(row.last_seq());
+            if end <= row.counted_seq {
+                return Ok(row);
+            }
+            let headers = self.headers_from(&id, row.counted_seq + 1, PAGE).await?;
+            let mut next = row.counted_seq + 1;
+            for there in headers.iter().map(|header| header.message.seq) {
+                for hole in next..there.min(end + 1) {
+                    tracing::warn!(conversation = %id, seq = hole, "closing a hole before what was acked");
+                    self.close_hole(&id, hole).await?;
+                }
+                next = there + 1;
+            }
+            row = self.bring_up(self.row(&id, row.side).await?, None).await?;
         }
         Err(StoreError::unavailable("a conversation that is written to very much"))
     }

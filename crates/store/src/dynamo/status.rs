@@ -141,9 +141,10 @@ impl MessageStatus for DynamoStore {
             return Ok(Advanced { row: status_row(user, conversation, None), read_before: 0, moved: false });
         };
         let mut row = self.row(conversation, side).await?;
-        if delivered.max(read) > row.last_seq() {
+        if delivered.max(read) > row.counted_seq {
             // The message may be further than its row.
             row = self.bring_up(row, None).await?;
+            row = self.close_holes(row, delivered.max(read)).await?;
         }
         let mut at_least_delivered = 0;
         for _ in 0..TRIES {

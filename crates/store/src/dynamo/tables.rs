@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use aws_sdk_dynamodb::{
-    error::ProvideErrorMetadata as _,
+    error::ProvideErrorMetadata,
     types::{
         AttributeDefinition, BillingMode, ContinuousBackupsStatus, KeySchemaElement, KeyType,
         PointInTimeRecoverySpecification, PointInTimeRecoveryStatus, ProvisionedThroughput,
@@ -137,12 +137,17 @@ impl Default for CreateOptions {
     }
 }
 
-/// One thing about a table, good or bad.
+/// One thing about a table, or about the endpoint, good or bad.
 #[derive(Debug, Clone)]
 pub struct Finding {
     pub table: String,
     pub text: String,
     pub wrong: bool,
+}
+
+impl Finding {
+    /// In place of a table, where the endpoint itself is meant.
+    pub const RECOVERY: &str = "point-in-time recovery";
 }
 
 impl fmt::Display for Finding {
@@ -164,21 +169,69 @@ pub async fn create_tables(dynamo: &Dynamo, options: &CreateOptions) -> Result<V
         let text = if made { "made" } else { "was there already" };
         findings.push(Finding { table: name, text: text.into(), wrong: false });
     }
+    let mut recovery = RecoveryNotes::default();
     for table in Table::ALL {
         wait_until_active(dynamo, table).await?;
         if let Some(attribute) = table.ttl().filter(|_| options.ttl) {
             switch_on_ttl(dynamo, table, attribute).await?;
         }
-        if options.point_in_time_recovery
-            && table.is_precious()
-            && let Err(why) = switch_on_recovery(dynamo, table).await
-        {
-            // DynamoDB Local and Alternator have none; tables work without.
-            let text = format!("point-in-time recovery could not be switched on: {why}");
-            findings.push(Finding { table: dynamo.name_of(table), text, wrong: false });
+        if options.point_in_time_recovery && table.is_precious() && !recovery.is_unsupported {
+            match switch_on_recovery(dynamo, table).await? {
+                Ok(()) => {}
+                Err(NoRecovery::Unsupported) => recovery.is_unsupported = true,
+                Err(NoRecovery::Refused(why)) => recovery.refused(dynamo.name_of(table), why),
+            }
         }
     }
+    findings.extend(recovery.findings("could not be switched on"));
     Ok(findings)
+}
+
+/// Why a table has no point-in-time recovery, or does not say.
+enum NoRecovery {
+    /// The endpoint does not know the operation, as DynamoDB Local and Alternator do not.
+    Unsupported,
+    Refused(String),
+}
+
+impl NoRecovery {
+    fn from_error(error: &impl ProvideErrorMetadata) -> NoRecovery {
+        match error.code() {
+            Some("UnknownOperationException") => NoRecovery::Unsupported,
+            code => NoRecovery::Refused(error.message().or(code).unwrap_or("no reason was given").to_owned()),
+        }
+    }
+}
+
+/// What is to be told of recovery: once for the endpoint, and once for each reason, however many tables there are.
+#[derive(Default)]
+struct RecoveryNotes {
+    is_unsupported: bool,
+    refused: Vec<(String, Vec<String>)>,
+}
+
+impl RecoveryNotes {
+    fn refused(&mut self, table: String, why: String) {
+        match self.refused.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, tables)) => tables.push(table),
+            None => self.refused.push((why, vec![table])),
+        }
+    }
+
+    fn findings(self, what: &str) -> Vec<Finding> {
+        let note = |text| Finding { table: Finding::RECOVERY.into(), text, wrong: false };
+        let unsupported = self.is_unsupported.then(|| {
+            note(
+                "this endpoint does not have it, and the tables work without; make copies in another way"
+                    .into(),
+            )
+        });
+        let refused = self
+            .refused
+            .into_iter()
+            .map(|(why, tables)| note(format!("{what} ({why}) for {}", tables.join(", "))));
+        unsupported.into_iter().chain(refused).collect()
+    }
 }
 
 fn unusable(error: impl fmt::Display) -> Failure {
@@ -289,34 +342,37 @@ async fn switch_on_ttl(dynamo: &Dynamo, table: Table, attribute: &str) -> Result
         .await
 }
 
-async fn switch_on_recovery(dynamo: &Dynamo, table: Table) -> Result<()> {
+async fn switch_on_recovery(dynamo: &Dynamo, table: Table) -> Result<std::result::Result<(), NoRecovery>> {
     dynamo
         .call("UpdateContinuousBackups", async || {
             let recovery = PointInTimeRecoverySpecification::builder().point_in_time_recovery_enabled(true);
             let recovery = recovery.build().map_err(unusable)?;
             let request = dynamo.client().update_continuous_backups().table_name(dynamo.name_of(table));
             match request.point_in_time_recovery_specification(recovery).send().await {
-                Ok(_) => Ok(()),
-                Err(error) => Err(unusable(error.message().unwrap_or("it is not supported here"))),
+                Ok(_) => Ok(Ok(())),
+                // Tables work without it, so it is no reason to fail.
+                Err(error) => Ok(Err(NoRecovery::from_error(&error))),
             }
         })
         .await
 }
 
-async fn has_recovery(dynamo: &Dynamo, table: Table) -> Option<bool> {
+async fn has_recovery(dynamo: &Dynamo, table: Table) -> std::result::Result<bool, NoRecovery> {
     let request = dynamo.client().describe_continuous_backups().table_name(dynamo.name_of(table));
-    let answer = request.send().await.ok()?;
-    let described = answer.continuous_backups_description?;
-    let recovery = described.point_in_time_recovery_description()?.point_in_time_recovery_status()?;
-    Some(
-        *described.continuous_backups_status() == ContinuousBackupsStatus::Enabled
-            && *recovery == PointInTimeRecoveryStatus::Enabled,
-    )
+    let answer = request.send().await.map_err(|error| NoRecovery::from_error(&error))?;
+    let described = answer.continuous_backups_description;
+    let is_on = described.as_ref().and_then(|described| {
+        let recovery = described.point_in_time_recovery_description()?.point_in_time_recovery_status()?;
+        let is_kept = *described.continuous_backups_status() == ContinuousBackupsStatus::Enabled;
+        Some(is_kept && *recovery == PointInTimeRecoveryStatus::Enabled)
+    });
+    is_on.ok_or_else(|| NoRecovery::Refused("the answer does not say".to_owned()))
 }
 
 /// Says of every table whether it is as the server needs it.
 pub async fn check_tables(dynamo: &Dynamo) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
+    let mut recovery = RecoveryNotes::default();
     for table in Table::ALL {
         let name = dynamo.name_of(table);
         let mut say = |text: String, wrong| findings.push(Finding { table: name.clone(), text, wrong });
@@ -358,19 +414,21 @@ pub async fn check_tables(dynamo: &Dynamo) -> Result<Vec<Finding>> {
                 ),
             }
         }
-        if table.is_precious() {
+        if table.is_precious() && !recovery.is_unsupported {
             match has_recovery(dynamo, table).await {
-                Some(true) => {}
-                Some(false) => say(
+                Ok(true) => {}
+                Ok(false) => say(
                     "has no point-in-time recovery, so there is no way back from a mistake (`bluetick tables create` \
                      switches it on)"
                         .into(),
                     false,
                 ),
-                None => say("cannot say whether it has point-in-time recovery".into(), false),
+                Err(NoRecovery::Unsupported) => recovery.is_unsupported = true,
+                Err(NoRecovery::Refused(why)) => recovery.refused(name.clone(), why),
             }
         }
     }
+    findings.extend(recovery.findings("could not be looked at"));
     Ok(findings)
 }
 

@@ -17,12 +17,13 @@ use tokio::time::Instant;
 
 use super::{messages::Stored, push_outbox::owed_item, write::Transacted, *};
 use crate::{
-    Conversations as _, DeviceRow, Devices as _, ManualClock, Message, MessageStatus as _, Messages as _,
-    NewMessage, OwedPush, PageLimit, PendingDeliveries as _, PushOutbox as _, RedisConfig, RedisMode, Store,
-    conformance::START_MS,
+    Conversations as _, DeviceRow, Devices as _, Maintenance as _, ManualClock, Message, MessageStatus as _,
+    Messages as _, NewMessage, OwedPush, PageLimit, PendingDeliveries as _, PushOutbox as _, RedisConfig,
+    RedisMode, Store, conformance::START_MS,
 };
 
 mod cold;
+mod probe;
 
 fn service(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| {
@@ -106,10 +107,10 @@ impl World {
 
     async fn store_at(&self, name: &str, seq: Seq) -> Option<Stored> {
         let minted = self.rows.lease.mint().await.unwrap();
-        let message = self.new_message(name).into_message(seq, minted, self.clock.now_ms());
-        let writes = self.rows.record_and_message(&message);
+        let message = Arc::new(self.new_message(name).into_message(seq, minted, self.clock.now_ms()));
+        let writes = self.rows.transaction_of([&message]);
         match self.rows.dynamo.transact(&writes).await.unwrap() {
-            Transacted::Done => Some(Stored { message: Arc::new(message), hole: false }),
+            Transacted::Done => Some(Stored { message, hole: false }),
             Transacted::Refused(_) => None,
         }
     }
@@ -164,7 +165,7 @@ async fn what_a_crash_left_unowed_is_owed_by_the_retry() {
     assert_eq!(t.rows.owed_to(&bob).await.unwrap(), []);
     t.store_only("c").await;
     t.rows.advance(&bob, &t.id, 3, 0).await.unwrap();
-    let acked = NewMessage { client_msg_id: ClientMsgId::new("c").unwrap(), ..offline };
+    let acked = NewMessage { undelivered: true, push_due: Some(START_MS), ..t.new_message("c") };
     assert!(t.rows.commit_sends(vec![acked]).await.remove(0).unwrap().duplicate);
     assert_eq!(t.rows.owed_to(&bob).await.unwrap(), []);
 }
@@ -648,4 +649,76 @@ async fn a_store_opens_while_its_servers_are_down() {
     let (store, _, _) = Store::distributed(config, clock).await.unwrap();
     let id = ConversationId::new("alice~bob").unwrap();
     assert!(matches!(store.messages.last_seq(&id).await, Err(StoreError::Unavailable { .. })));
+}
+
+/// The process dies between the transaction and the rows, and the send is never repeated.
+#[tokio::test]
+async fn an_erasure_finds_a_first_message_whose_rows_were_never_written() {
+    let world = world().await;
+    world.store_only("orphaned").await;
+    let (alice, bob) = (UserId::new("alice").unwrap(), UserId::new("bob").unwrap());
+    assert_eq!(world.bobs().await, None, "no row shows it");
+    assert_eq!(world.rows.conversation(&alice, &world.id).await.unwrap(), None);
+    assert_eq!(
+        world.rows.memberships(&alice).await.unwrap(),
+        std::slice::from_ref(&world.id),
+        "and it is found"
+    );
+    assert_eq!(world.rows.memberships(&bob).await.unwrap(), [], "there is nothing of the receiver's");
+    assert_eq!(world.rows.erase_member(&alice, &world.id).await.unwrap(), 1);
+    let left = world.rows.read_from(&world.id, 1, PageLimit::messages(10)).await.unwrap();
+    assert!(left.iter().all(|message| message.void && message.body.is_empty()), "{left:?}");
+}
+
+/// The row that was begun with a message becomes what it would have been without.
+#[tokio::test]
+async fn a_row_that_was_begun_with_its_message_is_completed() {
+    let world = world().await;
+    let alices = async || {
+        let alice = UserId::new("alice").unwrap();
+        let row = world.rows.conversation(&alice, &world.id).await.unwrap();
+        row.map(|row| (row.last_seq, row.last_message_preview))
+    };
+    world.store_only("orphaned").await;
+    assert_eq!(alices().await, None);
+    assert_eq!(world.send("orphaned").await, (1, true), "the send is repeated");
+    assert_eq!(alices().await, Some((1, "orphaned".to_owned())));
+    assert_eq!(world.bobs().await, Some((1, 1)));
+    assert_eq!(world.send("second").await, (2, false));
+    assert_eq!(alices().await, Some((2, "second".to_owned())));
+    assert_eq!(world.bobs().await, Some((2, 2)));
+}
+
+#[tokio::test]
+async fn a_receipt_closes_the_holes_before_it() {
+    let world = world().await;
+    let bob = UserId::new("bob").unwrap();
+    assert_eq!(world.send("one").await, (1, false));
+    let late = world.rows.redis.take_seq(&world.id).await.unwrap().unwrap();
+    assert_eq!((late, world.send("three").await), (2, (3, false)));
+    let advanced = world.rows.advance(&bob, &world.id, 3, 3).await.unwrap();
+    assert_eq!((advanced.row.last_delivered_seq, advanced.row.last_read_seq), (3, 3));
+    assert!(world.store_at("late", late).await.is_none(), "nothing appears behind what is acked");
+    assert_eq!(world.bobs().await, Some((3, 0)));
+    // A receipt that speaks of the hole itself closes it, too.
+    let late = world.rows.redis.take_seq(&world.id).await.unwrap().unwrap();
+    assert_eq!((late, world.send("five").await), (4, (5, false)));
+    let advanced = world.rows.advance(&bob, &world.id, 4, 0).await.unwrap();
+    assert_eq!(advanced.row.last_delivered_seq, 4);
+    assert!(world.store_at("late", late).await.is_none());
+    assert_eq!(world.bobs().await, Some((5, 1)));
+}
+
+/// Rows that have not been written yet hide nothing whose send was answered.
+#[tokio::test]
+async fn undelivered_is_known_behind_a_hole() {
+    let world = world().await;
+    let bob = UserId::new("bob").unwrap();
+    assert_eq!(world.send("one").await, (1, false));
+    world.rows.advance(&bob, &world.id, 1, 1).await.unwrap();
+    let undelivered = async || world.rows.undelivered(&bob, None, 10).await.unwrap().conversations;
+    assert_eq!(undelivered().await, []);
+    world.rows.redis.take_seq(&world.id).await.unwrap();
+    assert_eq!(world.send("three").await, (3, false));
+    assert_eq!(undelivered().await, std::slice::from_ref(&world.id));
 }

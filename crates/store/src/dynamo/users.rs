@@ -1,5 +1,7 @@
-//! Profiles, blocks and mutes. Block flags are asked before every send, so Redis keeps copies of them; a flag that changes is
+//! Profiles, blocks, mutes and revocations. Block flags are asked before every send, so Redis keeps copies of them; a flag that changes is
 //! marked there first, and who meets the mark reads the table.
+
+use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -19,6 +21,7 @@ use crate::{Result, Users};
 pub(super) const PROFILE: &str = "profile";
 pub(super) const BLOCK: &str = "block#";
 pub(super) const MUTE: &str = "mute#";
+pub(super) const NOT_BEFORE: &str = "not_before";
 const ROWS_AT_ONCE: usize = 16;
 
 pub(super) fn user_key(user: &UserId, item: &str) -> Key {
@@ -27,6 +30,16 @@ pub(super) fn user_key(user: &UserId, item: &str) -> Key {
 
 pub(super) fn block_key(user: &UserId, other: &UserId) -> Key {
     user_key(user, &format!("{BLOCK}{other}"))
+}
+
+/// A block, with the profile that the blocked one goes on to see.
+pub(super) fn block_item(user: &UserId, other: &UserId, profile: &Profile) -> Item {
+    let mut item = block_key(user, other);
+    item.insert("blocked".into(), flag());
+    // Blocks of earlier versions have no copy.
+    item.insert("frozen".into(), flag());
+    put_profile_fields(&mut item, profile);
+    item
 }
 
 pub(super) fn mute_key(user: &UserId, conversation: &ConversationId) -> Key {
@@ -47,6 +60,12 @@ pub(super) fn read_mute(item: &Item) -> Result<Option<Mute>> {
     Ok(Some(Mute { conversation_id, until }))
 }
 
+pub(super) fn not_before_item(user: &UserId, secs: u64) -> Item {
+    let mut item = user_key(user, NOT_BEFORE);
+    item.insert("secs".into(), n(secs));
+    item
+}
+
 pub(super) fn read_profile(item: Option<&Item>) -> Profile {
     Profile {
         name: item.and_then(|item| item.owned("name")),
@@ -56,22 +75,31 @@ pub(super) fn read_profile(item: Option<&Item>) -> Profile {
 
 pub(super) fn profile_item(user: &UserId, profile: &Profile) -> Item {
     let mut item = user_key(user, PROFILE);
+    put_profile_fields(&mut item, profile);
+    item
+}
+
+fn put_profile_fields(item: &mut Item, profile: &Profile) {
     for (name, text) in [("name", &profile.name), ("avatar_url", &profile.avatar_url)] {
         if let Some(text) = text {
             item.insert(name.to_owned(), s(text));
         }
     }
-    item
 }
 
 impl DynamoStore {
-    /// The profiles of both members, by side.
+    /// The profiles of both members, by side, each as the other one sees it: a member who blocks the other is seen as they
+    /// were when they did.
     pub(super) async fn profiles(&self, conversation: &ConversationId) -> Result<[Profile; 2]> {
         let [low, high] = Side::BOTH.map(|side| conversation.member(side));
-        let keys = vec![user_key(&low, PROFILE), user_key(&high, PROFILE)];
-        let items = self.dynamo.get_many(Table::Users, keys).await?;
-        let of = |user: &UserId| items.iter().find(|item| item.text("user_id") == Some(user.as_str()));
-        Ok([read_profile(of(&low)), read_profile(of(&high))])
+        let sides = [(&low, &high), (&high, &low)];
+        let keys = sides.iter().flat_map(|(user, other)| [user_key(user, PROFILE), block_key(user, other)]);
+        let items = self.dynamo.get_many(Table::Users, keys.collect()).await?;
+        Ok(sides.map(|(user, _)| {
+            let mut own = items.iter().filter(|item| item.text("user_id") == Some(user.as_str()));
+            let frozen = own.clone().find(|item| item.has("frozen"));
+            read_profile(frozen.or_else(|| own.find(|item| item.text("item") == Some(PROFILE))))
+        }))
     }
 
     /// A user's items of one kind, in order.
@@ -136,15 +164,16 @@ impl DynamoStore {
         }
     }
 
-    /// Writes it into the inboxes of all whom a user has a conversation with.
+    /// Writes it into the inboxes of all whom a user has a conversation with and does not block.
     async fn copy_to_peers(&self, user: &UserId, profile: &Profile) -> Result<()> {
+        let blocked: &BTreeSet<UserId> = &self.blocked_by(user).await?.into_iter().collect();
         let mut query = Query { only: Some("#conversation_id"), ..Query::of(Table::Conversations, s(user)) };
         loop {
             let (items, next) = self.dynamo.query(&query).await?;
             stream::iter(items)
                 .map(|item: Item| async move {
                     let id = item.conversation()?;
-                    match id.peer_of(user) {
+                    match id.peer_of(user).filter(|peer| !blocked.contains(peer)) {
                         Some(peer) => self.copy_profile(&peer, &id, profile).await,
                         None => Ok(()),
                     }
@@ -192,15 +221,21 @@ impl Users for DynamoStore {
         }
         let write = match blocked {
             true => {
-                let mut item = block_key(user, other);
-                item.insert("blocked".into(), flag());
-                Write::put(Table::Users, item)
+                let profile = self.profile(user).await?;
+                // Who blocks twice keeps the copy of the first time.
+                Write::put(Table::Users, block_item(user, other, &profile))
+                    .only_if("attribute_not_exists(#user_id)")
             }
             false => Write::delete(Table::Users, block_key(user, other)),
         };
         self.dynamo.write(&write).await?;
         // If this gets lost, the mark stays and the table is read.
         let _ = self.redis.block_changed(user, other, blocked).await;
+        if !blocked && let Some(id) = ConversationId::between(user, other) {
+            // Read after the block has gone: whoever changed the profile before that has passed this copy over.
+            let profile = self.profile(user).await?;
+            self.copy_profile(other, &id, &profile).await?;
+        }
         Ok(())
     }
 
@@ -228,5 +263,19 @@ impl Users for DynamoStore {
     async fn mutes_of(&self, user: &UserId) -> Result<Vec<Mute>> {
         let items = self.items_of(user, MUTE).await?;
         items.iter().filter_map(|item| read_mute(item).transpose()).collect()
+    }
+
+    async fn not_before(&self, user: &UserId) -> Result<Option<u64>> {
+        let item = self.dynamo.get(Table::Users, user_key(user, NOT_BEFORE)).await?;
+        item.map(|item| item.need_number("secs")).transpose()
+    }
+
+    async fn raise_not_before(&self, user: &UserId, secs: u64) -> Result<()> {
+        self.writable()?;
+        let write = Write::put(Table::Users, not_before_item(user, secs))
+            .only_if("attribute_not_exists(#secs) OR #secs < :secs")
+            .value(":secs", n(secs));
+        // Refused where a later revocation is there already.
+        self.dynamo.write(&write).await.map(|_| ())
     }
 }

@@ -9,7 +9,9 @@ use super::{
     rows::{RowSpace, View, key_parts, row_key, user_prefix},
     state::{FORMAT, check_format},
 };
-use crate::{AttachmentRow, Attachments, Result, StoreError, UploadState};
+use crate::{
+    Announced, AttachmentRow, Attachments, Result, StoreError, UploadQuota, UploadState, UploadUsage,
+};
 
 /// What a time may be in an [`S3Ref`].
 const TIME_MAX: u64 = 0xffff_ffff_ffff;
@@ -26,6 +28,19 @@ pub(super) fn decode(value: &[u8]) -> Result<AttachmentRow, Malformed> {
     let r = &mut Reader(value);
     check_format(r)?;
     serde_json::from_slice(r.0).map_err(|_| Malformed("a stored attachment does not parse"))
+}
+
+fn encode_usage(usage: &UploadUsage) -> Result<Vec<u8>> {
+    let mut out = vec![FORMAT];
+    serde_json::to_writer(&mut out, usage)
+        .map_err(|e| StoreError::Unsupported(format!("usage that is no JSON: {e}")))?;
+    Ok(out)
+}
+
+fn decode_usage(value: &[u8]) -> Result<UploadUsage, Malformed> {
+    let r = &mut Reader(value);
+    check_format(r)?;
+    serde_json::from_slice(r.0).map_err(|_| Malformed("a stored upload usage does not parse"))
 }
 
 fn owner_key(row: &AttachmentRow) -> Vec<u8> {
@@ -48,16 +63,54 @@ impl View<'_> {
         }
         Ok(())
     }
+
+    /// What a user is charged for. A store of an earlier version has no such row: it is derived once.
+    fn upload_usage(&self, user: &UserId) -> Result<UploadUsage> {
+        if let Some(value) = self.get(RowSpace::UploadUsage, user.as_str().as_bytes())? {
+            return Ok(decode_usage(&value)?);
+        }
+        let mut rows = Vec::new();
+        for (key, _) in self.under(RowSpace::OwnedAttachments, &user_prefix(user.as_str()))? {
+            let (_, s3_ref) = key_parts(&key)?;
+            let value = self.get(RowSpace::Attachments, s3_ref.as_bytes())?;
+            rows.extend(value.map(|value| decode(&value)).transpose()?);
+        }
+        Ok(UploadUsage::of(&rows))
+    }
+
+    fn put_usage(&mut self, user: &UserId, usage: Option<UploadUsage>) -> Result<()> {
+        let key = user.as_str().as_bytes();
+        match usage {
+            Some(usage) => {
+                self.put(RowSpace::UploadUsage, key, encode_usage(&usage)?);
+                Ok(())
+            }
+            None => self.forget(RowSpace::UploadUsage, key.to_vec()),
+        }
+    }
 }
 
 #[async_trait]
 impl Attachments for Embedded {
-    async fn announce(&self, row: AttachmentRow) -> Result<()> {
+    async fn announce(&self, row: AttachmentRow, quota: &UploadQuota) -> Result<Announced> {
+        let quota = *quota;
         self.step(move |view| {
+            if row.charged_bytes() > 0 {
+                match view.upload_usage(&row.owner)?.charge(&row, &quota) {
+                    Ok(charged) => view.put_usage(&row.owner, Some(charged))?,
+                    Err(over) => return Ok(Announced::OverQuota(over)),
+                }
+            }
             view.put(RowSpace::OwnedAttachments, owner_key(&row), vec![FORMAT]);
-            view.put_attachment(&row)
+            view.put_attachment(&row)?;
+            Ok(Announced::Done)
         })
         .await
+    }
+
+    async fn upload_usage(&self, user: &UserId) -> Result<UploadUsage> {
+        let user = user.clone();
+        self.step(move |view| view.upload_usage(&user)).await
     }
 
     async fn attachment(&self, s3_ref: &S3Ref) -> Result<Option<AttachmentRow>> {
@@ -143,6 +196,11 @@ impl Attachments for Embedded {
         let s3_ref = s3_ref.clone();
         self.step(move |view| {
             if let Some(row) = view.attachment(&s3_ref)? {
+                if row.charged_bytes() > 0 {
+                    // Before the row goes: without a counter, usage is derived from the rows.
+                    let left = view.upload_usage(&row.owner)?.give_back(&row);
+                    view.put_usage(&row.owner, left)?;
+                }
                 view.forget(RowSpace::OwnedAttachments, owner_key(&row))?;
             }
             let key = s3_ref.as_str().as_bytes();
@@ -151,5 +209,46 @@ impl Attachments for Embedded {
             view.forget_under(RowSpace::AttachmentClaims, &user_prefix(s3_ref.as_str()))
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{EmbeddedConfig, ManualClock, OverQuota};
+
+    fn row(n: u8) -> AttachmentRow {
+        AttachmentRow {
+            s3_ref: S3Ref::mint(1_760_000_000_000 + u64::from(n), [n; 10]),
+            owner: UserId::new("alice").unwrap(),
+            name: "a".into(),
+            mime: "image/png".into(),
+            bytes: 10_000,
+            sha256: String::new(),
+            upload_id: None,
+            state: UploadState::Expected,
+            claimed: false,
+        }
+    }
+
+    /// A directory of a version that did not count: the first change derives the usage from the rows.
+    #[tokio::test]
+    async fn usage_that_was_never_counted_is_derived_from_the_rows() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::new(1_760_000_000_000));
+        let store = Embedded::open(EmbeddedConfig::new(dir.path()), clock).unwrap();
+        let quota = UploadQuota { bytes_per_day: 0, bytes_total: 25_000 };
+        let forget_count = || store.step(|view| view.forget(RowSpace::UploadUsage, b"alice".to_vec()));
+        for n in 0..2 {
+            assert_eq!(store.announce(row(n), &quota).await.unwrap(), Announced::Done);
+        }
+        forget_count().await.unwrap();
+        assert_eq!(store.announce(row(2), &quota).await.unwrap(), Announced::OverQuota(OverQuota::Total));
+        assert_eq!(store.upload_usage(&row(0).owner).await.unwrap().total_bytes, 20_000);
+        store.forget(&row(0).s3_ref).await.unwrap();
+        assert_eq!(store.upload_usage(&row(0).owner).await.unwrap().total_bytes, 10_000);
+        assert_eq!(store.announce(row(2), &quota).await.unwrap(), Announced::Done);
     }
 }

@@ -40,11 +40,13 @@ pub(super) enum Space {
     AttachmentClaims,
     UnclaimedAttachments,
     OwnedAttachments,
+    UploadUsage,
+    NotBefore,
     Meta,
 }
 
 impl Space {
-    pub(super) const ALL: [Space; 15] = [
+    pub(super) const ALL: [Space; 17] = [
         Space::Messages,
         Space::Conversations,
         Space::Members,
@@ -59,6 +61,8 @@ impl Space {
         Space::AttachmentClaims,
         Space::UnclaimedAttachments,
         Space::OwnedAttachments,
+        Space::UploadUsage,
+        Space::NotBefore,
         Space::Meta,
     ];
 
@@ -78,6 +82,8 @@ impl Space {
             Space::AttachmentClaims => "attachment_claims",
             Space::UnclaimedAttachments => "unclaimed_attachments",
             Space::OwnedAttachments => "owned_attachments",
+            Space::UploadUsage => "upload_usage",
+            Space::NotBefore => "not_before",
             Space::Meta => "meta",
         }
     }
@@ -186,6 +192,31 @@ impl Engine {
         for item in self.space(space).prefix(&prefix).take(most) {
             let key = item.key().map_err(broken)?;
             ids.push(conversation_id(&key[prefix.len()..])?);
+        }
+        Ok(ids)
+    }
+
+    /// The conversations of a user behind one of them, at most so many.
+    pub(super) fn members_after(
+        &self,
+        user: &UserId,
+        after: &ConversationId,
+        most: usize,
+    ) -> Result<Vec<ConversationId>> {
+        let mut from = user.as_str().as_bytes().to_vec();
+        from.push(0);
+        // Ids are printable, so no key of the user reaches this end.
+        let mut to = from.clone();
+        if let Some(last) = to.last_mut() {
+            *last = 1;
+        }
+        let prefix = from.len();
+        from.extend_from_slice(after.as_str().as_bytes());
+        let mut ids = Vec::new();
+        let behind = (std::ops::Bound::Excluded(from), std::ops::Bound::Excluded(to));
+        for item in self.space(Space::Members).range(behind).take(most) {
+            let key = item.key().map_err(broken)?;
+            ids.push(conversation_id(&key[prefix..])?);
         }
         Ok(ids)
     }

@@ -256,11 +256,11 @@ impl Hot {
             true => engine.entries(id, from, border, limit)?,
             false => Vec::new(),
         };
-        let mut bytes: usize = entries.iter().map(|e| e.message.body.len()).sum();
+        let mut bytes: usize = entries.iter().map(|e| e.message.content_bytes()).sum();
         let whole = entries.last().is_none_or(|e| e.message.seq + 1 == border);
         if whole {
             for entry in recent {
-                bytes += entry.message.body.len();
+                bytes += entry.message.content_bytes();
                 if entries.len() >= limit.messages || (bytes > limit.bytes && !entries.is_empty()) {
                     break;
                 }
@@ -285,7 +285,7 @@ impl Hot {
         let (border, recent) = self.recent(id, 0..before, limit.messages, true);
         let (mut entries, mut bytes) = (Vec::new(), 0usize);
         for entry in recent.into_iter().rev() {
-            bytes += entry.message.body.len();
+            bytes += entry.message.content_bytes();
             if entries.len() >= limit.messages || (bytes > limit.bytes && !entries.is_empty()) {
                 entries.reverse();
                 return Ok(entries.into_iter().map(|e| mask(&conv, e)).collect());
@@ -299,7 +299,7 @@ impl Hot {
             let mut older = engine.entries_before(id, floor, before.min(border), room)?;
             // The page as a whole keeps to the limit: the oldest go first.
             let fits = older.iter().rev().take_while(|e| {
-                bytes += e.message.body.len();
+                bytes += e.message.content_bytes();
                 bytes <= limit.bytes
             });
             let fits = fits.count().max(usize::from(entries.is_empty() && !older.is_empty()));
@@ -345,11 +345,7 @@ impl Hot {
         most: usize,
     ) -> Result<Option<Candidates>> {
         let found = self.first_candidates(engine, space, user, most + 1)?;
-        let in_memory = |id: &ConversationId| {
-            let shard = self.conv_shard(id).lock();
-            shard.active.contains_key(id) || shard.frozen.contains_key(id) || shard.clean.peek(id).is_some()
-        };
-        let few = found.ids.len() <= most && found.ids.iter().all(in_memory);
+        let few = found.ids.len() <= most && found.ids.iter().all(|id| self.is_in_memory(id));
         Ok(few.then_some(found))
     }
 
@@ -372,6 +368,51 @@ impl Hot {
             found.ids.extend(engine.conversations_under(space, user, most)?);
         }
         Ok(found)
+    }
+
+    /// At most so many of a user's conversations behind one of them, in order.
+    pub(super) fn candidates_after(
+        &self,
+        engine: &Engine,
+        user: &UserId,
+        after: Option<&ConversationId>,
+        most: usize,
+    ) -> Result<BTreeSet<ConversationId>> {
+        let mut ids: BTreeSet<ConversationId> = {
+            let shard = self.user_shard(user.as_str()).lock();
+            let dirty = [shard.active.get(user), shard.frozen.get(user)].into_iter().flatten();
+            let ids = dirty.flat_map(|dirty| &dirty.convs);
+            ids.filter(|id| after.is_none_or(|after| *id > after)).cloned().collect()
+        };
+        // The engine is read last: what leaves memory in between is already there.
+        ids.extend(match after {
+            Some(after) => engine.members_after(user, after, most)?,
+            None => engine.conversations_under(Space::Members, user, most)?,
+        });
+        while ids.len() > most {
+            ids.pop_last();
+        }
+        Ok(ids)
+    }
+
+    /// All conversations of a user whose inbox is in memory, in order, if they are no more than so many and their rows are
+    /// in memory too.
+    pub(super) fn few_in_inbox(&self, user: &UserId, most: usize) -> Option<Vec<ConversationId>> {
+        let mut ids: Vec<ConversationId> = {
+            let shard = self.user_shard(user.as_str()).lock();
+            let inbox = shard.inboxes.get(user).filter(|inbox| inbox.ts.len() <= most)?;
+            inbox.ts.keys().cloned().collect()
+        };
+        if !ids.iter().all(|id| self.is_in_memory(id)) {
+            return None;
+        }
+        ids.sort();
+        Some(ids)
+    }
+
+    fn is_in_memory(&self, id: &ConversationId) -> bool {
+        let shard = self.conv_shard(id).lock();
+        shard.active.contains_key(id) || shard.frozen.contains_key(id) || shard.clean.peek(id).is_some()
     }
 
     /// Positions of a user's inbox, newest first; made of the candidates that are given, if there is none yet.

@@ -18,11 +18,14 @@
 //!   push_tokens          hash(provider, token)       → user 0x00 device: whose it is
 //!   push_outbox          user 0x00 conversation      → the notification that is owed; all of it is in memory too
 //!   mutes                user 0x00 conversation      → until when
+//!   not_before           user 0x00                   → from when on tokens count
 //!   cold_runs            conversation 0x00 last_seq  → the object that holds a run of messages, and how many count as
 //!                                                      unread up to its end
 //!   attachments          s3_ref                      → what was announced, and whether it is there
 //!   attachment_claims    s3_ref 0x00 conversation    → (nothing) which conversations refer to it
 //!   unclaimed_attachments  s3_ref                    → (nothing) what no message refers to, oldest first
+//!   owned_attachments    user 0x00 s3_ref            → (nothing) what a user announced
+//!   upload_usage         user                        → how many bytes of uploads the user is charged for
 //!   sent_ids_{n}         hash(conversation, sender, client_msg_id) → seq, ts. One keyspace for each third of the
 //!                                                      idempotency window, dropped whole when it is over (R9)
 //!   meta                 "checkpoint"                → the last record that is in the engine, the last message_id
@@ -52,6 +55,7 @@ mod filter;
 mod hot;
 mod log;
 mod mutes;
+mod not_before;
 mod outbox;
 mod rows;
 mod runs;
@@ -94,7 +98,7 @@ use crate::{Clock, ColdObjects, Result, StoreError, failpoint};
 /// What this version writes into `VERSION`, and the newest it reads.
 const DIRECTORY_VERSION: u32 = 4;
 /// What names a send: two users with a mark between them, a zero, the side, and the client's id.
-const NAME_MAX_BYTES: usize = 3 * limits::ID_MAX_BYTES + 3;
+const NAME_MAX_BYTES: usize = 2 * limits::USER_ID_MAX_BYTES + 1 + 2 + limits::ID_MAX_BYTES;
 /// How far threads in the background give way to others.
 const NICE: i32 = 4;
 /// Writes that wait for the committer; beyond it callers wait to hand theirs over.

@@ -35,10 +35,12 @@ pub(super) enum RowSpace {
     AttachmentClaims = 7,
     UnclaimedAttachments = 8,
     OwnedAttachments = 9,
+    UploadUsage = 10,
+    NotBefore = 11,
 }
 
 impl RowSpace {
-    pub(super) const ALL: [RowSpace; 9] = [
+    pub(super) const ALL: [RowSpace; 11] = [
         RowSpace::Devices,
         RowSpace::PushTokens,
         RowSpace::PushOutbox,
@@ -48,6 +50,8 @@ impl RowSpace {
         RowSpace::AttachmentClaims,
         RowSpace::UnclaimedAttachments,
         RowSpace::OwnedAttachments,
+        RowSpace::UploadUsage,
+        RowSpace::NotBefore,
     ];
 
     pub(super) fn space(self) -> Space {
@@ -61,6 +65,8 @@ impl RowSpace {
             RowSpace::AttachmentClaims => Space::AttachmentClaims,
             RowSpace::UnclaimedAttachments => Space::UnclaimedAttachments,
             RowSpace::OwnedAttachments => Space::OwnedAttachments,
+            RowSpace::UploadUsage => Space::UploadUsage,
+            RowSpace::NotBefore => Space::NotBefore,
         }
     }
 }

@@ -72,7 +72,7 @@ impl Collected {
 
     /// Returns whether there is room for it.
     fn take(&mut self, entry: Entry) -> bool {
-        self.bytes += entry.message.body.len();
+        self.bytes += entry.message.content_bytes();
         let fits = self.entries.is_empty() || self.bytes <= self.limit.bytes;
         let fits = fits && !self.is_full();
         if fits {

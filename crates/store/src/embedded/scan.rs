@@ -19,7 +19,7 @@ use super::{
     devices,
     engine::{Space, conversation_id},
     hot::{mask, mask_message},
-    mutes,
+    mutes, not_before,
     outbox::{self, Debt},
     rows::{key_parts, user_prefix},
     state::{Conv, UserRow},
@@ -262,7 +262,7 @@ impl Walker<'_> {
                     sender: conv.id.member(last.from),
                     message_id: last.message_id,
                 }),
-                peer: peer.profile,
+                peer: peer.profile_for(&conv.id.member(side)).clone(),
                 unread: conv.unread(side),
                 counted_seq: conv.last_seq,
                 counted_last: self.last_counted(conv, side)?,
@@ -309,7 +309,7 @@ impl Walker<'_> {
     /// What is kept by user. Nobody need have a row of each kind, so all kinds are walked side by side.
     fn users(&mut self, start: Bound<&str>) -> Result<Option<Place>> {
         let engine = &self.shared.engine;
-        let spaces = [Space::Users, Space::Devices, Space::Mutes, Space::PushOutbox];
+        let spaces = [Space::Users, Space::Devices, Space::Mutes, Space::PushOutbox, Space::NotBefore];
         let mut walks = spaces.map(|space| engine.rows_from(space, start).peekable());
         let mut last = None;
         loop {
@@ -400,13 +400,21 @@ fn content_of(space: Space, user: &UserId, key: &[u8], value: &[u8]) -> Result<V
     Ok(match space {
         Space::Devices => vec![Content::Device(devices::decode(key, value)?)],
         Space::Mutes => vec![Content::Mute { user_id, mute: mutes::decode(key, value)? }],
+        Space::NotBefore => vec![Content::NotBefore { user_id, secs: not_before::decode(value)? }],
         Space::PushOutbox => vec![Content::Owed(outbox::owed_of(key, &Debt::decode(value)?)?)],
         _ => {
             let row = UserRow::decode(value)?;
+            let blocks: Vec<_> = row
+                .blocked
+                .keys()
+                .map(|blocked| Content::Block {
+                    user_id: user.clone(),
+                    blocked: blocked.clone(),
+                    profile: row.profile_for(blocked).clone(),
+                })
+                .collect();
             let profile = Some(row.profile).filter(|profile| *profile != Profile::default());
             let profile = profile.map(|profile| Content::Profile { user_id, profile });
-            let blocks = row.blocked.into_iter();
-            let blocks = blocks.map(|blocked| Content::Block { user_id: user.clone(), blocked });
             profile.into_iter().chain(blocks).collect()
         }
     })

@@ -1,7 +1,7 @@
 //! The rows of one conversation as they are in memory, and how a record changes them. The committer, the replay
 //! after a crash and nothing else go through [`Conv::apply`], so that both come to the same rows.
 
-use std::{ops::Range, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use bluetick_protocol::{Boundaries, ClientMsgId, ConversationId, MessageId, Profile, Seq, Side, UserId};
 
@@ -15,6 +15,9 @@ use crate::{ConversationRow, Message, StatusRow};
 pub(super) const FORMAT: u8 = 1;
 /// The rows of a conversation. In format 1 nobody was notified of anything.
 const CONV_FORMAT: u8 = 2;
+/// A user who has changed their profile since they blocked somebody. In format 1 the copies of all whom they block are
+/// the profile itself.
+const USER_FORMAT: u8 = 2;
 
 /// A message as the store keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -382,6 +385,17 @@ impl Conv {
         self.member(side).delivered.counted == self.counted[side.other().index()]
     }
 
+    /// Whether the other side has written something that a member may see and no device of theirs has acked.
+    pub(super) fn has_undelivered(&self, side: Side) -> bool {
+        let (member, peer) = (self.member(side), self.member(side.other()));
+        // Nothing that was written before the member was erased is theirs any more.
+        let is_theirs = member.delivered.seq >= member.erased || peer.written > member.peer_written_before;
+        let acked = member.delivered.counted.max(peer.erased_counted);
+        self.last_visible(side) > member.delivered.seq
+            && is_theirs
+            && self.counted[side.other().index()] > acked
+    }
+
     /// The last seq that a member may see.
     pub(super) fn last_visible(&self, side: Side) -> Seq {
         self.member(side).last.as_ref().map_or(0, |last| last.seq)
@@ -563,13 +577,23 @@ impl Conv {
         }
     }
 
-    /// The member's `conversations` row, with the peer's card as it is now.
-    pub(super) fn row(&self, side: Side, peer: Profile) -> Option<ConversationRow> {
+    /// Whether the other member has written something that this one may see: more than what was erased with its writer,
+    /// and more than `counted_at_erasure`, the other's count when this member was erased.
+    pub(super) fn peer_wrote(&self, side: Side, counted_at_erasure: u64) -> bool {
+        let erased = self.member(side.other()).erased_counted.max(counted_at_erasure);
+        self.counted[side.other().index()] > erased
+    }
+
+    /// The member's `conversations` row, with the peer's card, if this member may see it.
+    pub(super) fn row(&self, side: Side, peer: Option<Profile>) -> Option<ConversationRow> {
         let last = self.member(side).last.as_ref()?;
+        let peer_wrote = peer.is_some();
+        let peer = peer.unwrap_or_default();
         Some(ConversationRow {
             user_id: self.id.member(side),
             conversation_id: self.id.clone(),
             peer_id: self.id.member(side.other()),
+            peer_wrote,
             peer_name: peer.name,
             avatar_url: peer.avatar_url,
             last_message_preview: last.preview.text().to_string(),
@@ -585,15 +609,32 @@ impl Conv {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct UserRow {
     pub profile: Profile,
-    pub blocked: std::collections::BTreeSet<UserId>,
+    /// Whom they block, each with the profile as it was at that moment; nothing where it has not changed since.
+    pub blocked: BTreeMap<UserId, Option<Arc<Profile>>>,
 }
 
 impl UserRow {
+    /// The profile as another user's inbox shows it.
+    pub(super) fn profile_for(&self, other: &UserId) -> &Profile {
+        match self.blocked.get(other) {
+            Some(Some(frozen)) => frozen,
+            _ => &self.profile,
+        }
+    }
+
     pub(super) fn apply(&mut self, record: &Record) {
         match record {
-            Record::Profile { profile, .. } => self.profile = profile.clone(),
+            Record::Profile { profile, .. } => {
+                if *profile != self.profile && !self.blocked.is_empty() {
+                    let before = Arc::new(self.profile.clone());
+                    for frozen in self.blocked.values_mut() {
+                        frozen.get_or_insert_with(|| before.clone());
+                    }
+                }
+                self.profile = profile.clone();
+            }
             Record::Block { other, blocked: true, .. } => {
-                self.blocked.insert(other.clone());
+                self.blocked.entry(other.clone()).or_default();
             }
             Record::Block { other, blocked: false, .. } => {
                 self.blocked.remove(other);
@@ -604,25 +645,65 @@ impl UserRow {
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.push(FORMAT);
+        // Many blocks share a profile: each is written once, and the blocks name its place.
+        let mut profiles: Vec<&Profile> = Vec::new();
+        let mut places: BTreeMap<(Option<&str>, Option<&str>), u64> = BTreeMap::new();
+        for frozen in self.blocked.values().flatten() {
+            places.entry((frozen.name.as_deref(), frozen.avatar_url.as_deref())).or_insert_with(|| {
+                profiles.push(frozen);
+                profiles.len() as u64
+            });
+        }
+        let plain = profiles.is_empty();
+        out.push(if plain { FORMAT } else { USER_FORMAT });
         put_profile(out, &self.profile);
+        if !plain {
+            put_u64(out, profiles.len() as u64);
+            for profile in profiles {
+                put_profile(out, profile);
+            }
+        }
         put_u64(out, self.blocked.len() as u64);
-        for user in &self.blocked {
+        for (user, frozen) in &self.blocked {
             put_str(out, user.as_str());
+            if !plain {
+                let place = frozen.as_ref().and_then(|frozen| {
+                    places.get(&(frozen.name.as_deref(), frozen.avatar_url.as_deref())).copied()
+                });
+                put_u64(out, place.unwrap_or(0));
+            }
         }
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<UserRow, Malformed> {
         let r = &mut Reader(bytes);
-        check_format(r)?;
-        let profile = profile(r)?;
+        let format = r.u8()?;
+        if !(FORMAT..=USER_FORMAT).contains(&format) {
+            return Err(NEWER);
+        }
+        let current = profile(r)?;
+        let mut profiles = Vec::new();
+        if format >= 2 {
+            for _ in 0..r.u64()? {
+                profiles.push(Arc::new(profile(r)?));
+            }
+        }
         let count = r.u64()?;
-        let mut blocked = std::collections::BTreeSet::new();
+        let mut blocked = BTreeMap::new();
         for _ in 0..count {
-            blocked.insert(r.user()?);
+            let user = r.user()?;
+            let place = if format >= 2 { r.u64()? } else { 0 };
+            let frozen = match place.checked_sub(1) {
+                None => None,
+                Some(at) => {
+                    let known = usize::try_from(at).ok().and_then(|at| profiles.get(at));
+                    Some(known.ok_or(Malformed("a block names a profile that is not there"))?.clone())
+                }
+            };
+            blocked.insert(user, frozen);
         }
         r.end()?;
-        Ok(UserRow { profile, blocked })
+        Ok(UserRow { profile: current, blocked })
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     ActiveConversation, Advanced, BackupSink, Committed, ConversationRow, Conversations, Health,
     InboxPosition, Maintenance, Message, MessageStatus, Messages, NewMessage, Noted, PageLimit,
-    PendingDeliveries, PendingRow, Result, StatusRow, StoreError, Users,
+    PendingDeliveries, PendingRow, Result, StatusRow, StoreError, Undelivered, Users,
 };
 
 /// So many conversations of a user are read where they are asked for, if they are in memory: that takes less time than
@@ -49,8 +49,18 @@ impl Shared {
         if conv.member(side).last.is_none() {
             return Ok(None);
         }
+        let counted_at_erasure = match conv.member(side).erased {
+            0 => 0,
+            erased => {
+                let entry = self.hot.entry(&self.engine, &conv.id, erased)?;
+                entry.map_or(0, |entry| entry.counted[side.other().index()])
+            }
+        };
+        if !conv.peer_wrote(side, counted_at_erasure) {
+            return Ok(conv.row(side, None));
+        }
         let peer = self.hot.user(&self.engine, &conv.id.member(side.other()))?;
-        Ok(conv.row(side, peer.profile.clone()))
+        Ok(conv.row(side, Some(peer.profile_for(&conv.id.member(side)).clone())))
     }
 
     /// The rows of those of a user's conversations for which `pick` has one.
@@ -78,6 +88,23 @@ impl Shared {
             }
         }
         Ok(rows)
+    }
+
+    fn undelivered_among(
+        &self,
+        user: &UserId,
+        ids: impl IntoIterator<Item = ConversationId>,
+        next: Option<ConversationId>,
+    ) -> Result<Undelivered> {
+        let mut conversations = Vec::new();
+        for id in ids {
+            if let (Some(side), Some(conv)) = (id.side_of(user), self.conv(&id)?)
+                && conv.has_undelivered(side)
+            {
+                conversations.push(id);
+            }
+        }
+        Ok(Undelivered { conversations, next })
     }
 
     pub(super) fn hashes(&self, sends: &[NewMessage]) -> Vec<u128> {
@@ -115,6 +142,7 @@ impl Embedded {
     async fn duplicate(&self, new: &NewMessage, seq: Seq) -> Result<Committed> {
         let id = &new.conversation_id;
         let message = self.message_at(id, seq).await?;
+        new.check_repeats(&message)?;
         if new.undelivered && !message.withheld {
             let side = new.from.other();
             if self.status(&id.member(side), id).await?.last_delivered_seq < seq {
@@ -461,6 +489,35 @@ impl Conversations for Embedded {
         }
     }
 
+    async fn undelivered(
+        &self,
+        user: &UserId,
+        after: Option<&ConversationId>,
+        limit: usize,
+    ) -> Result<Undelivered> {
+        // Whoever connects has just read their inbox. With few conversations that is all there is to look at.
+        if after.is_none()
+            && let Some(few) = self.shared.hot.few_in_inbox(user, FEW.min(limit))
+        {
+            return self.shared.undelivered_among(user, few, None);
+        }
+        let (user, after) = (user.clone(), after.cloned());
+        self.blocking(move |shared| {
+            let mut ids = shared.hot.candidates_after(
+                &shared.engine,
+                &user,
+                after.as_ref(),
+                limit.saturating_add(1),
+            )?;
+            let next = match ids.len() > limit {
+                true => ids.pop_last().and_then(|_| ids.last().cloned()),
+                false => None,
+            };
+            shared.undelivered_among(&user, ids, next)
+        })
+        .await
+    }
+
     async fn total_unread(&self, user: &UserId) -> Result<u64> {
         let user_id = user.clone();
         let read = move |shared: &Shared, candidates: Candidates| {
@@ -506,7 +563,7 @@ impl Users for Embedded {
     }
 
     async fn blocks(&self, user: &UserId, other: &UserId) -> Result<bool> {
-        Ok(self.shared.hot.user(&self.shared.engine, user)?.blocked.contains(other))
+        Ok(self.shared.hot.user(&self.shared.engine, user)?.blocked.contains_key(other))
     }
 
     async fn set_block(&self, user: &UserId, other: &UserId, blocked: bool) -> Result<()> {
@@ -515,7 +572,7 @@ impl Users for Embedded {
     }
 
     async fn blocked_by(&self, user: &UserId) -> Result<Vec<UserId>> {
-        Ok(self.shared.hot.user(&self.shared.engine, user)?.blocked.iter().cloned().collect())
+        Ok(self.shared.hot.user(&self.shared.engine, user)?.blocked.keys().cloned().collect())
     }
 
     async fn mute(&self, user: &UserId, mute: Mute) -> Result<()> {
@@ -532,6 +589,14 @@ impl Users for Embedded {
 
     async fn mutes_of(&self, user: &UserId) -> Result<Vec<Mute>> {
         self.mutes(user).await
+    }
+
+    async fn not_before(&self, user: &UserId) -> Result<Option<u64>> {
+        self.not_before_of(user)
+    }
+
+    async fn raise_not_before(&self, user: &UserId, secs: u64) -> Result<()> {
+        self.put_not_before(user, secs).await
     }
 }
 

@@ -6,13 +6,25 @@ use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, S3Ref, UserId};
 
 use super::Memory;
-use crate::{AttachmentRow, Attachments, Result, UploadState};
+use crate::{Announced, AttachmentRow, Attachments, Result, UploadQuota, UploadState, UploadUsage};
 
 #[async_trait]
 impl Attachments for Memory {
-    async fn announce(&self, row: AttachmentRow) -> Result<()> {
-        self.write()?.attachments.insert(row.s3_ref.clone(), (row, BTreeSet::new()));
-        Ok(())
+    async fn announce(&self, row: AttachmentRow, quota: &UploadQuota) -> Result<Announced> {
+        let mut state = self.write()?;
+        if row.charged_bytes() > 0 {
+            let usage = state.upload_usage.get(&row.owner).copied().unwrap_or_default();
+            match usage.charge(&row, quota) {
+                Ok(charged) => drop(state.upload_usage.insert(row.owner.clone(), charged)),
+                Err(over) => return Ok(Announced::OverQuota(over)),
+            }
+        }
+        state.attachments.insert(row.s3_ref.clone(), (row, BTreeSet::new()));
+        Ok(Announced::Done)
+    }
+
+    async fn upload_usage(&self, user: &UserId) -> Result<UploadUsage> {
+        Ok(self.read().upload_usage.get(user).copied().unwrap_or_default())
     }
 
     async fn attachment(&self, s3_ref: &S3Ref) -> Result<Option<AttachmentRow>> {
@@ -61,7 +73,13 @@ impl Attachments for Memory {
     }
 
     async fn forget(&self, s3_ref: &S3Ref) -> Result<()> {
-        self.write()?.attachments.remove(s3_ref);
+        let mut state = self.write()?;
+        let Some((row, _)) = state.attachments.remove(s3_ref) else { return Ok(()) };
+        if let Some(usage) = state.upload_usage.remove(&row.owner)
+            && let Some(left) = usage.give_back(&row)
+        {
+            state.upload_usage.insert(row.owner, left);
+        }
         Ok(())
     }
 }

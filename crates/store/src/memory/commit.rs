@@ -1,6 +1,6 @@
 //! Sends, and reads by position.
 
-use std::sync::Arc;
+use std::{ops::RangeInclusive, sync::Arc};
 
 use async_trait::async_trait;
 use bluetick_protocol::{ClientMsgId, ConversationId, MessageId, Seq, Side};
@@ -19,10 +19,7 @@ const HOLE_CLIENT_MSG_ID: &str = "void";
 impl Messages for Memory {
     async fn commit_sends(&self, sends: Vec<NewMessage>) -> Vec<Result<Committed>> {
         let now_ms = self.clock.now_ms();
-        sends
-            .into_iter()
-            .map(|new| Ok(self.write()?.commit(new, now_ms, self.idempotency_window_ms)))
-            .collect()
+        sends.into_iter().map(|new| self.write()?.commit(new, now_ms, self.idempotency_window_ms)).collect()
     }
 
     async fn read_from(
@@ -69,19 +66,20 @@ impl Messages for Memory {
 }
 
 impl State {
-    fn commit(&mut self, new: NewMessage, now_ms: u64, window_ms: u64) -> Committed {
+    fn commit(&mut self, new: NewMessage, now_ms: u64, window_ms: u64) -> Result<Committed> {
         if let Some(original) = self.original(&new, now_ms, window_ms) {
+            new.check_repeats(&original)?;
             let acked = self.boundaries(&original.receiver(), &new.conversation_id).last_delivered_seq;
             if acked < original.seq {
                 self.note_if_undelivered(&new, &original);
             }
-            return Committed { message: original, duplicate: true, implied_read: None };
+            return Ok(Committed { message: original, duplicate: true, implied_read: None });
         }
         // Before the message is there: a reply reads what came before it, never itself.
-        let implied_read = self.imply_read(&new);
+        let implied_read = self.imply_read(&new, now_ms);
         let message = self.append(&new, now_ms);
         self.note_if_undelivered(&new, &message);
-        Committed { message, duplicate: false, implied_read }
+        Ok(Committed { message, duplicate: false, implied_read })
     }
 
     pub(super) fn original(&self, new: &NewMessage, now_ms: u64, window_ms: u64) -> Option<Arc<Message>> {
@@ -101,17 +99,26 @@ impl State {
     }
 
     /// A reply implies read up to what the sender's client had seen, or else what was delivered to them (R10).
-    fn imply_read(&mut self, new: &NewMessage) -> Option<Advanced> {
+    fn imply_read(&mut self, new: &NewMessage, now_ms: u64) -> Option<Advanced> {
         let next = self.last_seq(&new.conversation_id) + 1;
-        self.imply_read_before(new, next)
+        self.imply_read_before(new, next, now_ms)
     }
 
     /// The same of a reply that may be there already: it never covers itself.
-    pub(super) fn imply_read_before(&mut self, new: &NewMessage, reply: Seq) -> Option<Advanced> {
+    pub(super) fn imply_read_before(
+        &mut self,
+        new: &NewMessage,
+        reply: Seq,
+        now_ms: u64,
+    ) -> Option<Advanced> {
         let sender = new.conversation_id.member(new.from);
         let before = self.boundaries(&sender, &new.conversation_id);
         let seen = new.seen_seq.unwrap_or(before.last_delivered_seq).min(reply.saturating_sub(1));
         let (after, moved) = self.raise(&sender, &new.conversation_id, 0, seen);
+        if moved {
+            let passed = before.last_delivered_seq + 1..=after.last_delivered_seq;
+            self.close_holes(&new.conversation_id, passed, now_ms);
+        }
         moved.then(|| Advanced {
             row: status_row(&sender, &new.conversation_id, &after),
             read_before: before.last_read_seq,
@@ -128,6 +135,17 @@ impl State {
         let record = SentRecord { seq, at_ms: now_ms };
         conversation.sent.insert((new.from.index(), new.client_msg_id.clone()), record);
         message
+    }
+
+    /// Closes the holes that a boundary has passed: nothing may appear behind what is acked (R8).
+    pub(super) fn close_holes(&mut self, id: &ConversationId, passed: RangeInclusive<Seq>, now_ms: u64) {
+        let Some(conversation) = self.conversations.get(id) else { return };
+        let holes: Vec<Seq> = passed.filter(|seq| !conversation.messages.contains_key(seq)).collect();
+        for seq in holes {
+            if let Ok(void) = ClientMsgId::new(HOLE_CLIENT_MSG_ID) {
+                self.close_hole(id, seq, void, now_ms);
+            }
+        }
     }
 
     /// Only a seq that was handed out can be a hole; beyond those there is nothing yet.

@@ -85,6 +85,12 @@ impl Conversation {
         after.filter(|(_, m)| m.from == side.other() && !m.void && !m.withheld).count() as u64
     }
 
+    /// Whether the other member has written something that this one may see, since this one was erased.
+    pub fn has_written_to(&self, side: Side) -> bool {
+        let since_erasure = self.messages.range(self.erased_up_to[side.index()] + 1..);
+        since_erasure.map(|(_, m)| m).any(|m| m.from == side.other() && !m.void && !m.withheld)
+    }
+
     /// Whether a member is still part of it: something is left that was not erased with them.
     pub fn concerns(&self, side: Side) -> bool {
         self.messages.range(self.erased_up_to[side.index()] + 1..).any(|(_, m)| !m.void)
@@ -111,7 +117,7 @@ pub(super) fn page<'a>(
     let mut taken: Vec<Arc<Message>> = Vec::new();
     let mut bytes = 0;
     for message in messages {
-        bytes += size_of(message);
+        bytes += message.content_bytes();
         let full = taken.len() >= limit.messages || bytes > limit.bytes;
         if full && !taken.is_empty() {
             break;
@@ -119,10 +125,4 @@ pub(super) fn page<'a>(
         taken.push(message.clone());
     }
     taken
-}
-
-/// What counts against a page: the bytes that a client wrote.
-fn size_of(message: &Message) -> usize {
-    let json = [&message.attachment, &message.meta];
-    message.body.len() + json.into_iter().flatten().map(|j| j.as_str().len()).sum::<usize>()
 }

@@ -8,7 +8,8 @@ use bluetick_protocol::{Boundaries, ConversationId, Mute, Profile, Seq, UserId};
 use super::{Memory, State};
 use crate::{
     ActiveConversation, Advanced, BackupSink, ConversationRow, Conversations, Health, InboxPosition,
-    Maintenance, MessageStatus, Noted, PendingDeliveries, PendingRow, Result, StatusRow, StoreError, Users,
+    Maintenance, MessageStatus, Noted, PendingDeliveries, PendingRow, Result, StatusRow, StoreError,
+    Undelivered, Users,
 };
 
 #[async_trait]
@@ -70,9 +71,14 @@ impl MessageStatus for Memory {
         read: Seq,
     ) -> Result<Advanced> {
         let mut state = self.write()?;
-        let read_before = state.boundaries(user, conversation).last_read_seq;
+        let before = state.boundaries(user, conversation);
         let (after, moved) = state.raise(user, conversation, delivered, read);
-        Ok(Advanced { row: status_row(user, conversation, &after), read_before, moved })
+        if moved {
+            let passed = before.last_delivered_seq + 1..=after.last_delivered_seq;
+            state.close_holes(conversation, passed, self.clock.now_ms());
+        }
+        let row = status_row(user, conversation, &after);
+        Ok(Advanced { row, read_before: before.last_read_seq, moved })
     }
 
     async fn status(&self, user: &UserId, conversation: &ConversationId) -> Result<StatusRow> {
@@ -165,6 +171,30 @@ impl Conversations for Memory {
             .collect())
     }
 
+    async fn undelivered(
+        &self,
+        user: &UserId,
+        after: Option<&ConversationId>,
+        limit: usize,
+    ) -> Result<Undelivered> {
+        let state = self.read();
+        let mut rest = state.conversations.iter().filter_map(|(id, conversation)| {
+            let side = id.side_of(user).filter(|_| after.is_none_or(|after| id > after))?;
+            Some((id, side, conversation))
+        });
+        let mut page = Undelivered::default();
+        let mut last = None;
+        for (id, side, conversation) in rest.by_ref().take(limit) {
+            last = Some(id);
+            let acked = state.boundaries(user, id).last_delivered_seq;
+            if conversation.unread_of(side, acked.max(conversation.erased_up_to[side.index()])) > 0 {
+                page.conversations.push(id.clone());
+            }
+        }
+        page.next = last.filter(|_| rest.next().is_some()).cloned();
+        Ok(page)
+    }
+
     async fn total_unread(&self, user: &UserId) -> Result<u64> {
         Ok(self.read().rows(user).iter().map(|row| row.unread_count).sum())
     }
@@ -186,12 +216,16 @@ impl State {
         let conversation = self.conversations.get(id)?;
         let last = conversation.shown_to(side)?;
         let peer_id = id.member(side.other());
-        let profile = self.profiles.get(&peer_id).cloned().unwrap_or_default();
+        let peer_wrote = conversation.has_written_to(side);
+        let frozen = self.blocks.get(&peer_id).and_then(|blocked| blocked.get(user));
+        let profile = frozen.or_else(|| self.profiles.get(&peer_id)).filter(|_| peer_wrote);
+        let profile = profile.cloned().unwrap_or_default();
         let last_read_seq = self.boundaries(user, id).last_read_seq;
         Some(ConversationRow {
             user_id: user.clone(),
             conversation_id: id.clone(),
             peer_id,
+            peer_wrote,
             peer_name: profile.name,
             avatar_url: profile.avatar_url,
             last_message_preview: last.preview(),
@@ -225,14 +259,15 @@ impl Users for Memory {
     }
 
     async fn blocks(&self, user: &UserId, other: &UserId) -> Result<bool> {
-        Ok(self.read().blocks.get(user).is_some_and(|blocked| blocked.contains(other)))
+        Ok(self.read().blocks.get(user).is_some_and(|blocked| blocked.contains_key(other)))
     }
 
     async fn set_block(&self, user: &UserId, other: &UserId, blocked: bool) -> Result<()> {
         let mut state = self.write()?;
+        let profile = state.profiles.get(user).cloned().unwrap_or_default();
         let list = state.blocks.entry(user.clone()).or_default();
         if blocked {
-            list.insert(other.clone());
+            list.entry(other.clone()).or_insert(profile);
         } else {
             list.remove(other);
         }
@@ -240,7 +275,7 @@ impl Users for Memory {
     }
 
     async fn blocked_by(&self, user: &UserId) -> Result<Vec<UserId>> {
-        Ok(self.read().blocks.get(user).into_iter().flatten().cloned().collect())
+        Ok(self.read().blocks.get(user).into_iter().flat_map(|blocked| blocked.keys()).cloned().collect())
     }
 
     async fn mute(&self, user: &UserId, mute: Mute) -> Result<()> {
@@ -260,6 +295,17 @@ impl Users for Memory {
 
     async fn mutes_of(&self, user: &UserId) -> Result<Vec<Mute>> {
         Ok(self.read().mutes.get(user).into_iter().flat_map(|mutes| mutes.values()).cloned().collect())
+    }
+
+    async fn not_before(&self, user: &UserId) -> Result<Option<u64>> {
+        Ok(self.read().not_before.get(user).copied())
+    }
+
+    async fn raise_not_before(&self, user: &UserId, secs: u64) -> Result<()> {
+        let mut state = self.write()?;
+        let kept = state.not_before.entry(user.clone()).or_default();
+        *kept = secs.max(*kept);
+        Ok(())
     }
 }
 
@@ -297,7 +343,7 @@ impl Maintenance for Memory {
         Ok(state.conversations.get_mut(conversation).map_or(0, |c| c.erase(side)))
     }
 
-    /// Whom others block is theirs to keep: an erased user who comes back stays blocked.
+    /// Whom others block is theirs to keep: an erased user who comes back stays blocked. `not_before` stays as well.
     async fn erase_user(&self, user: &UserId) -> Result<()> {
         let mut state = self.write()?;
         state.profiles.remove(user);

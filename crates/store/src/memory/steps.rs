@@ -59,6 +59,6 @@ impl Memory {
 
     /// The read that a reply implies (R10), if it moves a boundary. It never covers the reply itself.
     pub fn imply_read_before(&self, new: &NewMessage, reply: Seq) -> Option<Advanced> {
-        self.state.lock().imply_read_before(new, reply)
+        self.state.lock().imply_read_before(new, reply, self.clock.now_ms())
     }
 }

@@ -11,7 +11,7 @@
 //! | `P last_seen:{user}` | when the user was last connected, ms | 90 days |
 //! | `P inbox:{user}` | sorted set: conversation by time, and markers; see [`inbox`] | 1 hour after it was built |
 //! | `P block:{pair}:user` | `0`, `1`, or `?` while it is being changed | 5 min, 10 s |
-//! | `P rate:{user}` | when the user's bucket will be full again, ms | until then |
+//! | `P rate:{user}`, `P rate:{user}:name` | when a bucket of the user's will be full again, ms | until then |
 //! | `P nodes:{role}` | sorted set: address by `expires_at` | a while beyond the last entry's TTL |
 //!
 //! Times come from the caller's clock and are judged by it; Redis's own expiry only cleans up. A step that reads and
@@ -32,4 +32,5 @@ mod sessions;
 pub use connection::{Redis, RedisConfig, RedisMode};
 pub use directory::RedisDirectory;
 pub use inbox::{INBOX_CAP, InboxRead};
+pub use rates::TokenBucket;
 pub use sessions::RedisSessions;

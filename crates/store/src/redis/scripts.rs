@@ -45,7 +45,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub fn on<const N: usize>(keys: [String; N]) -> Self {
+    pub fn on(keys: impl Into<Vec<String>>) -> Self {
         Call { keys: keys.into(), args: Vec::new() }
     }
 

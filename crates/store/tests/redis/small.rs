@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bluetick_protocol::{DeviceId, SessionId};
 use bluetick_store::{
     Clock, Directory, ManualClock, NodeRole, Redis, RedisConfig, RedisDirectory, RedisSessions, SessionEntry,
-    SessionStore,
+    SessionStore, TokenBucket,
 };
 
 use crate::{
@@ -21,6 +21,7 @@ on_both! {
     a_flag_is_filled_once_and_changed_in_two_steps
     two_changes_at_once_leave_it_to_the_table
     a_bucket_is_one_for_all_clients
+    several_buckets_are_taken_from_together_or_not_at_all
     nodes_are_listed_until_they_expire
     many_sessions_are_refreshed_together
 }
@@ -99,38 +100,76 @@ async fn two_changes_at_once_leave_it_to_the_table(redis: Redis) {
     assert_eq!(redis.block_cached(&a, &b).await.unwrap(), None);
 }
 
+fn bucket(tokens: u32, burst: u32, take: u32) -> TokenBucket {
+    TokenBucket { name: "", tokens, every_secs: 1, burst, take }
+}
+
+async fn several_buckets_are_taken_from_together_or_not_at_all(redis: Redis) {
+    let alice = user("alice");
+    let now = 1_760_000_000_000;
+    let sends = bucket(10, 5, 1);
+    let bytes = |take| TokenBucket { name: "bytes", ..bucket(1_000, 2_000, take) };
+    let take = |bytes: TokenBucket, at: u64| {
+        let (redis, alice) = (&redis, &alice);
+        async move { redis.take_tokens(alice, &[sends, bytes], at).await.unwrap() }
+    };
+    assert_eq!(take(bytes(1_500), now).await, Ok(()));
+    for _ in 0..20 {
+        assert_eq!(take(bytes(1_500), now).await, Err(1_000), "a thousand bytes are missing");
+    }
+    for _ in 0..4 {
+        assert_eq!(take(bytes(1), now).await, Ok(()), "a refusal takes from neither");
+    }
+    assert_eq!(take(bytes(1), now).await, Err(100), "the sends are used up");
+    let often = TokenBucket { name: "profile", tokens: 10, every_secs: 60, burst: 1, take: 1 };
+    assert_eq!(redis.take_tokens(&alice, &[often], now).await.unwrap(), Ok(()), "apart from the others");
+    assert_eq!(redis.take_tokens(&alice, &[often], now).await.unwrap(), Err(6_000));
+}
+
 async fn a_bucket_is_one_for_all_clients(redis: Redis) {
     let alice = user("alice");
     let now = 1_760_000_000_000;
     for _ in 0..5 {
-        assert_eq!(redis.take_tokens(&alice, 10, 5, 1, now).await.unwrap(), Ok(()));
+        assert_eq!(redis.take_tokens(&alice, &[bucket(10, 5, 1)], now).await.unwrap(), Ok(()));
     }
-    assert_eq!(redis.take_tokens(&alice, 10, 5, 1, now).await.unwrap(), Err(100), "a tenth of a second each");
-    assert_eq!(redis.take_tokens(&alice, 10, 5, 3, now).await.unwrap(), Err(300));
     assert_eq!(
-        redis.take_tokens(&user("bob"), 10, 5, 1, now).await.unwrap(),
+        redis.take_tokens(&alice, &[bucket(10, 5, 1)], now).await.unwrap(),
+        Err(100),
+        "a tenth of a second each"
+    );
+    assert_eq!(redis.take_tokens(&alice, &[bucket(10, 5, 3)], now).await.unwrap(), Err(300));
+    assert_eq!(
+        redis.take_tokens(&user("bob"), &[bucket(10, 5, 1)], now).await.unwrap(),
         Ok(()),
         "everybody has their own"
     );
-    assert_eq!(redis.take_tokens(&alice, 10, 5, 1, now + 99).await.unwrap(), Err(1));
-    assert_eq!(redis.take_tokens(&alice, 10, 5, 1, now + 100).await.unwrap(), Ok(()), "exactly as told");
-    assert_eq!(redis.take_tokens(&alice, 10, 5, 1, now + 100).await.unwrap(), Err(100));
+    assert_eq!(redis.take_tokens(&alice, &[bucket(10, 5, 1)], now + 99).await.unwrap(), Err(1));
     assert_eq!(
-        redis.take_tokens(&alice, 10, 5, 9, now + 100).await.unwrap(),
+        redis.take_tokens(&alice, &[bucket(10, 5, 1)], now + 100).await.unwrap(),
+        Ok(()),
+        "exactly as told"
+    );
+    assert_eq!(redis.take_tokens(&alice, &[bucket(10, 5, 1)], now + 100).await.unwrap(), Err(100));
+    assert_eq!(
+        redis.take_tokens(&alice, &[bucket(10, 5, 9)], now + 100).await.unwrap(),
         Err(500),
         "a full bucket's worth"
     );
-    assert_eq!(redis.take_tokens(&alice, 10, 5, 9, now + 600).await.unwrap(), Ok(()));
-    assert_eq!(redis.take_tokens(&alice, 0, 5, 9, now).await.unwrap(), Ok(()), "no rate, no limit");
+    assert_eq!(redis.take_tokens(&alice, &[bucket(10, 5, 9)], now + 600).await.unwrap(), Ok(()));
+    assert_eq!(
+        redis.take_tokens(&alice, &[bucket(0, 5, 9)], now).await.unwrap(),
+        Ok(()),
+        "no rate, no limit"
+    );
     // A node whose clock was an hour ahead locks nobody out for an hour.
     let carol = user("carol");
-    assert_eq!(redis.take_tokens(&carol, 10, 5, 5, now + 3_600_000).await.unwrap(), Ok(()));
-    assert_eq!(redis.take_tokens(&carol, 10, 5, 1, now).await.unwrap(), Err(100));
+    assert_eq!(redis.take_tokens(&carol, &[bucket(10, 5, 5)], now + 3_600_000).await.unwrap(), Ok(()));
+    assert_eq!(redis.take_tokens(&carol, &[bucket(10, 5, 1)], now).await.unwrap(), Err(100));
     // A rate that does not divide a second is kept on the whole.
     let dave = user("dave");
     let mut passed = Vec::new();
     for ms in 0..=1_000 {
-        while redis.take_tokens(&dave, 3, 4, 1, now + ms).await.unwrap().is_ok() {
+        while redis.take_tokens(&dave, &[bucket(3, 4, 1)], now + ms).await.unwrap().is_ok() {
             passed.push(ms);
         }
     }
@@ -146,7 +185,9 @@ async fn two_nodes_share_a_bucket() {
     let tasks: Vec<_> = (0..20)
         .map(|n| {
             let node = nodes[n % 2].clone();
-            tokio::spawn(async move { node.take_tokens(&user("alice"), 1, 7, 1, now).await.unwrap().is_ok() })
+            tokio::spawn(async move {
+                node.take_tokens(&user("alice"), &[bucket(1, 7, 1)], now).await.unwrap().is_ok()
+            })
         })
         .collect();
     let mut passed = 0;

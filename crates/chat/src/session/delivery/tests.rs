@@ -28,11 +28,12 @@ fn message(id: &ConversationId, seq: Seq, message_id: u64) -> Arc<Message> {
 fn sent(delivery: &mut Delivery, at_a_time: usize) -> Vec<Option<u64>> {
     let mut all = Vec::new();
     loop {
+        delivery.set_room(limits::OUTBOUND_HIGH_WATER_BYTES);
         delivery.pump(at_a_time);
         if delivery.out.is_empty() {
             return all;
         }
-        all.extend(delivery.out.drain(..).map(|out| match out {
+        all.extend(delivery.take_out().into_iter().map(|out| match out {
             Out::Message(message) => Some(message.message_id.0),
             Out::CaughtUp(_) => None,
         }));
@@ -54,6 +55,7 @@ fn drained(window: usize, lanes: &[(&str, Seq, &[u64])]) -> Delivery {
         cursor: MessageId(0),
         since: MessageId(0),
         reset: None,
+        more: None,
     };
     delivery.plan(plan, true);
     assert_eq!(delivery.reads().len(), lanes.len());
@@ -93,4 +95,75 @@ fn a_full_window_ends_a_run_until_acks_make_room() {
     assert_eq!(sent(&mut delivery, 100), [Some(1), Some(2), Some(3)]);
     assert!(delivery.acked(&conversation("alice"), 2));
     assert_eq!(sent(&mut delivery, 100), [Some(4), Some(5), None]);
+}
+
+/// A body of the largest size, each of whose bytes takes six on the wire.
+fn large(id: &ConversationId, seq: Seq) -> Arc<Message> {
+    let small = message(id, seq, seq);
+    Arc::new(Message { body: "\u{1}".repeat(limits::BODY_DEFAULT_MAX_BYTES), ..(*small).clone() })
+}
+
+#[test]
+fn no_more_goes_out_than_the_socket_has_room_for() {
+    let id = conversation("alice");
+    let mut delivery = drained(100, &[("alice", 20, &[])]);
+    let messages: Vec<_> = (1..=20).map(|seq| large(&id, seq)).collect();
+    assert_eq!(delivery.reads().len(), 1);
+    delivery.read_done(&id, Some(Range { first_seq: 1, messages, next_seq: 21, last_seq: 20 }));
+    let mut went = 0;
+    for turn in 0.. {
+        delivery.set_room(limits::OUTBOUND_HIGH_WATER_BYTES);
+        delivery.pump(64);
+        let out = delivery.take_out();
+        let messages = out.iter().filter(|out| matches!(out, Out::Message(_))).count();
+        let bytes = messages * 6 * limits::BODY_DEFAULT_MAX_BYTES;
+        assert!(bytes < limits::OUTBOUND_HIGH_WATER_BYTES + 7 * limits::BODY_DEFAULT_MAX_BYTES, "{bytes}");
+        went += messages;
+        if messages == 0 {
+            assert!(turn > 3, "all at once");
+            break;
+        }
+    }
+    assert_eq!(went, 20);
+}
+
+#[test]
+fn a_live_message_without_room_is_read_again_later() {
+    let id = conversation("alice");
+    let mut delivery = drained(100, &[]);
+    delivery.take_out();
+    delivery.set_room(limits::OUTBOUND_HIGH_WATER_BYTES);
+    for seq in 1..=20 {
+        delivery.hand_over(&large(&id, seq), false, None);
+    }
+    let direct = delivery.out.len() as Seq;
+    assert!((5..8).contains(&direct), "{direct} of 20 at once");
+    let reads = delivery.reads();
+    assert_eq!(reads.len(), 1);
+    assert_eq!(reads[0].from, From::Seq(direct + 1), "the rest is remembered");
+}
+
+#[test]
+fn reads_at_once_share_the_memory_for_them() {
+    let peers: Vec<String> = (0..20).map(|n| format!("a{n:02}")).collect();
+    let lanes: Vec<(&str, Seq, &[u64])> = peers.iter().map(|peer| (&**peer, 9, &[][..])).collect();
+    let mut delivery = Delivery::new(UserId::new("bob").unwrap(), SessionId(1), 100);
+    let lane = |(peer, last_seq, _): &(&str, Seq, &[u64])| PlanLane {
+        conversation_id: conversation(peer),
+        resume: true,
+        row: Some(1),
+        last_seq: *last_seq,
+    };
+    let plan = Plan {
+        lanes: lanes.iter().map(lane).collect(),
+        heads: Vec::new(),
+        cursor: MessageId(0),
+        since: MessageId(0),
+        reset: None,
+        more: None,
+    };
+    delivery.plan(plan, true);
+    let reads = delivery.reads();
+    assert_eq!(reads.len(), READS_AT_ONCE);
+    assert!(reads.iter().map(|read| read.max_bytes).sum::<usize>() <= READ_AHEAD_BYTES);
 }

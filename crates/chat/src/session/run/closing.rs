@@ -1,5 +1,8 @@
 //! The end of a session: what it had begun is finished, what it owes is written down (R5).
 
+use bluetick_protocol::UserId;
+use futures_util::future::join;
+
 use crate::slot::ready;
 
 use super::*;
@@ -9,6 +12,14 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
     pub(super) async fn finish(mut self: Box<Self>, end: End) {
         let host = self.host;
         let mut rng = StdRng::seed_from_u64(self.seed);
+        // What somebody who was locked out has asked for and what was not begun is not done.
+        let locked_out = |why: &&WireError| matches!(why.code, ErrorCode::TokenRevoked | ErrorCode::Erased);
+        if let Some(why) = end.as_ref().filter(locked_out) {
+            self.requests.clear();
+            // The session store no longer has these, so nobody else can end them.
+            let displaced = std::mem::take(&mut self.displaced);
+            let _ = timeout(FAREWELL, host.app.end_sessions(displaced, why.clone())).await;
+        }
         // What the client said before it left, or before it is told to leave, still counts.
         // In slow motion it takes its time.
         let patience = host.trace.onlookers.pace_of(&self.entry.user_id) * STEPS_AT_ONCE_MAX;
@@ -29,9 +40,6 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         let mut debts = DebtsRequest { user: user.clone(), debts, overdue: false };
         // What is not paid now is paid after the socket has gone.
         let _ = timeout(FAREWELL + patience, pay_once(host, &mut debts)).await;
-        if matches!(left, Ok(Ok(true))) && self.opened {
-            let _ = timeout(FAREWELL, host.app.presence_changed(user, false)).await;
-        }
         if let Some(why) = end {
             metrics::counter!("bluetick_sessions_ended_total", "code" => why.code.as_str()).increment(1);
             let after = host.reconnect_after(&why, &mut rng);
@@ -41,9 +49,10 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
             metrics::counter!("bluetick_sessions_ended_total", "code" => "gone").increment(1);
         }
         // The socket goes first: paying may take a while.
-        let Session { entry, source, sink, .. } = *self;
+        let Session { entry, source, sink, opened, .. } = *self;
         drop((source, sink));
-        pay(host, rng, debts).await;
+        let has_left = opened && matches!(left, Ok(Ok(true)));
+        join(pay(host, rng, debts), tell_left(host, user, has_left)).await;
         host.gateway.remove(entry.session_id);
     }
 
@@ -70,6 +79,9 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         self.finish_upkeep().await;
         if self.opened {
             (self.refresh_due, self.look_due, self.wants_rows) = (false, false, true);
+            self.planned_up_to = None;
+            self.displaced.clear();
+            self.announce_at = None;
             self.start_upkeep();
             self.finish_upkeep().await;
         }
@@ -81,6 +93,18 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
             self.take_upkeep(done);
         }
     }
+}
+
+/// Tells watchers that the user is gone, if no session has come in the meantime. Where the whole process ends nothing can
+/// wait.
+async fn tell_left(host: &SessionHost, user: UserId, has_left: bool) {
+    if !has_left {
+        return;
+    }
+    if !host.gateway.is_closing() {
+        sleep(host.config.offline_after).await;
+    }
+    let _ = timeout(FAREWELL, host.app.presence_changed(user, false)).await;
 }
 
 /// Writes down what a session owes. What could not be paid is left.

@@ -2,27 +2,41 @@
 //! looked up and removed (R4).
 
 use bluetick_protocol::{Boundaries, StatusAnswer, Ticks};
+use futures_util::future::join;
 
 use super::*;
+use crate::{is_revoked, token_revoked};
 
 /// Work on the session's standing, one piece at a time.
 pub(super) enum Upkeep {
     Opened {
         registered: bool,
         plan: Answer<Plan>,
+        /// Read after the registration, as the plan is.
+        not_before: Answer<Option<u64>>,
         first: bool,
         at_ms: u64,
+        /// The sessions of the same device whose place it took.
+        displaced: Vec<SessionEntry>,
+    },
+    /// Those have been told to go. The time of this session's entry is later than theirs.
+    Replaced {
+        connected_at: u64,
     },
     Looked {
         plan: Answer<Plan>,
         at_ms: u64,
     },
+    /// The rest of the first plan, or a further part of it.
+    More(Answer<Plan>),
     Refreshed(Refresh),
     Settled(Vec<(ConversationId, Answer<Settled>)>),
     Rows(Vec<(ConversationId, Answer<Option<Seq>>)>),
     Ticks(Vec<(ConversationId, Answer<StatusAnswer>)>),
     /// The overdue messages that could not be told of, if any.
     Overdue(Vec<Debt>),
+    /// Watchers were told that this user is there, or knew it.
+    Announced,
 }
 
 pub(super) enum Refresh {
@@ -30,14 +44,41 @@ pub(super) enum Refresh {
     Fine,
     /// The entry is gone: register anew and drain anew (R12).
     Gone,
-    /// The same device has a newer session.
-    Replaced,
+    /// The entry is gone, and another session of the device has one.
+    Contested(Rival),
+}
+
+/// Another session of the same device, by the time at which it said hello.
+pub(super) enum Rival {
+    /// The session store has fallen back to an earlier state, or a clock is ahead.
+    Older,
+    /// The device has come back. Or its hello came late, and nobody is behind it: it ends by itself then.
+    Newer,
+}
+
+/// What the session store says of a session that is not in it.
+fn standing(entry: &SessionEntry, sessions: &[SessionEntry]) -> Refresh {
+    let age = |entry: &SessionEntry| (entry.connected_at, entry.session_id);
+    let others = sessions.iter().filter(|s| s.device == entry.device && s.session_id != entry.session_id);
+    match others.map(age).max() {
+        None => Refresh::Gone,
+        Some(other) if other > age(entry) => Refresh::Contested(Rival::Newer),
+        Some(_) => Refresh::Contested(Rival::Older),
+    }
+}
+
+fn replaced() -> WireError {
+    WireError::new(ErrorCode::Replaced, "this device connected again")
 }
 
 impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
     pub(super) fn start_upkeep(&mut self) {
         if !self.opened {
             self.upkeep = Some(self.register_and_plan(self.cursor, true));
+            return;
+        }
+        if !self.displaced.is_empty() && self.gave_sign {
+            self.upkeep = Some(self.end_displaced());
             return;
         }
         if self.refresh_due {
@@ -51,6 +92,18 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         if self.look_due {
             self.look_due = false;
             self.upkeep = Some(self.look());
+            return;
+        }
+        if let Some(after) = self.planned_up_to.take() {
+            let (app, user) = (self.host.app.clone(), self.entry.user_id.clone());
+            let request = PlanRequest { user, cursor: None, heads: false, undelivered_after: Some(after) };
+            self.upkeep = Some(Box::pin(async move { Upkeep::More(app.plan(request).await) }));
+            return;
+        }
+        if self.announce_at.is_some_and(|at| at <= Instant::now()) {
+            self.announce_at = None;
+            self.announced = true;
+            self.upkeep = Some(self.announce());
             return;
         }
         if !self.ticks_due.is_empty() {
@@ -114,25 +167,27 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
             (self.host.rules.clone(), self.host.trace.clone(), self.host.clock.clone());
         self.handle.with(|state| state.delivery.await_plan());
         let at_ms = self.host.clock.now_ms();
+        let client_is_there = self.gave_sign;
         Box::pin(async move {
-            if !first
-                && let Ok(sessions) = registry.lookup(&entry.user_id).await
-                && sessions.iter().any(|s| s.device == entry.device && s.session_id != entry.session_id)
-            {
-                // The device has come back meanwhile: this session is the ghost.
-                return Upkeep::Refreshed(Refresh::Replaced);
+            if !first && let Ok(sessions) = registry.lookup(&entry.user_id).await {
+                match standing(&entry, &sessions) {
+                    Refresh::Contested(Rival::Older) if client_is_there => {}
+                    // This session may be the one that nobody is behind.
+                    contested @ Refresh::Contested(_) => return Upkeep::Refreshed(contested),
+                    Refresh::Fine | Refresh::Gone => {}
+                }
             }
-            let request = PlanRequest { user: entry.user_id.clone(), cursor, heads: first };
+            let request =
+                PlanRequest { user: entry.user_id.clone(), cursor, heads: first, undelivered_after: None };
             let early = match rule!(rules, R1) {
                 true => None,
                 false => Some(app.plan(request.clone()).await),
             };
+            let mut displaced = Vec::new();
             let registered = match registry.register(&entry, ttl, max_sessions).await {
-                Ok(displaced) => {
-                    let (same, others): (Vec<_>, Vec<_>) =
-                        displaced.into_iter().partition(|old| old.device == entry.device);
-                    let replaced = WireError::new(ErrorCode::Replaced, "this device connected again");
-                    app.end_sessions(same, replaced).await;
+                Ok(ended) => {
+                    let others;
+                    (displaced, others) = ended.into_iter().partition(|old| old.device == entry.device);
                     let many = WireError::new(ErrorCode::TooManySessions, "this user has too many sessions");
                     app.end_sessions(others, many).await;
                     let registered = Glimpse::new(Step::Registered, &entry.user_id).device(&entry.device);
@@ -144,15 +199,55 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
                     false
                 }
             };
-            let plan = match early {
-                Some(plan) => plan,
-                None => app.plan(request).await,
+            // After the registration, for the same reason as the plan: a revocation either finds this session or is
+            // found by it.
+            let not_before = app.not_before(entry.user_id.clone());
+            let (plan, not_before) = match early {
+                Some(plan) => (plan, not_before.await),
+                None => join(app.plan(request), not_before).await,
             };
-            if registered && first {
+            Upkeep::Opened { registered, plan, not_before, first, at_ms, displaced }
+        })
+    }
+
+    /// Tells watchers that the user is there. Of several sessions the oldest does: whoever joins it later changes nothing.
+    fn announce(&self) -> BoxFuture<'static, Upkeep> {
+        let (app, registry, entry) = (self.host.app.clone(), self.host.registry.clone(), self.entry.clone());
+        Box::pin(async move {
+            let sessions = registry.lookup(&entry.user_id).await.unwrap_or_default();
+            let oldest = sessions.iter().min_by_key(|session| (session.connected_at, session.session_id));
+            if oldest.is_none_or(|oldest| oldest.session_id == entry.session_id) {
                 let _ = app.presence_changed(entry.user_id, true).await;
             }
-            Upkeep::Opened { registered, plan, first, at_ms }
+            Upkeep::Announced
         })
+    }
+
+    /// Ends the sessions of the device whose place this one took: its client is there. A registration may be late, and
+    /// its client gone and connected elsewhere; that one must not be told `replaced`, after which it would not come back.
+    fn end_displaced(&mut self) -> BoxFuture<'static, Upkeep> {
+        let (app, registry, mut entry) =
+            (self.host.app.clone(), self.host.registry.clone(), self.entry.clone());
+        let (ttl, max_sessions) = (self.host.config.ttl, self.host.config.max_sessions);
+        let displaced = std::mem::take(&mut self.displaced);
+        let latest = displaced.iter().map(|other| other.connected_at).max().unwrap_or(0);
+        Box::pin(async move {
+            if latest >= entry.connected_at {
+                // Clocks differ. What fails here is found out by the next refresh.
+                entry.connected_at = latest + 1;
+                let _ = registry.register(&entry, ttl, max_sessions).await;
+            }
+            app.end_sessions(displaced, replaced()).await;
+            Upkeep::Replaced { connected_at: entry.connected_at }
+        })
+    }
+
+    /// Asks the client for a sign of life, unless it was asked.
+    fn ask_for_sign(&mut self) {
+        if self.asked_at.is_none() {
+            (self.asked_at, self.gave_sign) = (Some(Instant::now()), false);
+            self.queue.push_back(Outgoing::Ping);
+        }
     }
 
     /// Looks for what should have been handed to this session and was not: a lookup that failed, a hand-over whose
@@ -162,7 +257,8 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         let at_ms = self.host.clock.now_ms();
         let cursor = Some(MessageId::at(self.planned_ms));
         Box::pin(async move {
-            Upkeep::Looked { plan: app.plan(PlanRequest { user, cursor, heads: false }).await, at_ms }
+            let request = PlanRequest { user, cursor, heads: false, undelivered_after: None };
+            Upkeep::Looked { plan: app.plan(request).await, at_ms }
         })
     }
 
@@ -173,8 +269,7 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
             Upkeep::Refreshed(match refreshed.map(|alive| alive.first().copied()) {
                 Ok(Some(true)) => Refresh::Fine,
                 Ok(_) => match registry.lookup(&entry.user_id).await {
-                    Ok(sessions) if sessions.iter().any(|s| s.device == entry.device) => Refresh::Replaced,
-                    Ok(_) => Refresh::Gone,
+                    Ok(sessions) => standing(&entry, &sessions),
                     Err(_) => Refresh::Fine,
                 },
                 Err(_) => Refresh::Fine,
@@ -185,15 +280,30 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
     pub(super) fn take_upkeep(&mut self, done: Upkeep) -> Option<WireError> {
         let mut failed = false;
         match done {
-            Upkeep::Opened { registered, plan, first, at_ms } => {
+            Upkeep::Opened { registered, plan, not_before, first, at_ms, displaced } => {
+                if let Ok(not_before) = &not_before
+                    && is_revoked(self.issued_at, *not_before)
+                {
+                    return Some(token_revoked());
+                }
                 self.registered = registered;
+                if registered {
+                    (self.asked_at, self.gave_sign) = (None, false);
+                    self.displaced = displaced;
+                    if !self.displaced.is_empty() {
+                        self.ask_for_sign();
+                    }
+                }
+                if registered && !self.announced {
+                    self.announce_at.get_or_insert(Instant::now() + self.host.config.online_after);
+                }
                 if registered
                     && !first
                     && let Some(watch) = self.watched.clone()
                 {
                     self.requests.push_back(ClientFrame::Watch(watch));
                 }
-                match plan {
+                match not_before.and(plan) {
                     Ok(plan) => {
                         self.opened = true;
                         self.planned_ms = at_ms;
@@ -231,6 +341,12 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
             }
             // The next look covers the same time.
             Upkeep::Looked { .. } => {}
+            Upkeep::More(Ok(plan)) => self.handle.with(|state| state.delivery.plan_more(plan)),
+            // It is asked for again: the drain waits for it.
+            Upkeep::More(Err(e)) => {
+                tracing::warn!(error = %e, "the rest of what is undelivered could not be read; trying again");
+                failed = true;
+            }
             Upkeep::Refreshed(Refresh::Fine) => {}
             Upkeep::Refreshed(Refresh::Gone) => {
                 if rule!(self.host.rules, R12) {
@@ -239,8 +355,22 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
                     self.refresh_due = true;
                 }
             }
-            Upkeep::Refreshed(Refresh::Replaced) => {
-                return Some(WireError::new(ErrorCode::Replaced, "this device connected again"));
+            Upkeep::Refreshed(Refresh::Contested(rival)) => {
+                if rule!(self.host.rules, R12) {
+                    self.registered = false;
+                    self.handle.with(|state| state.delivery.go_on());
+                    self.ask_for_sign();
+                    // A newer one that nobody is behind would have ended by then, or its entry expired.
+                    let long = self.host.config.ttl.max(self.host.config.heartbeat * 3);
+                    let contested_for = self.asked_at.map(|at| at.elapsed());
+                    if matches!(rival, Rival::Newer) && contested_for.is_some_and(|time| time > long) {
+                        return Some(replaced());
+                    }
+                }
+            }
+            Upkeep::Replaced { connected_at } => {
+                (self.asked_at, self.gave_sign) = (None, false);
+                self.entry.connected_at = connected_at;
             }
             Upkeep::Settled(settled) => self.handle.with(|state| {
                 for (id, outcome) in settled {
@@ -261,6 +391,7 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
                     }
                 }
             }
+            Upkeep::Announced => {}
             Upkeep::Overdue(left) => {
                 failed |= !left.is_empty();
                 self.overdue.extend(left);

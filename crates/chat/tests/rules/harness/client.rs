@@ -2,12 +2,11 @@
 //! takes anything at all is up to the test.
 
 use std::{
-    collections::VecDeque,
     sync::Arc,
     task::{Context, Poll, Waker},
 };
 
-use bluetick_chat::session::{FrameSink, FrameSource, Gone, Incoming, Outgoing};
+use bluetick_chat::session::{FrameSink, FrameSource, Gone, Incoming, OutboundQueue, Outgoing};
 use bluetick_protocol::{
     CaughtUp, ErrorCode, MessageFrame, MessageId, Presence, Seq, ServerFrame, Ticks, UserId, Welcome,
 };
@@ -99,7 +98,7 @@ impl FrameSource for Source {
 }
 
 impl FrameSink for Sink {
-    fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut VecDeque<Outgoing>) -> Poll<Result<(), Gone>> {
+    fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut OutboundQueue) -> Poll<Result<(), Gone>> {
         let mut line = self.line.lock();
         while !queue.is_empty() {
             if line.takes == Some(0) {

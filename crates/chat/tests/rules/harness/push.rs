@@ -15,7 +15,7 @@ use bluetick_store::DeviceRow;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
-use super::{World, spawn, user};
+use super::{TestSpawner, ToGateways, World, spawn, user};
 
 /// One notification as a provider got it.
 #[derive(Debug, Clone)]
@@ -159,11 +159,12 @@ impl World {
         let chat = bluetick_chat::ChatConfig::default();
         let node = Node::new(
             self.store.clone(),
-            self.gateways.clone(),
+            Arc::new(ToGateways(self.gateways.clone())),
             self.clock.clone(),
             chat,
             Arc::new(Unlimited),
         );
+        let node = node.with_spawner(Arc::new(TestSpawner));
         let push = Arc::new(Push::new(
             self.store.clone(),
             self.phones.clone(),

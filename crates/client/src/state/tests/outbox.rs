@@ -96,6 +96,24 @@ fn a_refusal_for_ever_is_told_and_forgotten() {
 }
 
 #[test]
+fn an_id_that_names_another_message_fails_and_is_not_sent_again() {
+    let mut state = ready();
+    let id = post(&mut state, "other words under an id of before");
+    frames(&mut state);
+    state.frame(refusal(Ref::Text(id.to_string()), ErrorCode::ClientMsgIdConflict, None));
+    let told = events(&mut state);
+    assert!(
+        matches!(&told[..], [Event::SendFailed { client_msg_id, error }]
+            if *client_msg_id == id && error.code == ErrorCode::ClientMsgIdConflict),
+        "{told:?}"
+    );
+    assert_eq!((state.outbox_len(), state.take_retry_ms()), (0, None));
+    state.disconnected();
+    greet(&mut state);
+    assert_eq!(sends(&frames(&mut state)), []);
+}
+
+#[test]
 fn only_so_many_are_on_their_way_at_once() {
     let mut state = ready();
     let ids: Vec<_> = (0..IN_FLIGHT_MAX + 5).map(|n| post(&mut state, &n.to_string())).collect();

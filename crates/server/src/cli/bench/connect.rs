@@ -1,18 +1,12 @@
 //! Users of the benchmark, and how they come in.
 
-use std::{
-    path::Path,
-    sync::{Arc, OnceLock},
-};
+use std::sync::{Arc, OnceLock};
 
-use bluetick_client::{RawConnection, RawError};
-use bluetick_protocol::{DeviceId, ServerFrame, UserId};
+use bluetick_client::{Lost, RawConnection, RawError};
+use bluetick_protocol::{DeviceId, ServerFrame, UserId, Welcome};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, pem::PemObject as _},
-};
+use rustls::ClientConfig;
 
 use super::{
     super::{Failure, Outcome, target::Place, token},
@@ -31,17 +25,6 @@ pub struct Server {
     place: Place,
     url: String,
     tls: Option<Arc<ClientConfig>>,
-}
-
-/// Trusts whom a file of certificates names, and nobody else.
-fn trusting(ca_file: &Path) -> Result<Arc<ClientConfig>, String> {
-    let failed =
-        |e: &dyn std::fmt::Display| format!("no certificates can be read in {}: {e}", ca_file.display());
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(ca_file).map_err(|e| failed(&e))? {
-        roots.add(certificate.map_err(|e| failed(&e))?).map_err(|e| failed(&e))?;
-    }
-    Ok(Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()))
 }
 
 /// Raises the limit on open files as far as it goes, and says so if that is not enough.
@@ -90,23 +73,48 @@ where
 }
 
 impl Server {
-    pub fn new(place: Place, ca_file: Option<&Path>) -> Outcome<Arc<Server>> {
+    pub fn new(place: Place) -> Outcome<Arc<Server>> {
         let url = place.websocket_url();
-        let tls = ca_file.map(trusting).transpose().map_err(Failure::Usage)?;
+        let tls = place.trust.websocket(&url)?;
         Ok(Arc::new(Server { place, url, tls }))
+    }
+
+    /// The address of the HTTP API, without a slash at the end.
+    pub fn http_url(&self) -> &str {
+        &self.place.url
+    }
+
+    pub fn tls(&self) -> Option<&ClientConfig> {
+        self.tls.as_deref()
+    }
+
+    pub fn token(&self, user: &UserId) -> Result<String, String> {
+        token::mint_for_chat(&self.place, user).map_err(|failure| match failure {
+            Failure::Usage(why) | Failure::Failed(why) => why,
+            Failure::Told => "no token could be made".into(),
+        })
     }
 
     /// Connects a user and says hello. What the server has to say comes next, to the caller.
     pub async fn hello(&self, user: &UserId) -> Result<RawConnection, String> {
-        let token = token::mint_for_chat(&self.place, user).map_err(|failure| match failure {
-            Failure::Usage(why) | Failure::Failed(why) => why,
-            Failure::Told => "no token could be made".into(),
-        })?;
-        let failed = |e: RawError| format!("{user} cannot connect to {}: {e}", self.url);
+        Ok(self.hello_on(user, device()).await?.0)
+    }
+
+    /// The same on a device of the caller's choice, with the server's welcome.
+    pub async fn hello_on(
+        &self,
+        user: &UserId,
+        device: &DeviceId,
+    ) -> Result<(RawConnection, Welcome), String> {
+        let token = self.token(user)?;
+        let failed = |e: RawError| match e {
+            RawError::Socket(e) => format!("{user} cannot connect to {}: {}", self.url, Lost::of(&*e)),
+            e => format!("{user} cannot connect to {}: {e}", self.url),
+        };
         let mut connection =
             RawConnection::connect_trusting(&self.url, self.tls.clone()).await.map_err(failed)?;
-        connection.hello(&token, device(), None).await.map_err(failed)?;
-        Ok(connection)
+        let welcome = connection.hello(&token, device, None).await.map_err(failed)?;
+        Ok((connection, welcome))
     }
 
     /// The same, and takes what was left from an earlier run, so that what comes after is of this one.

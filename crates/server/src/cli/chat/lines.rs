@@ -3,20 +3,44 @@
 use std::{
     collections::HashSet,
     io::{BufRead, Write},
+    time::Duration,
 };
 
 use bluetick_client::{Client, Draft, Event, Events};
 use bluetick_protocol::{ClientMsgId, ConversationId, MessageFrame, UserId};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
-use super::{clock, screen::farewell, text::shown};
+use super::{clock, explain, screen::farewell, text::shown};
 
 /// Lines on their way to the server; beyond it the input is not read.
 const UNSENT_MAX: usize = 500;
+/// A server that restarts is back much sooner.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
 
 pub(super) struct Talk {
     pub(super) to: UserId,
     pub(super) conversation: ConversationId,
+    pub(super) url: String,
+}
+
+/// The connection, as far as it matters to a script.
+enum Link {
+    /// There was none yet.
+    New,
+    Up,
+    Lost {
+        give_up_at: Instant,
+        why: String,
+    },
+}
+
+impl Link {
+    async fn given_up(&self) {
+        match self {
+            Link::Lost { give_up_at, .. } => tokio::time::sleep_until(*give_up_at).await,
+            Link::New | Link::Up => std::future::pending().await,
+        }
+    }
 }
 
 /// Ends when the input has ended, all of it is sent, and what was waiting has been printed.
@@ -25,6 +49,7 @@ pub(super) async fn run(talk: Talk, client: Client, mut events: Events) -> Resul
     let mut unsent: HashSet<ClientMsgId> = HashSet::new();
     let mut refusals = Vec::new();
     let (mut ended, mut caught_up) = (false, false);
+    let mut link = Link::New;
     while !(ended && caught_up && unsent.is_empty()) {
         tokio::select! {
             line = input.recv(), if !ended && unsent.len() < UNSENT_MAX => match line {
@@ -53,10 +78,28 @@ pub(super) async fn run(talk: Talk, client: Client, mut events: Events) -> Resul
                     refusals.push(error.to_string());
                 }
                 Some(Event::CaughtUp) => caught_up = true,
+                Some(Event::Connected { .. }) => link = Link::Up,
+                Some(Event::Disconnected { why: Some(why), .. }) => {
+                    let why = explain(&why);
+                    match link {
+                        // Nobody watches: whoever called decides whether to try again.
+                        Link::New => return Err(format!("cannot connect to {}: {why}", talk.url)),
+                        Link::Up => {
+                            eprintln!("bluetick: the connection is lost ({why}); trying again");
+                            link = Link::Lost { give_up_at: Instant::now() + GIVE_UP_AFTER, why };
+                        }
+                        Link::Lost { .. } => {}
+                    }
+                }
                 Some(Event::Closed { code, reason }) => return Err(farewell(code, &reason)),
                 Some(_) => {}
                 None => return Err("the connection ended".into()),
             },
+            () = link.given_up() => {
+                let Link::Lost { why, .. } = link else { continue };
+                let unsent = unsent.len();
+                return Err(format!("no connection to {} any more: {why}; {unsent} messages may not be sent", talk.url));
+            }
         }
     }
     let _ = client.close().await;

@@ -73,6 +73,8 @@ pub(super) struct Model {
     typing_until: u64,
     typing_told: u64,
     pub(super) link: Link,
+    /// Why there is no connection, while there is none.
+    pub(super) trouble: Option<String>,
     pub(super) input: Input,
     /// Lines between the newest and the bottom of the screen.
     pub(super) scroll: usize,
@@ -101,6 +103,7 @@ impl Model {
             typing_until: 0,
             typing_told: 0,
             link: Link::Connecting,
+            trouble: None,
             input: Input::default(),
             scroll: 0,
             unseen: 0,
@@ -166,8 +169,12 @@ impl Model {
 
     pub(super) fn event(&mut self, event: Event) {
         match event {
-            Event::Connected { .. } => self.link = Link::Online,
-            Event::Disconnected { will_retry_in } => {
+            Event::Connected { .. } => {
+                self.link = Link::Online;
+                self.trouble = None;
+            }
+            Event::Disconnected { will_retry_in, why } => {
+                self.trouble = why.map(|why| harmless(&super::explain(&why)).to_string());
                 let retry_at = will_retry_in.map(|wait| self.now_ms + wait.as_millis() as u64);
                 self.link = Link::Offline { retry_at };
                 self.presence = None;

@@ -25,6 +25,8 @@ const BLUE: Color = Color::Indexed(45);
 const GREEN: Color = Color::Indexed(78);
 const WARNING: Color = Color::Indexed(179);
 const ALARM: Color = Color::Indexed(203);
+/// What is wrong with the connection, at most.
+const TROUBLE_LINES_MAX: usize = 3;
 
 /// What a drawing showed: the model learns from it what was read and how far it can scroll.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -40,17 +42,21 @@ pub(super) struct Shown {
 }
 
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) -> Shown {
-    let banner = banner(model);
+    let mut banner: Vec<Line<'_>> = banner(model).into_iter().map(Line::from).collect();
+    if let Some(trouble) = model.trouble.as_deref().filter(|_| !banner.is_empty()) {
+        let lines = wrap(trouble, frame.area().width.into());
+        banner.extend(lines.into_iter().take(TROUBLE_LINES_MAX).map(Line::from));
+    }
     let rows = [
         Constraint::Length(1),
-        Constraint::Length(u16::from(banner.is_some())),
+        Constraint::Length(banner.len() as u16),
         Constraint::Min(1),
         Constraint::Length(1),
         Constraint::Length(3),
     ];
     let [top, below, middle, foot, bottom] = Layout::vertical(rows).areas(frame.area());
     header(frame, model, top);
-    if let Some(banner) = banner {
+    if !banner.is_empty() {
         let style = Style::new().fg(Color::Indexed(16)).bg(WARNING);
         frame.render_widget(Paragraph::new(banner).centered().style(style), below);
     }
@@ -284,7 +290,7 @@ fn stamp(model: &Model, bubble: &Bubble<'_>) -> Vec<Span<'static>> {
 mod tests {
     use std::time::Duration;
 
-    use bluetick_client::Event;
+    use bluetick_client::{Event, Lost};
     use bluetick_protocol::{ConversationId, MessageFrame, MessageId, Presence, Sent, Ticks, Typing, UserId};
     use ratatui::{Terminal, backend::TestBackend};
 
@@ -376,9 +382,25 @@ mod tests {
     }
 
     #[test]
+    fn why_there_is_no_connection_is_on_the_screen_while_there_is_none() {
+        let mut model = model();
+        let why = Lost::Certificate("the server's certificate has expired".into());
+        let wait = Some(Duration::from_secs(2));
+        model.event(Event::Disconnected { will_retry_in: wait, why: Some(why) });
+        let (lines, ..) = screen(&model, 60, 14);
+        assert!(lines[1].contains("offline · next try in 2 s"), "{lines:#?}");
+        assert!(lines[2].contains("the server's certificate has expired"), "{lines:#?}");
+        assert!(lines[2..5].concat().contains("--ca-file"), "{lines:#?}");
+        model.event(Event::Connected { user_id: "alice".parse().unwrap(), server_time: 0 });
+        let (lines, ..) = screen(&model, 60, 14);
+        assert!(!lines.concat().contains("certificate"), "{lines:#?}");
+    }
+
+    #[test]
     fn unsent_messages_wait_with_a_clock_until_they_are_sent() {
         let mut model = model();
-        model.event(Event::Disconnected { will_retry_in: Some(Duration::from_millis(3_500)) });
+        let wait = Some(Duration::from_millis(3_500));
+        model.event(Event::Disconnected { will_retry_in: wait, why: None });
         model.posted("x-1".parse().unwrap(), "are you there");
         let (lines, ..) = screen(&model, 60, 12);
         assert!(lines[1].contains("offline · next try in 4 s · 1 message waits"), "{lines:#?}");

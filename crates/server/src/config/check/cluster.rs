@@ -1,7 +1,7 @@
 //! Whether the settings of many processes fit together.
 
 use super::{Config, ConfigError, wrong};
-use crate::config::{Backend, RedisMode};
+use crate::config::{Backend, RedisMode, is_loopback_name};
 
 /// A secret that guards the way into a cluster, as long as one that signs tokens.
 const SECRET_MIN_BYTES: usize = 32;
@@ -74,8 +74,28 @@ impl Config {
                      cluster.secret_file, or cluster.ca_file, cert_file and key_file, or listen on 127.0.0.1"
                 ))
             }
-            _ => Ok(()),
+            _ => self.check_plaintext(),
         }
+    }
+
+    /// A secret proves who is who; only certificates encrypt.
+    fn check_plaintext(&self) -> Result<(), ConfigError> {
+        let cluster = &self.cluster;
+        let Some(listen) = cluster.listen else { return Ok(()) };
+        if cluster.allow_plaintext || cluster.has_certificates() {
+            return Ok(());
+        }
+        let is_elsewhere =
+            |address: &&String| !is_loopback_name(address.rsplit_once(':').map_or("", |(host, _)| host));
+        let what = match cluster.app_servers.iter().find(is_elsewhere) {
+            _ if !listen.ip().to_canonical().is_loopback() => format!("cluster.listen is {listen}"),
+            Some(address) => format!("cluster.app_servers names {address}"),
+            None => return Ok(()),
+        };
+        wrong(format!(
+            "{what}, and messages would go between machines in clear text; set cluster.ca_file, cert_file and \
+             key_file, or cluster.allow_plaintext = true in a network that nobody else is in"
+        ))
     }
 
     fn check_backends(&self) -> Result<(), ConfigError> {

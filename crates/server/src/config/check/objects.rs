@@ -73,6 +73,7 @@ impl Config {
                 "attachments.types: {text:?} is not a media type; write image/jpeg, or image/* for all of a kind"
             ));
         }
+        self.check_uploads()?;
         let is_url = |url: &String| url.starts_with("https://") || url.starts_with("http://");
         match &self.attachments.public_url {
             Some(url) if !is_url(url) || url.contains(['?', '#', ' ']) => wrong(
@@ -80,5 +81,40 @@ impl Config {
             ),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the limits of uploads leave room for an upload, and for messages.
+    fn check_uploads(&self) -> Result<(), ConfigError> {
+        let attachments = &self.attachments;
+        if !attachments.enabled {
+            return Ok(());
+        }
+        for (key, quota) in [
+            ("user_bytes_per_day", attachments.user_bytes_per_day),
+            ("user_bytes_total", attachments.user_bytes_total),
+        ] {
+            if quota > 0 && quota < attachments.max_bytes {
+                return wrong(format!(
+                    "attachments.max_bytes is {}, and attachments.{key} = {quota} lets nobody upload a file of that \
+                     length; lower the first or raise the second",
+                    attachments.max_bytes
+                ));
+            }
+        }
+        if attachments.uploads_at_once < attachments.uploads_per_user {
+            return wrong(format!(
+                "attachments.uploads_at_once is {}, and must be at least attachments.uploads_per_user = {}",
+                attachments.uploads_at_once, attachments.uploads_per_user
+            ));
+        }
+        let in_a_directory = self.objects.s3_bucket.is_none() && self.store.backend == Backend::Embedded;
+        if in_a_directory && attachments.upload_free_space_floor_bytes < self.store.free_space_floor_bytes {
+            return wrong(format!(
+                "attachments.upload_free_space_floor_bytes is {}, and store.free_space_floor_bytes = {} is more: \
+                 uploads could fill the disk until no message is taken; raise the first well above the second",
+                attachments.upload_free_space_floor_bytes, self.store.free_space_floor_bytes
+            ));
+        }
+        Ok(())
     }
 }

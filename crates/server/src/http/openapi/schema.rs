@@ -6,10 +6,11 @@ use utoipa::ToSchema;
 #[derive(ToSchema)]
 #[allow(dead_code)]
 pub struct Send {
-    /// Chosen by the client, 1 to 64 visible ASCII characters; the same id always means the same message
+    /// Chosen by the client, 1 to 64 visible ASCII characters; the same id always means the same message, and with
+    /// other content it is refused
     #[schema(example = "c0ffee-1")]
     pub client_msg_id: String,
-    /// The receiver's user id
+    /// The receiver's user id: 1 to 128 of `A–Z a–z 0–9 . _ - @ + | : =`
     #[schema(example = "bob", nullable = false)]
     pub to: Option<String>,
     /// Instead of `to`
@@ -23,7 +24,7 @@ pub struct Send {
     /// Anything else the client wants carried: an object of at most 4096 bytes
     #[schema(value_type = Option<Object>, nullable = false)]
     pub meta: Option<()>,
-    /// How far the sender had read when writing this: a reply implies read
+    /// How far the sender had read when writing this: a reply implies read. Without it nothing counts as read
     #[schema(nullable = false)]
     pub seen_seq: Option<u64>,
 }

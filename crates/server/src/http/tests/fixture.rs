@@ -82,6 +82,9 @@ impl App for FakeApp {
     async fn put_profile(&self, user: UserId, profile: Profile) -> Answer<UserCard> {
         self.note(format!("put_profile {user} {:?}", profile.name), card(user))
     }
+    async fn token_profile(&self, user: UserId, profile: Profile) -> Answer<()> {
+        self.note(format!("token_profile {user} {:?}", profile.name), ())
+    }
     async fn user_card(&self, user: UserId, other: UserId) -> Answer<UserCard> {
         self.note(format!("user_card {user} {other}"), card(other))
     }
@@ -178,6 +181,9 @@ impl App for FakeApp {
         unused()
     }
     async fn end_sessions(&self, _: Vec<SessionEntry>, _: WireError) {}
+    async fn not_before(&self, _: UserId) -> Answer<Option<u64>> {
+        Ok(None)
+    }
 }
 
 /// Takes a user's name for their token.
@@ -187,7 +193,9 @@ pub(super) struct FakeTokens;
 impl TokenCheck for FakeTokens {
     async fn check(&self, token: &str) -> Result<Identity, WireError> {
         match UserId::new(token) {
-            Ok(user) if token != "expired" => Ok(Identity { user, expires_at: None }),
+            Ok(user) if token != "expired" => {
+                Ok(Identity { user, expires_at: None, profile: None, issued_at: None })
+            }
             _ => Err(WireError::new(ErrorCode::TokenExpired, "the token has expired")),
         }
     }
@@ -238,15 +246,16 @@ pub(super) fn fixture_with(change: impl FnOnce(&mut Config)) -> Fixture {
         registry: store.sessions.clone(),
         gateway,
         tokens: tokens.clone(),
-        clock,
+        clock: clock.clone(),
         config: SessionConfig::default(),
         trace: node.trace(),
+        budget: Arc::new(Unlimited),
         rules: Default::default(),
     };
     let demo = config.demo_is_on();
     let state = AppState::new(Services {
         app: app.clone(),
-        operator: Arc::new(Admin::new(store.clone(), gateways, node.trace())),
+        operator: Arc::new(Admin::new(store.clone(), gateways, node.trace(), clock.clone())),
         readiness: Arc::new(Readiness {
             store: Some(store.clone()),
             sessions: None,
@@ -262,7 +271,8 @@ pub(super) fn fixture_with(change: impl FnOnce(&mut Config)) -> Fixture {
         config: Arc::new(config),
         admin_key: "an admin key for tests, long enough".into(),
         metrics: crate::metrics::install(),
-        demo_secret: demo.then(|| "a demo secret for tests, long enough".into()),
+        demo: demo.then(|| demo::Demo::with_fresh_key("a demo secret for tests, long enough").unwrap()),
+        in_flight: crate::http::in_flight::InFlight::new(8),
         draining: AtomicBool::new(false),
     });
     Fixture { app, router: router(state.clone()), state }

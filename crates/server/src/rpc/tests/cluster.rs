@@ -1,12 +1,14 @@
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::BTreeSet,
     sync::atomic::{AtomicUsize, Ordering},
     task::{Context, Poll},
 };
 
 use bluetick_chat::{
     AdminCall, App as _, Event, Gateways as _, HandOver, ReceiptRequest, SendRequest, Unlimited,
-    session::{FrameSink, FrameSource, Gone, Identity, Incoming, Outgoing, SessionHost, TokenCheck},
+    session::{
+        FrameSink, FrameSource, Gone, Identity, Incoming, OutboundQueue, Outgoing, SessionHost, TokenCheck,
+    },
 };
 use bluetick_protocol::{
     ClientMsgId, ConversationId, DeviceId, ErrorCode, Send as SendFrame, SessionId, UserId, WireError,
@@ -74,6 +76,7 @@ impl World {
             clock: self.clock.clone(),
             config: config.session(),
             trace: process.trace.clone(),
+            budget: Arc::new(Unlimited),
             rules: Default::default(),
         });
         (process, host)
@@ -95,7 +98,7 @@ struct Names;
 impl TokenCheck for Names {
     async fn check(&self, token: &str) -> Result<Identity, WireError> {
         match UserId::new(token) {
-            Ok(user) => Ok(Identity { user, expires_at: None }),
+            Ok(user) => Ok(Identity { user, expires_at: None, profile: None, issued_at: None }),
             Err(e) => Err(WireError::new(ErrorCode::Unauthorized, e.to_string())),
         }
     }
@@ -113,8 +116,8 @@ impl FrameSource for Source {
 }
 
 impl FrameSink for Sink {
-    fn poll_write(&mut self, _: &mut Context<'_>, queue: &mut VecDeque<Outgoing>) -> Poll<Result<(), Gone>> {
-        for out in queue.drain(..) {
+    fn poll_write(&mut self, _: &mut Context<'_>, queue: &mut OutboundQueue) -> Poll<Result<(), Gone>> {
+        while let Some(out) = queue.pop_front() {
             if let Outgoing::Text(text) = out {
                 let _ = self.0.send(serde_json::from_str(&text).unwrap());
             }
@@ -243,7 +246,7 @@ async fn an_app_server_that_dies_with_a_request_is_replaced_by_another() {
     let silent = Arc::new(Silent::default());
     let (dying, address) = listen(Guard::default(), silent.clone()).await;
     let servers = Arc::new(AppServers::new(Guard::default(), PoolConfig::default()));
-    servers.set(&BTreeSet::from([good.cluster_address().unwrap(), address.to_string()]));
+    servers.set(&BTreeSet::from([good.cluster_address().unwrap(), address.to_string()]), &BTreeSet::new());
     until("both are up", || servers.standings().iter().all(|(_, s)| *s == Standing::Up)).await;
     let app = Arc::new(RemoteApp(servers));
     let began = Instant::now();
@@ -273,7 +276,7 @@ async fn one_that_hangs_costs_its_time_and_none_left_is_unavailable() {
         ..PoolConfig::default()
     };
     let servers = Arc::new(AppServers::new(Guard::default(), config));
-    servers.set(&BTreeSet::from([good.cluster_address().unwrap(), address.to_string()]));
+    servers.set(&BTreeSet::from([good.cluster_address().unwrap(), address.to_string()]), &BTreeSet::new());
     until("both are up", || servers.standings().iter().all(|(_, s)| *s == Standing::Up)).await;
     let app = RemoteApp(servers);
     for n in 0..8 {

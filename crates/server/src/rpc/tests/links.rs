@@ -73,7 +73,7 @@ async fn a_broken_link_fails_what_is_unanswered_at_once_and_comes_back() {
     assert!(began.elapsed() < Duration::from_secs(3), "a link that is down refuses at once");
 
     let tcp = tokio::net::TcpListener::bind(address).await.unwrap();
-    let _again = RpcListener::start(tcp, Guard::default(), desk).unwrap();
+    let _again = RpcListener::start(tcp, Guard::default(), "again", desk).unwrap();
     is_up(&link).await;
     assert_eq!(link.call("back".into(), within(SOON)).await.unwrap(), "back");
 }

@@ -184,3 +184,19 @@ async fn a_step_over_many_rows_is_one_write() {
     assert_eq!(store.mutes_of(&user("alice")).await.unwrap().len(), rows as usize);
     store.shut().await.unwrap();
 }
+
+proptest::proptest! {
+    /// Rows of one user are never found among those of another whose id begins alike.
+    #[test]
+    fn keys_lead_back_to_their_parts(
+        one in "[A-Za-z0-9._@+|:=-]{1,128}", other in "[A-Za-z0-9._@+|:=-]{1,128}", more in "[+|:=-]{1,4}",
+    ) {
+        let Some(id) = ConversationId::between(&user(&one), &user(&other)) else { return Ok(()) };
+        let key = row_key(&one, id.as_str());
+        proptest::prop_assert_eq!(key_parts(&key).unwrap(), (one.as_str(), id.as_str()));
+        proptest::prop_assert!(key.starts_with(&user_prefix(&one)));
+        let longer = one.clone() + &more;
+        proptest::prop_assert!(!key.starts_with(&user_prefix(&longer)));
+        proptest::prop_assert!(!row_key(&longer, id.as_str()).starts_with(&user_prefix(&one)));
+    }
+}

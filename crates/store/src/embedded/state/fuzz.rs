@@ -9,7 +9,7 @@ use bluetick_protocol::{
 use super::*;
 use crate::{
     AttachmentRow, ColdRun, DeviceRow, UploadState,
-    embedded::{attachments, cold::RunRow, devices, mutes, outbox::Debt, rows::RowSpace},
+    embedded::{attachments, cold::RunRow, devices, mutes, not_before, outbox::Debt, rows::RowSpace},
 };
 
 fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -72,6 +72,10 @@ fn row() {
             assert_eq!(mutes::decode(MUTE_KEY, &mutes::encode(&mute)), Ok(mute));
             true
         }),
+        Some((b'n', rest)) => not_before::decode(rest).is_ok_and(|secs| {
+            assert_eq!(not_before::decode(&not_before::encode(secs)), Ok(secs));
+            true
+        }),
         Some((b'r', rest)) => RunRow::decode(RUN_KEY, rest).is_ok_and(|row| {
             assert_eq!(RunRow::decode(RUN_KEY, &row.encode()).unwrap(), row);
             true
@@ -99,7 +103,7 @@ fn keeps_conv(conv: &Conv) {
         // What an inbox asks of a row.
         conv.unread(side);
         conv.lists(side);
-        conv.row(side, Profile::default());
+        conv.row(side, Some(Profile::default()));
     }
 }
 
@@ -182,6 +186,12 @@ fn attachment(upload_id: Option<&str>, state: UploadState) -> AttachmentRow {
     }
 }
 
+/// A row of the kind that came with revocation.
+fn not_before_row() -> RowChange {
+    let value = Some(not_before::encode(1_700_000_000).into());
+    RowChange { space: RowSpace::NotBefore, key: b"alice\0"[..].into(), value }
+}
+
 /// Rows of the kinds that came with the cold tier and attachments.
 fn newer_rows() -> Vec<RowChange> {
     let row = |space, key: &[u8], value: Option<Vec<u8>>| RowChange {
@@ -259,6 +269,7 @@ fn every_kind_is_written_as_it_always_was() {
         ("rows", Record::Rows(rows())),
         ("rows-newer", Record::Rows(newer_rows())),
         ("rows-none", Record::Rows(Vec::new())),
+        ("rows-not-before", Record::Rows(vec![not_before_row()])),
     ];
     for (name, record) in records {
         golden("record", &format!("ok-{name}"), &encoded(|out| record.encode(out)));
@@ -293,6 +304,7 @@ fn every_kind_is_written_as_it_always_was() {
     golden("row", "ok-owed", &row(b'o', &|out| out.extend(debt().encode())));
     golden("row", "ok-mute", &row(b'q', &|out| out.extend(mutes::encode(&mute(Some(9))))));
     golden("row", "ok-mute-for-ever", &row(b'q', &|out| out.extend(mutes::encode(&mute(None)))));
+    golden("row", "ok-not-before", &row(b'n', &|out| out.extend(not_before::encode(1_700_000_000))));
     golden("row", "ok-run", &row(b'r', &|out| out.extend(run().encode())));
     for (name, upload_id, state) in [
         ("expected", Some("u-1"), UploadState::Expected),
@@ -302,7 +314,11 @@ fn every_kind_is_written_as_it_always_was() {
         let kept = attachments::encode(&attachment(upload_id, state)).unwrap();
         golden("row", &format!("ok-attachment-{name}"), &row(b'a', &|out| out.extend(&kept)));
     }
-    let full = UserRow { profile, blocked: [user("bob"), user("carol@example.com")].into() };
+    let blocked = [(user("bob"), None), (user("carol@example.com"), None)].into();
+    let mut full = UserRow { profile, blocked };
     golden("row", "ok-user", &row(b'u', &|out| full.encode(out)));
+    full.apply(&Record::Profile { user: user("alice"), profile: Profile::default() });
+    full.apply(&Record::Block { user: user("alice"), other: user("dave"), blocked: true });
+    golden("row", "ok-user-2", &row(b'u', &|out| full.encode(out)));
     golden("row", "ok-user-empty", &row(b'u', &|out| UserRow::default().encode(out)));
 }

@@ -2,13 +2,18 @@
 
 use bluetick_fuzz::{for_every_variant, strategies_of};
 use bluetick_protocol::Json;
-use proptest::{collection::btree_set, option, prelude::*, sample::select};
+use proptest::{
+    collection::{btree_map, vec},
+    option,
+    prelude::*,
+    sample::select,
+};
 
 use super::*;
 use crate::embedded::rows::RowSpace;
 
 fn user() -> impl Strategy<Value = UserId> {
-    "[A-Za-z0-9._@-]{1,64}".prop_map(|text| UserId::new(&text).unwrap())
+    "[A-Za-z0-9._@+|:=-]{1,128}".prop_map(|text| UserId::new(&text).unwrap())
 }
 
 fn conversation() -> impl Strategy<Value = ConversationId> {
@@ -174,7 +179,14 @@ proptest! {
     }
 
     #[test]
-    fn users_survive_the_way_to_bytes_and_back(profile in profiles(), blocked in btree_set(user(), 0..6)) {
+    fn users_survive_the_way_to_bytes_and_back(
+        profile in profiles(),
+        frozen in vec(profiles(), 1..3),
+        blocked in btree_map(user(), option::of(0..3_usize), 0..6),
+    ) {
+        let frozen: Vec<_> = frozen.into_iter().map(std::sync::Arc::new).collect();
+        let copy = |place: usize| frozen[place % frozen.len()].clone();
+        let blocked = blocked.into_iter().map(|(user, place)| (user, place.map(copy))).collect();
         let row = UserRow { profile, blocked };
         let mut bytes = encoded(|out| row.encode(out));
         assert_eq!(UserRow::decode(&bytes).as_ref(), Ok(&row));

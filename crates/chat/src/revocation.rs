@@ -1,0 +1,78 @@
+//! Which tokens of a user still count.
+//!
+//! A revocation is one number of a user, `not_before`: tokens issued before it are refused. It has seconds, as the
+//! `iat` of a token does. It is set to the second *after* the one in which the revocation happens. No token that
+//! existed at that moment passes, then, and neither does one that is issued later in the same second.
+//!
+//! `not_before` is written before the user's sessions are looked up and ended, and a session reads it after it has
+//! registered. A session that connects at the same time is therefore found by the revocation or finds it.
+
+use std::time::Duration;
+
+use bluetick_protocol::{ErrorCode, UserId, WireError};
+use futures_util::future::join_all;
+
+use crate::{Admin, Answer, Event, HandOver, wire};
+
+/// How long a revocation waits for one gateway to end a session.
+const END_WITHIN: Duration = Duration::from_secs(5);
+
+/// Whether a token issued at this time is revoked. One that does not say when it was issued is, as soon as anything is.
+pub fn is_revoked(issued_at: Option<u64>, not_before: Option<u64>) -> bool {
+    not_before.is_some_and(|not_before| issued_at.is_none_or(|issued_at| issued_at < not_before))
+}
+
+pub fn token_revoked() -> WireError {
+    WireError::new(ErrorCode::TokenRevoked, "the token was revoked; come back with one that was issued since")
+}
+
+impl Admin {
+    /// Refuses every token of the user that there is. Returns the new `not_before`.
+    pub(crate) async fn lock_out(&self, user: &UserId) -> Answer<u64> {
+        let not_before = self.clock.now_ms() / 1000 + 1;
+        self.store.users.raise_not_before(user, not_before).await.map_err(wire)?;
+        // An earlier revocation by a clock that is ahead may have set it higher.
+        let kept = self.store.users.not_before(user).await.map_err(wire)?;
+        Ok(kept.unwrap_or(not_before))
+    }
+
+    /// Tells the user's sessions to end, wherever they are. Returns how many took it. The others are taken out of the
+    /// session store: such a session finds its entry gone with its next heartbeat, registers anew, and then reads
+    /// `not_before`.
+    pub(crate) async fn end_sessions_of(&self, user: &UserId, why: WireError) -> Answer<usize> {
+        let (sessions, why) = (self.sessions(user).await?, &why);
+        let told = join_all(sessions.iter().map(|session| async move {
+            let handed = self.gateways.hand_over(session, Event::Close(why.clone()));
+            let taken = tokio::time::timeout(END_WITHIN, handed).await == Ok(HandOver::Taken);
+            if !taken {
+                self.store.sessions.unregister(user, session.session_id).await.map_err(wire)?;
+            }
+            Ok::<bool, WireError>(taken)
+        }));
+        let told: Vec<bool> = told.await.into_iter().collect::<Answer<_>>()?;
+        Ok(told.into_iter().filter(|taken| *taken).count())
+    }
+
+    /// Forgets where the user's devices are notified: a device that was locked out must show nothing either.
+    pub(crate) async fn forget_push_devices(&self, user: &UserId) -> Answer<usize> {
+        let devices = self.devices(user).await?;
+        for row in &devices {
+            self.store.devices.unregister(user, &row.device, None).await.map_err(wire)?;
+        }
+        Ok(devices.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_counts_from_not_before_on() {
+        assert!(!is_revoked(None, None));
+        assert!(!is_revoked(Some(0), None));
+        assert!(is_revoked(None, Some(7)), "a token that does not say when it was issued");
+        assert!(is_revoked(Some(6), Some(7)));
+        assert!(!is_revoked(Some(7), Some(7)));
+    }
+}
