@@ -194,7 +194,7 @@ export class Client {
 
   /** Whom the user blocks. @returns {Promise<string[]>} */
   async blocks() {
-    return (await this.#core.http.call('GET', '/blocks')).blocks;
+    return this.#core.http.list('/blocks', 'blocks');
   }
 
   /** @param {string} user @returns {Promise<void>} */
@@ -209,7 +209,7 @@ export class Client {
 
   /** What is muted now. @returns {Promise<{conversationId: string, until: number | null}[]>} */
   async mutes() {
-    const { mutes } = await this.#core.http.call('GET', '/mutes');
+    const mutes = await this.#core.http.list('/mutes', 'mutes');
     return mutes.map((/** @type {any} */ { conversation_id: conversationId, until }) => ({ conversationId, until: until ?? null }));
   }
 

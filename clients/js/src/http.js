@@ -27,6 +27,17 @@ export class Http {
     }
   }
 
+  /** A whole list, page by page. @param {string} path @param {string} name of the list in a page @returns {Promise<any[]>} */
+  async list(path, name) {
+    const entries = [];
+    for (let after = null; ; ) {
+      const page = await this.call('GET', after === null ? path : `${path}?after=${encodeURIComponent(after)}`);
+      entries.push(...page[name]);
+      after = page.next ?? null;
+      if (after === null) return entries;
+    }
+  }
+
   /** @param {string} method @param {string} path @param {unknown} body @param {string} token @param {AbortSignal} [signal] */
   async #once(method, path, body, token, signal) {
     /** @type {Record<string, string>} */

@@ -23,6 +23,8 @@ use crate::{Event, Gateways, HandOver, Rules, Step, Trace, rules::rule, trace::G
 
 /// Jobs that may run in the background of an app server at once. Each lives no longer than a few hand-over deadlines.
 const BACKGROUND_MAX: u32 = 4_096;
+/// Hand-overs of one event that are in flight together. A user may have very many watchers.
+const HAND_OVERS_AT_ONCE: usize = 256;
 
 /// Starts tasks that outlive the request they belong to. It is given to a [`Node`](crate::Node), as the clock is:
 /// a simulated process takes its tasks down with it when it crashes.
@@ -157,6 +159,17 @@ impl Fanout {
         sessions: &[SessionEntry],
         slow: &[SessionId],
         event: impl Fn(&SessionEntry) -> Event,
+    ) {
+        for some in sessions.chunks(HAND_OVERS_AT_ONCE) {
+            self.hand_over_some(some, slow, &event).await;
+        }
+    }
+
+    async fn hand_over_some(
+        self: &Arc<Self>,
+        sessions: &[SessionEntry],
+        slow: &[SessionId],
+        event: &impl Fn(&SessionEntry) -> Event,
     ) {
         let (mut awaited, mut others) = (Vec::new(), Vec::new());
         for session in sessions {

@@ -33,10 +33,16 @@ pub struct Gateway {
     closing: AtomicBool,
     emptied: Notify,
     held: Mutex<Held>,
-    /// The profiles of tokens that were handed on, by user, as hashes.
-    handed_on: Mutex<BTreeMap<UserId, u64>>,
+    token_profiles: Mutex<BTreeMap<UserId, TokenProfile>>,
     /// Looked up once: it is raised with every message.
     pub(crate) deliveries: metrics::Counter,
+}
+
+/// What the newest token of a user that was shown here says of its bearer.
+struct TokenProfile {
+    issued_at: Option<u64>,
+    hash: u64,
+    handed_on_at: Instant,
 }
 
 type HeldSeqs = BTreeMap<ConversationId, RangeInclusive<Seq>>;
@@ -52,7 +58,9 @@ struct Held {
 /// Devices whose acks are remembered after they left.
 const HELD_DEVICES_MAX: usize = 10_000;
 /// Users whose token's profile is remembered. Forgetting one costs a look at their stored profile.
-const HANDED_ON_MAX: usize = 100_000;
+const TOKEN_PROFILES_MAX: usize = 100_000;
+/// After this the same profile is handed on again: it may have been erased or set otherwise meanwhile.
+const TOKEN_PROFILE_TTL: Duration = Duration::from_secs(60);
 
 fn hash_of(profile: &Profile) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -69,7 +77,7 @@ impl Gateway {
             closing: AtomicBool::new(false),
             emptied: Notify::new(),
             held: Mutex::default(),
-            handed_on: Mutex::default(),
+            token_profiles: Mutex::default(),
             deliveries: metrics::counter!("bluetick_deliveries_total"),
         }
     }
@@ -83,16 +91,27 @@ impl Gateway {
         self.closing.load(Ordering::Acquire)
     }
 
-    pub(crate) fn has_handed_on(&self, user: &UserId, profile: &Profile) -> bool {
-        self.handed_on.lock().get(user) == Some(&hash_of(profile))
+    /// Whether the profile of a token need not be handed on: it was, or a newer token says otherwise. An older
+    /// token must not set a name back.
+    pub(crate) fn knows_token_profile(
+        &self,
+        user: &UserId,
+        profile: &Profile,
+        issued_at: Option<u64>,
+    ) -> bool {
+        self.token_profiles.lock().get(user).is_some_and(|known| {
+            let is_same = known.hash == hash_of(profile) && known.handed_on_at.elapsed() < TOKEN_PROFILE_TTL;
+            is_same || known.issued_at > issued_at
+        })
     }
 
-    pub(crate) fn remember_handed_on(&self, user: &UserId, profile: &Profile) {
-        let mut handed_on = self.handed_on.lock();
-        if handed_on.len() >= HANDED_ON_MAX {
-            handed_on.clear();
+    pub(crate) fn remember_token_profile(&self, user: &UserId, profile: &Profile, issued_at: Option<u64>) {
+        let mut known = self.token_profiles.lock();
+        if known.len() >= TOKEN_PROFILES_MAX {
+            known.clear();
         }
-        handed_on.insert(user.clone(), hash_of(profile));
+        let handed_on_at = Instant::now();
+        known.insert(user.clone(), TokenProfile { issued_at, hash: hash_of(profile), handed_on_at });
     }
 
     pub fn session_count(&self) -> usize {

@@ -2,12 +2,12 @@
 //! the last message is the reader's own.
 
 use bluetick_protocol::{
-    Boundaries, ConversationId, InboxEntry, InboxPage, InboxQuery, StatusAnswer, UserCard, UserId,
+    Boundaries, ConversationId, InboxEntry, InboxPage, InboxQuery, Profile, StatusAnswer, UserCard, UserId,
     json_text_bytes, limits,
 };
 use bluetick_store::{ConversationRow, InboxPosition};
 
-use crate::{Answer, Node, history::page_limit, wire};
+use crate::{Answer, Node, ProfileRules, history::page_limit, wire};
 
 impl Node {
     pub(crate) async fn inbox_page(&self, user: UserId, query: InboxQuery) -> Answer<InboxPage> {
@@ -34,7 +34,8 @@ impl Node {
             .map(|row| {
                 let ticked = row.last_sender == row.user_id;
                 let status = if ticked { ticks.next() } else { None };
-                entry(row, status.map(|status| status.boundaries()).unwrap_or_default())
+                let peer_status = status.map(|status| status.boundaries()).unwrap_or_default();
+                entry(row, peer_status, &self.config.profiles)
             })
             .collect();
         Ok(InboxPage { reference, conversations, next })
@@ -71,10 +72,12 @@ fn encoded_bytes(row: &ConversationRow) -> usize {
     NAMES_AND_NUMBERS + ids + texts + json_text_bytes(&row.last_message_preview)
 }
 
-fn entry(row: ConversationRow, peer_status: Boundaries) -> InboxEntry {
+fn entry(row: ConversationRow, peer_status: Boundaries, rules: &ProfileRules) -> InboxEntry {
+    let Profile { name, avatar_url } =
+        rules.clean(Profile { name: row.peer_name, avatar_url: row.avatar_url });
     InboxEntry {
         conversation_id: row.conversation_id,
-        peer: UserCard { user_id: row.peer_id, name: row.peer_name, avatar_url: row.avatar_url },
+        peer: UserCard { user_id: row.peer_id, name, avatar_url },
         last_message_preview: row.last_message_preview,
         last_message_ts: row.last_message_ts,
         last_seq: row.last_seq,
@@ -120,14 +123,24 @@ mod tests {
     }
 
     #[test]
+    fn a_card_that_is_older_than_the_rules_is_cleaned() {
+        let mut old = row(1, "x");
+        old.peer_name = Some("Ann\u{202E}".into());
+        old.avatar_url = Some("https://tracker.example/a.png".into());
+        let shown = entry(old, Boundaries::default(), &ProfileRules::default()).peer;
+        assert_eq!((shown.name.as_deref(), shown.avatar_url), (Some("Ann"), None));
+    }
+
+    #[test]
     fn a_page_ends_where_it_would_be_too_long_on_the_wire() {
+        let rules = ProfileRules::default();
         for (filling, all_fit) in [("x", true), ("\u{1}", false)] {
             let rows: Vec<_> = (0..limits::INBOX_MAX_LIMIT as usize).map(|n| row(n, filling)).collect();
             let fits = rows_in_page(&rows);
             assert_eq!(fits.is_none(), all_fit, "{filling:?}: {fits:?}");
             let bytes = |row: &ConversationRow| {
                 let boundaries = Boundaries { last_delivered_seq: u64::MAX, last_read_seq: u64::MAX };
-                let bytes = serde_json::to_string(&entry(row.clone(), boundaries)).unwrap().len();
+                let bytes = serde_json::to_string(&entry(row.clone(), boundaries, &rules)).unwrap().len();
                 assert!(bytes <= encoded_bytes(row), "{bytes} bytes and not {}", encoded_bytes(row));
                 bytes
             };

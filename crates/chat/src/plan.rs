@@ -96,17 +96,19 @@ impl Node {
         if !rule!(self.rules, R6Undelivered) {
             return Ok(None);
         }
-        let (mut added, most) = (0, self.config.resume_max_conversations.max(1));
+        // Conversations count when they are looked at, not when they are found: one answer must not take as long as
+        // all conversations of a user who has very many.
+        let (mut looked_at, most) = (0, self.config.resume_max_conversations.max(1));
         loop {
             let limit = UNDELIVERED_PAGE.min(most);
             let page = self.store.conversations.undelivered(user, after.as_ref(), limit);
             let page = page.await.map_err(wire)?;
-            added += page.conversations.len();
+            looked_at += limit;
             for id in &page.conversations {
                 lane(lanes, id);
             }
             after = page.next;
-            if after.is_none() || added >= most {
+            if after.is_none() || looked_at >= most {
                 return Ok(after);
             }
         }

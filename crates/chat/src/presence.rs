@@ -80,7 +80,10 @@ impl Node {
         if !online && told.is_some_and(|told| told <= now && now - told < TOLD_JUST_NOW_MS) {
             return Ok(());
         }
-        self.store.sessions.set_last_seen(&user, now).await.map_err(wire)?;
+        // Only an offline that was told just now may stand for another one. An online that was told just now must not
+        // swallow the offline that follows it, so it is noted as older.
+        let noted = if online { now.saturating_sub(TOLD_JUST_NOW_MS) } else { now };
+        self.store.sessions.set_last_seen(&user, noted).await.map_err(wire)?;
         let presence = Presence { user_id: user.clone(), online, last_seen: Some(now) };
         let mut watchers = Vec::new();
         for watcher in self.store.sessions.watchers(&user).await.map_err(wire)? {

@@ -36,17 +36,11 @@ impl ProfileRules {
         Ok(profile)
     }
 
-    /// The same for a profile that nobody can be asked to correct: what may not be shown is left out.
+    /// The same for a profile that nobody can be asked to correct: what may not be shown is left out. Stored
+    /// profiles are cleaned when they are shown, too: they may be older than these rules.
     pub(crate) fn clean(&self, profile: Profile) -> Profile {
-        let name = tidy(profile.name).map(|name| {
-            let mut clean: String = name.chars().filter(|&c| c != ZWJ && !is_hidden(c)).collect();
-            let fits = |at: &usize| clean.is_char_boundary(*at);
-            let end = (0..=clean.len().min(limits::NAME_MAX_BYTES)).rev().find(fits).unwrap_or(0);
-            clean.truncate(end);
-            clean
-        });
         let avatar_url = tidy(profile.avatar_url).filter(|url| self.check_avatar(url).is_ok());
-        Profile { name: tidy(name), avatar_url }
+        Profile { name: profile.name.and_then(shown_name), avatar_url }
     }
 
     fn check_avatar(&self, url: &str) -> Result<(), String> {
@@ -91,31 +85,49 @@ impl ProfileRules {
     }
 }
 
+/// A stored name without what may not be shown.
+pub(crate) fn shown_name(name: String) -> Option<String> {
+    let chars: Vec<char> = name.trim().chars().collect();
+    let shown = (0..chars.len()).filter(|&at| may_be_shown(&chars, at)).map(|at| chars[at]);
+    let mut clean: String = shown.collect();
+    let end = (0..=clean.len().min(limits::NAME_MAX_BYTES)).rev().find(|&at| clean.is_char_boundary(at));
+    clean.truncate(end.unwrap_or(0));
+    tidy(Some(clean))
+}
+
 fn tidy(text: Option<String>) -> Option<String> {
     text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
 const ZWJ: char = '\u{200D}';
+/// Asks for the coloured form of the character before it.
+const EMOJI_PRESENTATION: char = '\u{FE0F}';
 
 fn check_name(name: &str) -> Result<(), String> {
     if name.len() > limits::NAME_MAX_BYTES {
         return Err("\"name\" may be at most 128 bytes long".into());
     }
     let chars: Vec<char> = name.chars().collect();
-    let joins = |at: usize| {
-        // Skin tones and presentation selectors belong to the emoji before them.
-        let before = chars[..at].iter().rev().find(|&&c| !is_modifier(c));
-        let after = chars.get(at + 1);
-        before.is_some_and(|&c| is_emoji(c)) && after.is_some_and(|&c| is_emoji(c))
-    };
-    let wrong = |(at, &c): (usize, &char)| if c == ZWJ { !joins(at) } else { is_hidden(c) };
-    match chars.iter().enumerate().find(|&found| wrong(found)) {
+    match (0..chars.len()).find(|&at| !may_be_shown(&chars, at)) {
         None => Ok(()),
-        Some((_, &c)) => Err(format!(
+        Some(at) => Err(format!(
             "\"name\" has the character U+{:04X}: control characters, and those that are not seen or that change the \
              direction of text, are not allowed in names",
-            u32::from(c)
+            u32::from(chars[at])
         )),
+    }
+}
+
+/// Whether the character at this place may be part of a name. Joiners and presentation selectors may only be where
+/// they make an emoji.
+fn may_be_shown(name: &[char], at: usize) -> bool {
+    // Skin tones and presentation selectors belong to the emoji before them.
+    let before = || name[..at].iter().rev().copied().find(|&c| !is_modifier(c));
+    let joinable = |c: char| is_emoji(c) || is_keycap(c);
+    match name[at] {
+        ZWJ => before().is_some_and(is_emoji) && name.get(at + 1).copied().is_some_and(is_emoji),
+        EMOJI_PRESENTATION => before().is_some_and(joinable),
+        c => !is_hidden(c),
     }
 }
 
@@ -126,15 +138,23 @@ fn is_hidden(c: char) -> bool {
             // Direction of text.
             '\u{061C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}'
             // Without width.
-            | '\u{200B}' | '\u{200C}' | '\u{2060}'..='\u{2064}' | '\u{FEFF}'
+            | '\u{200B}' | '\u{200C}' | '\u{2060}'..='\u{2065}' | '\u{FEFF}'
+            // Selectors of other forms.
+            | '\u{180B}'..='\u{180D}' | '\u{180F}' | '\u{FE00}'..='\u{FE0E}' | '\u{E0100}'..='\u{E01EF}'
             // Separators, fillers, and others that nothing is drawn for.
             | '\u{00AD}' | '\u{034F}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}' | '\u{180E}'
             | '\u{2028}' | '\u{2029}' | '\u{206A}'..='\u{206F}' | '\u{3164}' | '\u{FFA0}'
-            | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}')
+            | '\u{2800}' | '\u{FFF9}'..='\u{FFFB}' | '\u{1BCA0}'..='\u{1BCA3}'
+            | '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E007F}')
 }
 
 fn is_modifier(c: char) -> bool {
-    matches!(c, '\u{FE0F}' | '\u{1F3FB}'..='\u{1F3FF}')
+    matches!(c, EMOJI_PRESENTATION | '\u{1F3FB}'..='\u{1F3FF}')
+}
+
+/// Digits and signs that become an emoji with a presentation selector.
+fn is_keycap(c: char) -> bool {
+    matches!(c, '0'..='9' | '#' | '*' | '©' | '®' | '\u{203C}' | '\u{2049}' | '\u{2122}' | '\u{2139}')
 }
 
 fn is_emoji(c: char) -> bool {
@@ -165,8 +185,10 @@ mod tests {
         assert_eq!(named("  Ann "), Ok(Some("Ann".into())));
         assert_eq!(named(" \n "), Ok(None));
         let bidi = (0x202A..=0x202E).chain(0x2066..=0x2069).chain([0x200E, 0x200F, 0x061C]);
-        let hidden =
-            [0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF, 0x00AD, 0x3164, 0xE0041, 0x07, 0x1B, 0x85, 0x2028];
+        let hidden = [
+            0x200B, 0x200C, 0x200D, 0x2060, 0x2065, 0xFEFF, 0x00AD, 0x3164, 0xE0041, 0x07, 0x1B, 0x85,
+            0x2028, 0x2800, 0xFE00, 0xFE0F, 0x180B, 0x180F, 0xE0100, 0x1D173, 0x1BCA0,
+        ];
         for code in bidi.chain(hidden) {
             let c = char::from_u32(code).unwrap();
             for name in [format!("A{c}B"), format!("Ann{c} ."), format!(". {c}Ann")] {
@@ -232,5 +254,8 @@ mod tests {
         assert_eq!(long, said(&"ö".repeat(64), "/a.png"));
         assert!(rules.check(long).is_ok());
         assert_eq!(rules.clean(said("\u{200B}", "")), Profile::default());
+        for whole in ["👩‍👩‍👧", "❤️‍🔥", "Ann 1️⃣"] {
+            assert_eq!(rules.clean(said(whole, "/a.png")), said(whole, "/a.png"));
+        }
     }
 }

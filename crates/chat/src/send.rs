@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use bluetick_protocol::{
     ConversationId, ErrorCode, Json, Send as SendFrame, Sent, SessionId, Side, UserId, WireError,
 };
-use bluetick_store::{Advanced, Committed, Message, NewMessage};
+use bluetick_store::{Advanced, Committed, Message, NewMessage, StoreError};
 use futures_util::future::{join, join_all};
 use serde::de::IgnoredAny;
 use tokio::time::Instant;
@@ -59,8 +59,14 @@ impl Node {
         let (mut news, mut places) = (Vec::with_capacity(sends.len()), Vec::with_capacity(sends.len()));
         let mut lanes: BTreeMap<ConversationId, Lane> = BTreeMap::new();
         let mut between: Option<(UserId, ConversationId)> = None;
+        let mut limited: Option<WireError> = None;
         for mut send in sends {
             references.push(send.reference.take());
+            if let Some(refused) = &limited {
+                // A later one that the budget has room for must not overtake one that was refused.
+                answers.push(Some(Err(refused.clone())));
+                continue;
+            }
             // Sends that come together mostly go to one and the same.
             match &between {
                 Some((to, id)) if send.to.as_ref() == Some(to) => send.conversation_id = Some(id.clone()),
@@ -79,7 +85,10 @@ impl Node {
                     news.push(new);
                     answers.push(None);
                 }
-                Err(e) => answers.push(Some(Err(e))),
+                Err(e) => {
+                    limited = Some(&e).filter(|e| e.code == ErrorCode::RateLimited).cloned();
+                    answers.push(Some(Err(e)));
+                }
             }
         }
         let committed = match news.is_empty() {
@@ -96,18 +105,18 @@ impl Node {
                     }
                 }
                 Err(e) => {
-                    failed = true;
+                    failed |= !matches!(e, StoreError::ClientMsgIdConflict(_));
                     answers[place] = Some(Err(wire(e)));
                 }
             }
         }
         if failed && rule!(self.rules, R2) {
             // What failed may be stored, with the row that rode along. Its sender may not try again.
-            for (id, lane) in &lanes {
-                if let Some(receiver) = lane.receiver.as_ref().ok().filter(|receiver| receiver.offline) {
-                    self.wake(&receiver.user, id, &[]).await;
-                }
-            }
+            let wake = lanes.iter().filter_map(|(id, lane)| {
+                let receiver = lane.receiver.as_ref().ok().filter(|receiver| receiver.offline)?;
+                Some(self.wake(&receiver.user, id, &[]))
+            });
+            join_all(wake).await;
         }
         let stored: usize = lanes.values().map(|lane| lane.stored.len()).sum();
         self.meters.sends.increment(stored as u64);

@@ -6,7 +6,8 @@ use crate::{Answer, Exhausted, Node, ProfileSource, rate_limited, wire};
 
 impl Node {
     pub(crate) async fn card(&self, user: UserId) -> Answer<UserCard> {
-        let Profile { name, avatar_url } = self.store.users.profile(&user).await.map_err(wire)?;
+        let stored = self.store.users.profile(&user).await.map_err(wire)?;
+        let Profile { name, avatar_url } = self.config.profiles.clean(stored);
         Ok(UserCard { user_id: user, name, avatar_url })
     }
 

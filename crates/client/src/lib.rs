@@ -129,7 +129,7 @@ pub use bluetick_protocol as protocol;
 pub use codec::{DecodeError, decode};
 pub use connection::{Client, Error, Events, Options, Token};
 pub use event::{Answer, Draft, Event, HistoryRange, Refused, RequestId, Tick};
-pub use lost::Lost;
+pub use lost::{Lost, innermost};
 pub use raw::{RawConnection, RawError};
 pub use saved::{Saved, SavedConversation};
 pub use seen::Seen;

@@ -73,7 +73,8 @@ fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> 
     None
 }
 
-fn innermost(error: &(dyn Error + 'static)) -> String {
+/// What really went wrong, in lower case: clients wrap it several times over.
+pub fn innermost(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {
         cause = next;

@@ -45,6 +45,7 @@ impl<'de> Deserialize<'de> for Ref {
 pub struct Json(pub Arc<RawValue>);
 
 impl Json {
+    #[inline]
     pub fn as_str(&self) -> &str {
         self.0.get()
     }

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Auth, Config, HS256_MIN_BYTES};
 use jwks::Jwks;
-pub use revocation::RevocableTokens;
-pub use secret::{keys_match, load_or_create_secret, read_secret};
+pub use revocation::{RevocableTokens, refuse_if_revoked};
+pub use secret::{hex, keys_match, load_or_create_secret, read_secret};
 
 /// A longer token is not looked at: parsing it would be the sender's work done by the server.
 pub const TOKEN_MAX_BYTES: usize = 8 * 1024;
@@ -123,11 +123,15 @@ impl JwtCheck {
             Ok(data) => data.claims,
             Err(error) => return Err(refused(why(error.kind()))),
         };
-        let issued_at = self.issued_at(&claims);
+        let issued_at = self.issued_at(&claims)?;
         let end = self.check_times(&claims, issued_at)?;
         let Some(subject) = claims.sub else {
             return Err(refused("the token has no \"sub\""));
         };
+        // URL parsers remove such a segment: nobody could block this user, and no operator revoke them.
+        if matches!(subject.as_str(), "." | "..") {
+            return Err(refused("the token's \"sub\" must not be \".\" or \"..\""));
+        }
         let user =
             UserId::new(&subject).map_err(|e| refused(format!("the token's \"sub\" is no user id: {e}")))?;
         let text = |claim: Option<serde_json::Value>| match claim {
@@ -140,10 +144,16 @@ impl JwtCheck {
         Ok(Identity { user, expires_at: end.map(|secs| secs.saturating_mul(1000)), profile, issued_at })
     }
 
-    /// When the token was issued. A time in the future says nothing: by it a token would outlive every revocation.
-    fn issued_at(&self, claims: &Claims) -> Option<u64> {
+    /// When the token was issued. One of the future is refused: it would outlive revocations.
+    fn issued_at(&self, claims: &Claims) -> Result<Option<u64>, WireError> {
         let latest = (self.clock.now_ms() / 1000).saturating_add(CLOCK_SKEW_SECS + self.leeway_secs);
-        claims.iat.map(|iat| iat.0).filter(|secs| *secs <= latest)
+        let issued_at = claims.iat.map(|iat| iat.0);
+        match issued_at.is_some_and(|secs| secs > latest) {
+            true => Err(refused(
+                "the token's \"iat\" is in the future; give it in seconds, by a clock that is right",
+            )),
+            false => Ok(issued_at),
+        }
     }
 
     /// Checks that the token is good now. Returns until when it is, in seconds, if it has an end.
@@ -157,7 +167,7 @@ impl JwtCheck {
             (Some(most), Some(issued_at)) => Some(issued_at.saturating_add(most)),
             (Some(_), None) => {
                 return Err(refused(
-                    "the token has no \"iat\" that has passed, and this server wants one (auth.max_age_secs)",
+                    "the token has no \"iat\", and this server wants one (auth.max_age_secs)",
                 ));
             }
         };

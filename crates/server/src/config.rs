@@ -590,7 +590,7 @@ mod tests {
             ("[server]\nroles = [\"app\"]", "cluster.listen"),
             ("[cluster]\nlisten = \"0.0.0.0:7070\"", "cluster.advertise"),
             ("[cluster]\nlisten = \"0.0.0.0:7070\"\nadvertise = \"0.0.0.0:7070\"", "can reach"),
-            ("[cluster]\nlisten = \"0.0.0.0:7070\"\nadvertise = \"a:7070\"", "nothing guards it"),
+            ("[cluster]\nlisten = \"0.0.0.0:7070\"\nadvertise = \"a:7070\"", "nothing guards the cluster"),
             ("[cluster]\nlisten = \"127.0.0.1:7070\"\nsecret = \"short\"", "32 bytes"),
             (
                 "[cluster]\nlisten = \"0.0.0.0:7070\"\nadvertise = \"a:7070\"\nsecret_file = \"f\"",
@@ -634,6 +634,34 @@ mod tests {
     }
 
     #[test]
+    fn a_cluster_beyond_this_machine_needs_a_secret_or_certificates() {
+        let guards = [
+            "secret = \"0123456789012345678901234567890123456789\"",
+            "secret_file = \"f\"",
+            "ca_file = \"a\"\ncert_file = \"b\"\nkey_file = \"c\"",
+        ];
+        for (settings, named) in [
+            ("allow_plaintext = true", "cluster.allow_plaintext is true"),
+            ("advertise = \"10.0.0.7:7070\"", "cluster.advertise is 10.0.0.7:7070"),
+            ("advertise = \"chat-1.internal:7070\"", "cluster.advertise"),
+            ("app_servers = [\"127.0.0.1:1\", \"10.0.0.8:7070\"]", "cluster.app_servers names 10.0.0.8"),
+            ("app_servers = [\"a:1\"]\nallow_plaintext = true", "cluster.app_servers"),
+        ] {
+            let file = format!("[cluster]\nlisten = \"127.0.0.1:7070\"\n{settings}\n");
+            let error = refused(&file);
+            assert!(error.contains(named) && error.contains("cluster.secret_file"), "{file}: {error}");
+            for guard in guards {
+                // Something else is wrong with it: the backend, or what goes in clear text.
+                let error = refused(&format!("{file}{guard}"));
+                assert!(!error.contains("nothing guards the cluster"), "{file}{guard}: {error}");
+            }
+        }
+        let near = "[cluster]\nlisten = \"[::1]:7070\"\nadvertise = \"localhost:7070\"\napp_servers = [\"127.0.0.1:1\"]";
+        assert!(refused(near).contains("store.backend"), "one machine needs no guard");
+        assert!(load("[cluster]\nallow_plaintext = true", &[]).is_ok(), "there is no cluster");
+    }
+
+    #[test]
     fn objects_are_in_a_bucket_or_else_in_the_data_directory() {
         let config = load("[server]\ndata_dir = \"/d\"", &[]).unwrap();
         assert_eq!(config.objects_dir(), Path::new("/d/objects"));
@@ -653,12 +681,13 @@ mod tests {
         assert!(!shown.contains("1234512345") && !shown.contains("6789067890"), "{shown}");
     }
 
-    const GATEWAY: [(&str, &str); 6] = [
+    const GATEWAY: [(&str, &str); 7] = [
         ("BLUETICK_SERVER__ROLES", "gateway"),
         ("BLUETICK_CLUSTER__LISTEN", "127.0.0.1:7070"),
         ("BLUETICK_CLUSTER__APP_SERVERS", "10.0.0.8:7070, 10.0.0.9:7070"),
         ("BLUETICK_REDIS__URLS", "redis://10.0.0.2:6379"),
         ("BLUETICK_CLUSTER__ALLOW_PLAINTEXT", "true"),
+        ("BLUETICK_CLUSTER__SECRET", "a secret that all processes of a test share"),
         ("BLUETICK_STORE__BACKEND", "dynamodb"),
     ];
 
@@ -678,7 +707,7 @@ mod tests {
     fn a_build_for_one_process_says_how_to_get_another() {
         let error = load("", &GATEWAY).unwrap_err().to_string();
         assert!(error.contains("--features cluster") && error.contains("store.backend"), "{error}");
-        let error = load("", &GATEWAY[..5]).unwrap_err().to_string();
+        let error = load("", &GATEWAY[..6]).unwrap_err().to_string();
         assert!(error.contains("cluster.listen needs a build"), "{error}");
     }
 }

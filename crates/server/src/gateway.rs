@@ -107,7 +107,8 @@ fn upgrade_required(why: &str) -> ApiError {
         .header(header::SEC_WEBSOCKET_VERSION, "13")
 }
 
-/// A connection's whole life after the handshake. It holds its place among its address's connections throughout.
+/// A connection's whole life after the handshake. It holds its place among its address's connections as long as its
+/// socket is open.
 async fn run(host: Arc<SessionHost>, upgrade: OnUpgrade, frame_max_bytes: usize, peer: Option<Peer>) {
     let upgraded = match upgrade.await {
         Ok(upgraded) => upgraded,
@@ -119,13 +120,12 @@ async fn run(host: Arc<SessionHost>, upgrade: OnUpgrade, frame_max_bytes: usize,
             // Copied: what was read is a part of a buffer that is as large as HTTP's.
             let read = Vec::from(&*read_buf);
             drop(read_buf);
-            run_on(&host, io.into_inner().into_inner(), read, frame_max_bytes).await;
+            run_on(&host, io.into_inner().into_inner(), read, frame_max_bytes, peer).await;
         }
         Err(upgraded) => {
-            Box::pin(run_on(&host, TokioIo::new(upgraded), Vec::new(), frame_max_bytes)).await;
+            Box::pin(run_on(&host, TokioIo::new(upgraded), Vec::new(), frame_max_bytes, peer)).await;
         }
     }
-    drop(peer);
 }
 
 /// What a WebSocket is spoken on.
@@ -152,7 +152,13 @@ impl Wire for Lingering {
 impl Wire for TokioIo<Upgraded> {}
 
 /// A session on a socket of which some bytes may have been read.
-async fn run_on(host: &SessionHost, stream: impl Wire, read: Vec<u8>, frame_max_bytes: usize) {
+async fn run_on(
+    host: &SessionHost,
+    stream: impl Wire,
+    read: Vec<u8>,
+    frame_max_bytes: usize,
+    peer: Option<Peer>,
+) {
     let config = Some(socket_config(frame_max_bytes));
     let stream = Gathering::new(stream);
     let socket = WebSocketStream::from_partially_read(stream, read, Role::Server, config).await;
@@ -160,7 +166,7 @@ async fn run_on(host: &SessionHost, stream: impl Wire, read: Vec<u8>, frame_max_
     let socket = Arc::new(Mutex::new(socket));
     let seed = SysRng.try_next_u64().unwrap_or(Arc::as_ptr(&socket) as *const u8 as u64);
     let source = Source::new(socket.clone());
-    let sink = Sink { socket, unsent: None };
+    let sink = Sink { socket, unsent: None, _peer: peer };
     host.run(source, sink, seed).await;
 }
 
@@ -244,11 +250,13 @@ struct Sink<S> {
     socket: Socket<S>,
     /// The fragments of a long text that the socket has not taken yet.
     unsent: Option<Bytes>,
+    /// The place among its address's connections goes with the socket.
+    _peer: Option<Peer>,
 }
 
 impl<S: Wire> FrameSink for Sink<S> {
     fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut OutboundQueue) -> Poll<Result<(), Gone>> {
-        let Sink { socket, unsent } = self;
+        let Sink { socket, unsent, .. } = self;
         let mut socket = socket.lock();
         let mut socket = Pin::new(&mut *socket);
         while unsent.is_some() || !queue.is_empty() {
@@ -331,7 +339,7 @@ mod tests {
             }
             seen
         });
-        let mut sink = Sink { socket: ours.clone(), unsent: None };
+        let mut sink = Sink { socket: ours.clone(), unsent: None, _peer: None };
         poll_fn(|cx| sink.poll_write(cx, &mut queue)).await.unwrap();
         assert!(queue.is_empty() && sink.unsent.is_none());
         let seen = reader.await.unwrap();
@@ -347,7 +355,7 @@ mod tests {
     async fn a_reader_that_stops_holds_up_its_queue_and_nothing_else() {
         let (ours, theirs) = pair(FRAME_MAX).await;
         let mut queue: OutboundQueue = (0..100).map(|_| text(3000)).collect();
-        let mut sink = Sink { socket: ours.clone(), unsent: None };
+        let mut sink = Sink { socket: ours.clone(), unsent: None, _peer: None };
         let written =
             tokio::time::timeout(Duration::from_millis(50), poll_fn(|cx| sink.poll_write(cx, &mut queue)));
         assert!(written.await.is_err());
@@ -375,7 +383,7 @@ mod tests {
         assert_eq!(source.next().await, Incoming::TooLarge);
         // The other direction still works: there is a reason to be told.
         let mut queue = OutboundQueue::from(Outgoing::Text("too long".into()));
-        let mut sink = Sink { socket: ours.clone(), unsent: None };
+        let mut sink = Sink { socket: ours.clone(), unsent: None, _peer: None };
         let told = poll_fn(|cx| sink.poll_write(cx, &mut queue));
         let (told, theirs) = tokio::join!(told, sender);
         told.unwrap();
@@ -423,7 +431,7 @@ mod tests {
     async fn a_pong_that_found_no_room_leaves_when_there_is_some() {
         let (ours, mut theirs) = tcp_pair().await;
         let mut source = Source::new(ours.clone());
-        let mut sink = Sink { socket: ours.clone(), unsent: None };
+        let mut sink = Sink { socket: ours.clone(), unsent: None, _peer: None };
         let mut queue: OutboundQueue = (0..10_000).map(|_| text(6000)).collect();
         let full =
             tokio::time::timeout(Duration::from_millis(200), poll_fn(|cx| sink.poll_write(cx, &mut queue)));

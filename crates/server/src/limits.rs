@@ -204,10 +204,14 @@ impl Buckets {
         taken.map_err(millis)
     }
 
-    /// Lets no request of a user pass for so long.
+    /// Lets no request of a user pass for so long. Answers of Redis may overtake each other: the
+    /// latest time counts.
     #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "one node has nobody to hear it from"))]
     fn hold(&self, user: &UserId, ms: u64) {
-        self.with(user, |account, now| account.held_until = now + ms.saturating_mul(1_000_000));
+        self.with(user, |account, now| {
+            let until = now.saturating_add(ms.saturating_mul(1_000_000));
+            account.held_until = account.held_until.max(until);
+        });
     }
 }
 
@@ -315,6 +319,17 @@ mod tests {
         assert!(RequestBudget::take(&buckets, &user("carol"), 1).unwrap_err() <= 50);
         tokio::time::sleep(Duration::from_millis(60)).await;
         RequestBudget::take(&buckets, &user("carol"), 1).unwrap();
+    }
+
+    #[test]
+    fn a_shorter_hold_does_not_end_a_longer_one() {
+        let buckets = Buckets::new(Rates { requests: Rate::per_second(1_000, 500), ..OFF });
+        let carol = user("carol");
+        buckets.hold(&carol, 60_000);
+        buckets.hold(&carol, 1);
+        assert!(RequestBudget::take(&buckets, &carol, 1).unwrap_err() > 30_000);
+        buckets.hold(&carol, 120_000);
+        assert!(RequestBudget::take(&buckets, &carol, 1).unwrap_err() > 60_000);
     }
 
     #[tokio::test]

@@ -199,7 +199,10 @@ const COUNTERS: &[(&str, &str)] = &[
     ("bluetick_rate_limits_unshared_total", "Sends let through unasked because Redis could not be reached"),
     ("bluetick_errors_total", "Errors told to clients, by code"),
     ("bluetick_rpc_retries_total", "Requests of a gateway that went to another app server"),
-    ("bluetick_rpc_refused_total", "Links refused because the caller did not prove the cluster's secret"),
+    (
+        "bluetick_rpc_refused_total",
+        "Links refused: the caller did not prove the cluster's secret, or 256 others had yet to",
+    ),
     ("bluetick_rpc_unproven_total", "Links given up because the listener did not prove the cluster's secret"),
     ("bluetick_directory_refused_total", "Entries of the directory that were not signed, or had expired"),
     ("bluetick_http_requests_total", "HTTP requests, by route and status"),

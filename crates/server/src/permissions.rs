@@ -67,15 +67,18 @@ pub fn warn_of_exposed_directories(config: &Config) {
     }
 }
 
-/// Writes a file that only its owner may read, in place of one that is there.
+/// Writes a file that only its owner may read, in place of one that is there. Readers find the old one or the whole
+/// new one.
 pub fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
-    // An old file would keep its permissions.
-    match fs::remove_file(path) {
+    let unfinished = path.with_added_extension("new");
+    // A file that an earlier start left would keep its permissions.
+    match fs::remove_file(&unfinished) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
+    file.write_all(text.as_bytes())?;
+    fs::rename(&unfinished, path)
 }
 
 #[cfg(test)]

@@ -47,7 +47,8 @@ const BACKGROUND_DEADLINE: Duration = Duration::from_secs(3);
 const MOVING_DEADLINE: Duration = Duration::from_secs(3);
 const NOTIFYING_DEADLINE: Duration = Duration::from_secs(3);
 const CLOSE_DEADLINE: Duration = Duration::from_secs(4);
-/// For how long a gateway of a cluster does not ask again whether a user's tokens were revoked.
+/// For how long a gateway of a cluster does not ask again whether a user's tokens were revoked, for
+/// requests over HTTP.
 const REVOCATION_KNOWN_FOR: Duration = Duration::from_secs(5);
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 const SWEEP_EVERY: u32 = 12;
@@ -203,15 +204,17 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         uploads: uploads.clone().map(|uploads| uploads as Arc<dyn Uploads>),
     };
     let mut process = Process::start(&config, opened, means).await?;
-    // In one process the store is asked for each token; it answers from memory.
+    // In one process the store is asked for each token; it answers from memory. A session lasts, so
+    // the token of a `hello` is always looked up.
     let known_for = if config.is_one_process() { Duration::ZERO } else { REVOCATION_KNOWN_FOR };
-    let tokens: Arc<dyn TokenCheck> = Arc::new(RevocableTokens::new(tokens, process.app.clone(), known_for));
+    let revocable = |known_for| RevocableTokens::new(tokens.clone(), process.app.clone(), known_for);
+    let (of_sessions, of_requests) = (Arc::new(revocable(Duration::ZERO)), Arc::new(revocable(known_for)));
     let (gateway, store) = (process.gateway.clone(), process.store.clone());
     let sessions = Arc::new(SessionHost {
         app: process.app.clone(),
         registry,
         gateway: gateway.clone(),
-        tokens: tokens.clone(),
+        tokens: of_sessions,
         clock,
         config: config.session(),
         trace: process.trace.clone(),
@@ -224,7 +227,7 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         readiness: process.readiness.clone(),
         store: store.clone(),
         providers,
-        tokens,
+        tokens: of_requests,
         sessions,
         config: config.clone(),
         uploads,

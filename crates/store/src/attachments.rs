@@ -76,7 +76,7 @@ pub struct UploadUsage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Announced {
     Done,
-    /// Nothing was written: the owner has used up a quota.
+    /// Nothing was charged: the owner has used up a quota.
     OverQuota(OverQuota),
 }
 

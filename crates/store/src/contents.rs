@@ -78,7 +78,7 @@ pub struct MemberRow {
     pub unread: u64,
     /// Every message up to here is in the count.
     pub counted_seq: Seq,
-    /// The last message that was counted for this member.
+    /// The last message that was counted for this member, since they were erased if they were; 0 if none was.
     pub counted_last: Seq,
     /// No message up to here is.
     pub read_seq: Seq,

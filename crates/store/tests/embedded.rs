@@ -170,12 +170,12 @@ async fn a_directory_of_the_format_before_is_opened_and_marked() {
     let version = dir.path().join("VERSION");
     let store = open(dir.path(), 1 << 30, &clock);
     store.messages.commit_sends(vec![message(1)]).await.remove(0).unwrap();
-    assert_eq!(std::fs::read_to_string(&version).unwrap(), "4\n");
+    assert_eq!(std::fs::read_to_string(&version).unwrap(), "5\n");
     store.maintenance.close().await.unwrap();
     drop(store);
     std::fs::write(&version, "1\n").unwrap();
     let store = open(dir.path(), 1 << 30, &clock);
-    assert_eq!(std::fs::read_to_string(&version).unwrap(), "4\n", "older versions refuse it from now on");
+    assert_eq!(std::fs::read_to_string(&version).unwrap(), "5\n", "older versions refuse it from now on");
     let id = ConversationId::new("alice~bob").unwrap();
     assert_eq!(store.messages.last_seq(&id).await.unwrap(), 1);
 }

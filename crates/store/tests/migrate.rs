@@ -362,14 +362,26 @@ async fn whatever_was_done_to_the_source_the_target_has_every_row() {
                 let again = NewMessage {
                     from: original.from,
                     client_msg_id: original.client_msg_id.clone(),
+                    body: original.body.clone(),
+                    attachment: original.attachment.clone(),
+                    meta: original.meta.clone(),
                     undelivered: false,
                     ..message(&id, 0)
                 };
-                let expected = model.messages.commit_sends(vec![again.clone()]).await.remove(0).unwrap();
-                let answered = moved.messages.commit_sends(vec![again]).await.remove(0).unwrap();
-                let brief = |c: &bluetick_store::Committed| (c.message.seq, c.duplicate, c.message.ts);
-                assert_eq!(brief(&answered), brief(&expected), "{id} {}", original.client_msg_id);
-                *(if answered.duplicate { &mut duplicates } else { &mut fresh }) += 1;
+                let expected = model.messages.commit_sends(vec![again.clone()]).await.remove(0);
+                let answered = moved.messages.commit_sends(vec![again]).await.remove(0);
+                // An id that was forgotten may have been used again, for a message with other content.
+                let brief = |answer: bluetick_store::Result<bluetick_store::Committed>| {
+                    let brief = answer.map(|c| (c.message.seq, c.duplicate, c.message.ts));
+                    brief.map_err(|error| error.to_string())
+                };
+                let (answered, expected) = (brief(answered), brief(expected));
+                assert_eq!(answered, expected, "{id} {}", original.client_msg_id);
+                match answered {
+                    Ok((_, true, _)) => duplicates += 1,
+                    Ok((_, false, _)) => fresh += 1,
+                    Err(why) => assert!(why.contains("names message"), "{why}"),
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A server in one process and without sockets: the embedded store in a directory of its own, an app server and a gateway.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_chat::{
@@ -68,7 +68,8 @@ impl Server {
             gateway,
             tokens: Arc::new(TokenIsUser),
             clock,
-            config: SessionConfig::default(),
+            // A session that ends would wait, and a thread of the store works meanwhile.
+            config: SessionConfig { offline_after: Duration::ZERO, ..SessionConfig::default() },
             budget: Arc::new(Unlimited),
             rules: Rules::default(),
         };

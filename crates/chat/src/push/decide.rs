@@ -9,7 +9,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use super::{About, Notification, NotificationKind, Push, carry::Tried, queue::key};
-use crate::{Answer, wire};
+use crate::{Answer, profiles::shown_name, wire};
 
 /// Of what is owed, this many messages back one is looked for that the peer wrote.
 const LOOK_BACK: usize = 32;
@@ -97,7 +97,7 @@ impl Push {
         let (badge, profile) =
             join(self.store.conversations.total_unread(user), self.store.users.profile(&sender)).await;
         let badge = badge.map_err(wire)?;
-        let name = profile.map_err(wire)?.name.unwrap_or_else(|| sender.to_string());
+        let name = profile.map_err(wire)?.name.and_then(shown_name).unwrap_or_else(|| sender.to_string());
         let note = |device: &DeviceRow| self.alert(&message, &name, badge, device.registration.content);
         self.send_to(owed, devices, Some(message.seq), note).await
     }

@@ -332,8 +332,11 @@ impl Delivery {
 
     /// Where the plan goes on, once all that was planned so far is drained.
     pub(super) fn wants_more(&self) -> Option<&ConversationId> {
-        let is_drained = self.drain.as_ref().is_some_and(|(targets, _)| targets.is_empty());
-        self.more.as_ref().filter(|_| self.planned && is_drained)
+        // A conversation that cannot be read holds up no other.
+        let is_parked = |id: &ConversationId| self.lanes.get(id).is_some_and(|lane| lane.parked);
+        let is_drained =
+            |(targets, _): &(BTreeMap<ConversationId, Seq>, CaughtUp)| targets.keys().all(is_parked);
+        self.more.as_ref().filter(|_| self.planned && self.drain.as_ref().is_some_and(is_drained))
     }
 
     /// Takes on a further part of the plan.

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use bluetick_protocol::{ConversationId, Presence, Seq, Ticks, Typing, UserId, WireError};
+use bluetick_protocol::{ConversationId, Presence, Seq, ServerFrame, Ticks, Typing, UserId, WireError};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
@@ -68,6 +68,24 @@ impl State {
     /// Whether frames wait that are to go out at once.
     pub(super) fn has_frames(&self) -> bool {
         !self.ticks.is_empty() || !self.typing.is_empty() || !self.presence.is_empty()
+    }
+
+    /// Takes at most so many of the frames that wait, receipts first.
+    pub(super) fn take_frames(&mut self, most: usize) -> Vec<ServerFrame> {
+        let mut frames = Vec::new();
+        while frames.len() < most
+            && let Some((_, ticks)) = self.ticks.pop_first()
+        {
+            frames.push(ServerFrame::Ticks(ticks));
+        }
+        let typing = self.typing.len().min(most - frames.len());
+        frames.extend(self.typing.drain(..typing).map(ServerFrame::Typing));
+        while frames.len() < most
+            && let Some((_, presence)) = self.presence.pop_first()
+        {
+            frames.push(ServerFrame::Presence(presence));
+        }
+        frames
     }
 
     /// Whether typing in a conversation is told now. One member of it is this session's user, so the other types.
@@ -252,6 +270,21 @@ mod tests {
         let wake = || Event::Wake { conversation_id: ConversationId::new("alice~bob").unwrap() };
         assert_eq!(handle.offer_to(&bob, wake()), HandOver::Refused);
         assert_eq!(handle.offer_to(&mallory, wake()), HandOver::Taken);
+    }
+
+    #[tokio::test]
+    async fn no_more_frames_are_taken_than_there_is_room_for() {
+        let handle = Handle::new(Delivery::new(UserId::new("bob").unwrap(), SessionId(1), 8));
+        for n in 0..100 {
+            let peer = UserId::new(&format!("a{n}")).unwrap();
+            let conversation_id = ConversationId::new(&format!("{peer}~bob")).unwrap();
+            let (last_delivered_seq, last_read_seq) = (1, 0);
+            let ticks = Ticks { conversation_id, user_id: peer.clone(), last_delivered_seq, last_read_seq };
+            handle.offer(Event::Ticks(ticks));
+            handle.offer(Event::Presence(Presence { user_id: peer, online: true, last_seen: None }));
+        }
+        let taken = || handle.with(|state| state.take_frames(64).len());
+        assert_eq!([taken(), taken(), taken(), taken(), taken()], [64, 64, 64, 8, 0]);
     }
 
     #[tokio::test]

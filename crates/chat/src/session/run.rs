@@ -88,6 +88,8 @@ struct Session<'a, R, W> {
     expiry_at: Option<Instant>,
     /// Whom this session watches: to be said again when it had to register anew.
     watched: Option<Watch>,
+    /// Its watches went with an entry of the session store, and must be put there again.
+    watch_due: bool,
     queue: OutboundQueue,
     own_ticks_at: Option<Instant>,
     /// Nothing more goes out before: an onlooker looks at what went out last.
@@ -230,6 +232,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             issued_at: who.issued_at,
             expiry_at: who.expires_at.map(|_| now),
             watched: None,
+            watch_due: false,
             queue: Outgoing::Text(welcome.to_text()).into(),
             own_ticks_at: None,
             paced_until: None,
@@ -421,7 +424,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     fn requests_bytes(&self) -> usize {
         let bytes = |frame: &ClientFrame| match frame {
             ClientFrame::Send(send) => send.body.len() + send.meta.as_ref().map_or(0, |m| m.as_str().len()),
-            ClientFrame::Watch(watch) => watch.users.len() * limits::ID_MAX_BYTES,
+            ClientFrame::Watch(watch) => watch.users.len() * limits::USER_ID_MAX_BYTES,
             _ => 0,
         };
         self.requests.iter().map(bytes).sum()
@@ -473,17 +476,12 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 if !alone || state.own_ticks_at.is_some_and(|at| at <= now) {
                     state.release_own_ticks();
                 }
-                if state.has_frames() {
-                    frames.extend(std::mem::take(&mut state.ticks).into_values().map(ServerFrame::Ticks));
-                    frames.extend(std::mem::take(&mut state.typing).into_iter().map(ServerFrame::Typing));
-                    let presence = std::mem::take(&mut state.presence);
-                    frames.extend(presence.into_values().map(ServerFrame::Presence));
-                }
+                frames = state.take_frames(free);
             }
             let stuck = state.delivery.is_stuck().then(unreadable);
             self.own_ticks_at = state.own_ticks_at;
             let no_room = out.len() >= room || state.delivery.is_out_of_room();
-            self.held_back = no_room || free == 0 || state.own_ticks_at.is_some();
+            self.held_back = no_room || free == 0 || state.own_ticks_at.is_some() || state.has_frames();
             self.wants_reads = state.delivery.wants_reads();
             self.wants_rows = state.delivery.wants_rows();
             self.planned_up_to = state.delivery.wants_more().cloned();
@@ -557,11 +555,19 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             true => self.start_request(),
             false => self.held_back = true,
         }
-        // Acks of a slow reader still count; what they answer is bounded by what is accepted.
-        if self.receipts_at.is_none_or(|at| at <= now) {
-            self.receipts_at = self.wait_for_receipts(now);
-            if self.receipts_at.is_none() {
+        // Acks of a slow reader still count; what they answer is bounded by what is accepted. Those that have waited
+        // for their budget wait no second time: a user who spends all of it elsewhere must not starve them.
+        match self.receipts_at {
+            Some(at) if at > now => {}
+            Some(_) => {
+                self.receipts_at = None;
                 self.start_receipts();
+            }
+            None => {
+                self.receipts_at = self.wait_for_receipts(now);
+                if self.receipts_at.is_none() {
+                    self.start_receipts();
+                }
             }
         }
         let may_retry = self.retry_at.is_none_or(|at| at <= now);

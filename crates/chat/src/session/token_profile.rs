@@ -19,11 +19,11 @@ impl SessionHost {
 
 pub(super) async fn take_token_profile(app: &dyn App, gateway: &Gateway, identity: &Identity) {
     let Some(profile) = identity.profile.as_ref() else { return };
-    if gateway.has_handed_on(&identity.user, profile) {
+    if gateway.knows_token_profile(&identity.user, profile, identity.issued_at) {
         return;
     }
     match timeout(WITHIN, app.token_profile(identity.user.clone(), profile.clone())).await {
-        Ok(Ok(())) => gateway.remember_handed_on(&identity.user, profile),
+        Ok(Ok(())) => gateway.remember_token_profile(&identity.user, profile, identity.issued_at),
         Ok(Err(error)) => tracing::debug!(%error, "the profile of a token could not be stored"),
         Err(_) => tracing::debug!("the profile of a token could not be stored in time"),
     }

@@ -17,8 +17,8 @@ use std::{
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    Answer, App, ChatConfig, Event, Gateway, Gateways, HandOver, HandingOver, Node, PushConfig, Rule, Rules,
-    SendRequest, Spawner, Unlimited,
+    Answer, App, ChatConfig, Event, Gateway, Gateways, HandOver, HandingOver, Node, PushConfig,
+    RequestBudget, Rule, Rules, SendBudget, SendRequest, Spawner, Unlimited,
     session::{Identity, SessionConfig, SessionHost, TokenCheck},
 };
 use bluetick_protocol::{
@@ -46,6 +46,9 @@ pub struct Setup {
     pub chat: ChatConfig,
     /// Whom no session tells is notified.
     pub push: Option<PushConfig>,
+    /// Without them everybody may send and ask as much as they like.
+    pub sends: Option<Arc<dyn SendBudget>>,
+    pub requests: Option<Arc<dyn RequestBudget>>,
 }
 
 pub struct World {
@@ -59,6 +62,7 @@ pub struct World {
     pub service: Option<Service>,
     gateways: Arc<GatewaysByName>,
     session: SessionConfig,
+    requests: Arc<dyn RequestBudget>,
     rules: Rules,
     seeds: AtomicU64,
 }
@@ -176,7 +180,8 @@ impl World {
         let store = disturbed.store();
         let gateways = Arc::new(GatewaysByName::default());
         let to_gateways = Arc::new(ToGateways(gateways.clone()));
-        let node = Node::new(store.clone(), to_gateways, clock.clone(), setup.chat, Arc::new(Unlimited))
+        let sends = setup.sends.unwrap_or_else(|| Arc::new(Unlimited));
+        let node = Node::new(store.clone(), to_gateways, clock.clone(), setup.chat, sends)
             .with_rules(setup.rules.clone())
             .with_spawner(Arc::new(TestSpawner));
         let mut world = World {
@@ -190,6 +195,7 @@ impl World {
             node: Arc::new(node),
             gateways,
             session: setup.session,
+            requests: setup.requests.unwrap_or_else(|| Arc::new(Unlimited)),
             rules: setup.rules,
             seeds: AtomicU64::new(1),
         };
@@ -217,7 +223,7 @@ impl World {
             clock: self.clock.clone(),
             config: self.session.clone(),
             trace: self.node.trace(),
-            budget: Arc::new(Unlimited),
+            budget: self.requests.clone(),
             rules: self.rules.clone(),
         };
         let seed = self.seeds.fetch_add(1, Ordering::Relaxed);

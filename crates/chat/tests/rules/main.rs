@@ -7,6 +7,7 @@
 mod attachments;
 mod batches;
 mod blocks;
+mod budgets;
 mod cold;
 mod fan_out;
 mod harness;
@@ -34,4 +35,5 @@ mod r13_window;
 mod r14_push;
 mod r14_push_faults;
 mod r15_durable_first;
+mod revocation;
 mod slow_motion;

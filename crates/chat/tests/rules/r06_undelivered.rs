@@ -1,6 +1,6 @@
 //! R6: a device without a cursor gets what no device of its user has acked, whether or not there is a pending row.
 
-use bluetick_chat::{App, Rule, Rules};
+use bluetick_chat::{App, ChatConfig, PlanRequest, Rule, Rules};
 use bluetick_protocol::MessageId;
 
 use crate::harness::{Setup, World, conversation, phone, rows_alone, tablet, user};
@@ -132,4 +132,21 @@ async fn a_removal_that_comes_after_its_session_has_closed_hides_nothing() {
     assert_eq!(a_removal_comes_after_its_session_has_closed(Rules::default()).await, ["relies-on-the-row"]);
     let without = a_removal_comes_after_its_session_has_closed(rows_alone([])).await;
     assert!(without.is_empty(), "the row is gone: {without:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_looks_at_so_many_conversations_and_no_more() {
+    let chat = ChatConfig { resume_max_conversations: 4, ..ChatConfig::default() };
+    let world = World::with(Setup { chat, ..Setup::default() });
+    let bob = world.connected(phone("bob")).await;
+    for n in 0..10 {
+        world.send(&format!("a{n}"), "bob", &format!("acked{n}")).await;
+    }
+    world.quiet().await;
+    bob.vanish().await;
+    let request = PlanRequest { user: user("bob"), cursor: None, heads: true, undelivered_after: None };
+    let plan = world.node.plan(request).await.unwrap();
+    assert!(plan.lanes.is_empty() && plan.more.is_some(), "{plan:?}");
+    world.send("zoe", "bob", "beyond-all-of-these").await;
+    assert_eq!(world.connected(tablet("bob")).await.bodies(), ["beyond-all-of-these"]);
 }

@@ -99,6 +99,7 @@ struct ToldClaims {
     sub: String,
     exp: Option<f64>,
     nbf: Option<f64>,
+    iat: Option<f64>,
 }
 
 /// The input is a header, the end of a line, and claims.
@@ -128,6 +129,9 @@ fn claims() {
         }
         if let Some(nbf) = claims.nbf {
             assert!(nbf < now + CLOCK_SKEW_SECS as f64 + 1.0, "{nbf} is yet to come");
+        }
+        if let Some(iat) = claims.iat {
+            assert!(iat < now + CLOCK_SKEW_SECS as f64 + 1.0, "{iat} is yet to come");
         }
         true
     });

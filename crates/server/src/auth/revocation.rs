@@ -1,8 +1,9 @@
-//! Tokens that count until their user is revoked: asks for `not_before` after a token was found good.
+//! Tokens that count until their user is revoked: asks for `not_before` after a token was found
+//! good.
 //!
-//! A gateway of a cluster asks an app server, and keeps the answer for a few seconds: for so long an HTTP request of a
-//! user who was revoked elsewhere may still pass. Sessions do not depend on that. A revocation ends them, and each asks
-//! anew once it has registered.
+//! A gateway of a cluster asks an app server. For HTTP it keeps the answer for a few seconds: for
+//! so long a request of a user who was revoked elsewhere may still pass. Sessions, devices that
+//! register for notifications and requests that were held up do not depend on that: they ask anew.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -33,23 +34,37 @@ struct Known {
     until: Instant,
 }
 
+/// Refuses a token that was good when it was checked, if it was revoked since.
+pub async fn refuse_if_revoked(app: &dyn App, identity: &Identity) -> Result<(), WireError> {
+    judge(identity, ask(app, &identity.user).await?)
+}
+
+fn judge(identity: &Identity, not_before: Option<u64>) -> Result<(), WireError> {
+    match is_revoked(identity.issued_at, not_before) {
+        true => Err(token_revoked()),
+        false => Ok(()),
+    }
+}
+
+/// Nobody is let in for want of an answer: without one, nothing that a token is for could be done
+/// either.
+async fn ask(app: &dyn App, user: &UserId) -> Result<Option<u64>, WireError> {
+    let answer = tokio::time::timeout(ANSWER_WITHIN, app.not_before(user.clone())).await;
+    answer.unwrap_or_else(|_| {
+        let why = "whether the token was revoked cannot be looked up right now";
+        Err(WireError::new(ErrorCode::Unavailable, why).retry_after(1_000))
+    })
+}
+
 impl RevocableTokens {
+    /// `known_for`: how long the answer about a user is kept; zero to ask every time.
     pub fn new(tokens: Arc<dyn TokenCheck>, app: Arc<dyn App>, known_for: Duration) -> RevocableTokens {
         RevocableTokens { tokens, app, known_for, known: Mutex::default() }
     }
 
-    /// Nobody is let in for want of an answer: without one, nothing that a token is for could be done either.
-    async fn ask(&self, user: &UserId) -> Result<Option<u64>, WireError> {
-        let answer = tokio::time::timeout(ANSWER_WITHIN, self.app.not_before(user.clone())).await;
-        answer.unwrap_or_else(|_| {
-            let why = "whether the token was revoked cannot be looked up right now";
-            Err(WireError::new(ErrorCode::Unavailable, why).retry_after(1_000))
-        })
-    }
-
     async fn not_before(&self, user: &UserId) -> Result<Option<u64>, WireError> {
         if self.known_for.is_zero() {
-            return self.ask(user).await;
+            return ask(&*self.app, user).await;
         }
         let now = Instant::now();
         if let Some(known) = self.known.lock().get(user).filter(|known| now < known.until) {
@@ -57,7 +72,7 @@ impl RevocableTokens {
         }
         // Counted from before the question: what is answered may be as old as that.
         let until = now + self.known_for;
-        let not_before = self.ask(user).await?;
+        let not_before = ask(&*self.app, user).await?;
         let mut known = self.known.lock();
         if known.len() >= KNOWN_MAX {
             known.retain(|_, known| now < known.until);
@@ -74,9 +89,7 @@ impl RevocableTokens {
 impl TokenCheck for RevocableTokens {
     async fn check(&self, token: &str) -> Result<Identity, WireError> {
         let identity = self.tokens.check(token).await?;
-        match is_revoked(identity.issued_at, self.not_before(&identity.user).await?) {
-            true => Err(token_revoked()),
-            false => Ok(identity),
-        }
+        judge(&identity, self.not_before(&identity.user).await?)?;
+        Ok(identity)
     }
 }

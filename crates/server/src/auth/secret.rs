@@ -76,8 +76,9 @@ fn create(path: &Path) -> std::io::Result<()> {
     written
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+/// Bytes as lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -108,6 +109,12 @@ mod tests {
         assert!(error.contains("9 bytes") && !error.contains("too short"), "{error}");
         assert!(read_secret(&dir.path().join("absent")).is_err());
         assert!(load_or_create_secret(&path.join("below-a-file")).is_err());
+    }
+
+    #[test]
+    fn hex_has_two_digits_a_byte() {
+        assert_eq!(hex(&[0, 9, 255]), "0009ff");
+        assert_eq!(hex(&[]), "");
     }
 
     #[test]

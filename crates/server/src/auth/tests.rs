@@ -116,6 +116,7 @@ async fn bad_tokens_are_refused_with_the_reason() {
         (hs256(json!({"sub": "", "exp": now() + 60})), "no user id"),
         (hs256(json!({"sub": "alice smith", "exp": now() + 60})), "no user id"),
         (hs256(json!({"sub": "a".repeat(129), "exp": now() + 60})), "no user id"),
+        (hs256(json!({"sub": "..", "exp": now() + 60})), "must not be"),
         (hs256(json!({"sub": 7, "exp": now() + 60})), "cannot be read"),
         (hs256(json!({"sub": "alice", "exp": "soon"})), "cannot be read"),
         (hs256(json!({"sub": "alice", "nbf": now() + 3600})), "not valid yet"),
@@ -411,10 +412,8 @@ async fn an_end_and_an_age_may_be_wanted() {
     assert!(check.check(&hs256(json!({"sub": "alice", "exp": now() + 60}))).await.is_ok());
 
     let check = JwtCheck { max_age_secs: Some(100), leeway_secs: 5, ..by_secret() };
-    for iat in [json!(null), json!(now() + 3600)] {
-        let (code, message) = refusal(&check, &hs256(json!({"sub": "alice", "iat": iat}))).await;
-        assert!(code == ErrorCode::Unauthorized && message.contains("auth.max_age_secs"), "{message}");
-    }
+    let (code, message) = refusal(&check, &hs256(json!({"sub": "alice", "iat": null}))).await;
+    assert!(code == ErrorCode::Unauthorized && message.contains("auth.max_age_secs"), "{message}");
     assert_eq!(
         refusal(&check, &hs256(json!({"sub": "alice", "iat": now() - 106}))).await.0,
         ErrorCode::TokenExpired
@@ -427,15 +426,52 @@ async fn an_end_and_an_age_may_be_wanted() {
 }
 
 #[tokio::test]
-async fn a_token_says_when_it_was_issued_and_not_that_it_will_be() {
+async fn a_token_says_when_it_was_issued() {
     let check = by_secret();
     let issued_at = async |claims: Value| check.check(&hs256(claims)).await.unwrap().issued_at;
     assert_eq!(issued_at(json!({"sub": "alice"})).await, None);
     assert_eq!(issued_at(json!({"sub": "alice", "iat": 1_700_000_000.9})).await, Some(1_700_000_000));
-    // Milliseconds, or a time by which the token would outlive every revocation.
-    assert_eq!(issued_at(json!({"sub": "alice", "iat": now() * 1000})).await, None);
-    assert_eq!(issued_at(json!({"sub": "alice", "iat": now() + 3600})).await, None);
     let minted =
         mint_for(SECRET, &UserId::new("alice").unwrap(), Duration::from_secs(9), None, None).unwrap();
     assert!(check.check(&minted).await.unwrap().issued_at.is_some());
+}
+
+#[tokio::test]
+async fn a_token_of_the_future_is_refused() {
+    let check = JwtCheck { leeway_secs: 5, ..by_secret() };
+    let ahead = now() + 50;
+    let passed = check.check(&hs256(json!({"sub": "alice", "iat": ahead}))).await.unwrap();
+    assert_eq!(passed.issued_at, Some(ahead), "clocks differ");
+    // It would outlive every revocation until then; the second is in milliseconds.
+    for iat in [json!(now() + 75), json!(now() * 1000), json!(u64::MAX), json!(1e300)] {
+        let (code, message) = refusal(&check, &hs256(json!({"sub": "alice", "iat": iat}))).await;
+        assert!(code == ErrorCode::Unauthorized && message.contains("\"iat\""), "{iat}: {message}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_known_of_a_revocation_is_kept_only_where_that_is_asked_for() {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let store = bluetick_store::Store::memory(clock.clone());
+    let gateways = Arc::new(bluetick_chat::Gateway::new("test"));
+    let config = Config::load(None, Default::default()).unwrap().chat();
+    let budget = Arc::new(bluetick_chat::Unlimited);
+    let app: Arc<dyn bluetick_chat::App> =
+        Arc::new(bluetick_chat::Node::new(store.clone(), gateways, clock, config, budget));
+    let kept_for = Duration::from_secs(5);
+    let of_requests = RevocableTokens::new(Arc::new(by_secret()), app.clone(), kept_for);
+    let of_sessions = RevocableTokens::new(Arc::new(by_secret()), app.clone(), Duration::ZERO);
+    let token = hs256(json!({"sub": "alice", "iat": now()}));
+    let identity = of_requests.check(&token).await.unwrap();
+    assert!(of_sessions.check(&token).await.is_ok());
+    assert!(refuse_if_revoked(&*app, &identity).await.is_ok());
+
+    store.users.raise_not_before(&identity.user, now() + 10).await.unwrap();
+    let revoked = |answer: Result<Identity, WireError>| answer.err().map(|error| error.code);
+    assert_eq!(revoked(of_sessions.check(&token).await), Some(ErrorCode::TokenRevoked));
+    assert!(of_requests.check(&token).await.is_ok(), "kept from before");
+    let again = refuse_if_revoked(&*app, &identity).await.map(|()| identity);
+    assert_eq!(revoked(again), Some(ErrorCode::TokenRevoked));
+    tokio::time::advance(kept_for).await;
+    assert_eq!(revoked(of_requests.check(&token).await), Some(ErrorCode::TokenRevoked));
 }

@@ -17,6 +17,7 @@ use super::{
     remote::{Remote, segment},
     target::Target,
 };
+use crate::auth::hex;
 
 #[derive(Debug, Args)]
 pub struct ExportArgs {
@@ -110,7 +111,7 @@ async fn save(remote: &Remote, attachment: &Exported, dir: &Path) -> Result<(), 
         hash.update(&piece);
         file.write(&piece)?;
     }
-    let found = hex(hash);
+    let found = hex(hash.finish().as_ref());
     if found != attachment.download.sha256 {
         return Err(Failure::Failed(format!(
             "{} is not what was uploaded: its checksum differs",
@@ -127,14 +128,10 @@ fn checksum_of(name: &Path) -> Option<String> {
     let mut piece = vec![0; 128 * 1024];
     loop {
         match file.read(&mut piece).ok()? {
-            0 => return Some(hex(hash)),
+            0 => return Some(hex(hash.finish().as_ref())),
             read => hash.update(&piece[..read]),
         }
     }
-}
-
-fn hex(hash: digest::Context) -> String {
-    hash.finish().as_ref().iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// How much of a conversation's id stands in the name of a file; `s3_ref` tells files apart.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bluetick_client::Lost;
+use bluetick_client::{Lost, innermost};
 use bluetick_protocol::ErrorBody;
 use bytes::Bytes;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -177,15 +177,6 @@ fn builder() -> reqwest::ClientBuilder {
 
 fn build(builder: reqwest::ClientBuilder) -> Outcome<reqwest::Client> {
     builder.build().map_err(|e| Failure::Failed(format!("cannot make an HTTP client: {}", innermost(&e))))
-}
-
-/// What really went wrong: the HTTP client wraps it several times over.
-pub fn innermost(e: &(dyn std::error::Error + 'static)) -> String {
-    let mut cause = e;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    cause.to_string().to_lowercase()
 }
 
 #[cfg(test)]

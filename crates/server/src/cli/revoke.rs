@@ -4,7 +4,7 @@ use bluetick_protocol::UserId;
 use clap::Args;
 use serde_json::Value;
 
-use super::{Failure, Outcome, output, target::Target};
+use super::{Failure, Outcome, output, remote::segment, target::Target};
 
 #[derive(Debug, Args)]
 pub struct RevokeArgs {
@@ -17,7 +17,7 @@ pub struct RevokeArgs {
 
 pub async fn run(args: RevokeArgs) -> Outcome {
     let user = &args.user;
-    let answer = args.target.remote()?.post(&format!("users/{user}/revoke")).await?;
+    let answer = args.target.remote()?.post(&format!("users/{}/revoke", segment(user.as_str()))).await?;
     let revoked: Value = serde_json::from_slice(&answer)
         .map_err(|e| Failure::Failed(format!("the server's answer is not a report: {e}")))?;
     let count = |what: &str| revoked[what].as_u64().unwrap_or_default();

@@ -10,16 +10,18 @@ use serde::de::DeserializeOwned;
 
 use super::{ConfigError, DEFAULTS, layers::ENV_PREFIX};
 
-/// Ours, and no settings: those of the command line, of `deploy/`, of examples, and of tests and their scripts.
+/// Ours, and no settings: those of the command line, of `deploy/`, of a build, of examples, and of
+/// tests and their scripts. None may be a setting's name but for an underscore: the mistake would
+/// pass in silence.
 const NO_SETTINGS: [&str; 14] = [
     "TOKEN",
     "HEALTH_URL",
     "FAILPOINT",
     "IMAGE",
-    "JWT_SECRET",
-    "CLUSTER_SECRET",
+    "COMMIT",
     "URL",
     "STATE",
+    "DEMO_KEY",
     "BIN",
     "SERVICES_DIR",
     "SHOTS",
@@ -54,6 +56,7 @@ pub(super) fn refusal<T: DeserializeOwned>(name: &str) -> ConfigError {
             "the admin key is BLUETICK_ADMIN__KEY, with two underscores, for the server and for every command"
                 .into()
         }
+        "BLUETICK_JWT_SECRET" => "the secret for tokens is BLUETICK_AUTH__HS256_SECRET".into(),
         _ => match nearest(name, settings::<T>()) {
             Some(meant) => format!("did you mean {meant}?"),
             None => {
@@ -150,11 +153,24 @@ mod tests {
             ("BLUETICK_LIMITS_SEND_PER_SECOND", "BLUETICK_LIMITS__SENDS_PER_SECOND"),
             ("BLUETICK_PUSH_APNS_TEAM_ID", "BLUETICK_PUSH__APNS__TEAM_ID"),
             ("BLUETICK_ADMIN_KEY", "BLUETICK_ADMIN__KEY"),
+            ("BLUETICK_CLUSTER_SECRET", "BLUETICK_CLUSTER__SECRET"),
+            ("BLUETICK_JWT_SECRET", "BLUETICK_AUTH__HS256_SECRET"),
             ("BLUETICK_SOMETHING_ELSE", "BLUETICK_SECTION__KEY"),
         ] {
             assert!(is_misspelt(&misspelt[ENV_PREFIX.len()..], "x"), "{misspelt}");
             let told = refusal::<Config>(misspelt).to_string();
             assert!(told.contains(misspelt) && told.contains(meant), "{told}");
+        }
+    }
+
+    /// A name in the list that is a setting's but for the underscores hides a mistake.
+    #[test]
+    fn nothing_that_is_let_pass_is_a_misspelt_setting() {
+        let settings = settings::<Config>();
+        for name in NO_SETTINGS {
+            let taken =
+                settings.iter().find(|known| known.replace("__", "_") == format!("{ENV_PREFIX}{name}"));
+            assert_eq!(taken, None, "{name}");
         }
     }
 
@@ -169,6 +185,9 @@ mod tests {
             ("PORT_8080_TCP", "tcp://10.0.0.1:8080"),
             ("GATEWAY_PORT_8080_TCP_ADDR", "10.0.0.1"),
             ("TOKEN", "x"),
+            ("DEMO_KEY", "0123456789abcdef"),
+            ("COMMIT", "7057bf0"),
+            ("IMAGE", "bluetick:0.1.0"),
             ("FAILPOINT", "send.committed"),
             ("TEST_REDIS", "redis://127.0.0.1"),
         ] {

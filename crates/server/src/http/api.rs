@@ -187,18 +187,53 @@ pub async fn user(
     Ok(Json(state.app.user_card(who.user, other).await?))
 }
 
+/// Where a list goes on: behind its `next` of the page before.
+#[derive(Deserialize)]
+pub struct ListParams<T> {
+    pub after: Option<T>,
+}
+
+/// Entries of a list in one page.
+const LIST_PAGE: usize = 500;
+/// What an entry has beside its key: names, a number, and marks.
+const BESIDE_THE_KEY_BYTES: usize = 64;
+const _: () = assert!(
+    LIST_PAGE * (2 * limits::USER_ID_MAX_BYTES + 1 + BESIDE_THE_KEY_BYTES) <= limits::PAGE_ENCODED_MAX_BYTES
+);
+
+/// A page of an ordered list, and the key of its last entry if there are more.
+pub fn page_of<T, K: Ord + Clone>(
+    mut list: Vec<T>,
+    after: Option<K>,
+    key: impl Fn(&T) -> &K,
+) -> (Vec<T>, Option<K>) {
+    let from = list.partition_point(|entry| after.as_ref().is_some_and(|after| key(entry) <= after));
+    let mut page = list.split_off(from);
+    let more = page.len() > LIST_PAGE;
+    page.truncate(LIST_PAGE);
+    let next = page.last().filter(|_| more).map(|entry| key(entry).clone());
+    (page, next)
+}
+
 #[derive(Serialize)]
 pub struct Blocks {
     pub blocks: Vec<UserId>,
+    pub next: Option<UserId>,
 }
 
 /// Lists whom one blocks
 #[utoipa::path(
     get, path = "/v1/blocks", tag = "users", operation_id = "listBlocks",
+    params(("after" = Option<String>, Query, description = "The `next` of the page before")),
     responses((status = 200, description = "The blocked users, in order", body = schema::Blocks)),
 )]
-pub async fn blocks(Bearer(who): Bearer, State(state): State<AppState>) -> Answer<Blocks> {
-    Ok(Json(Blocks { blocks: state.app.blocks(who.user).await? }))
+pub async fn blocks(
+    Bearer(who): Bearer,
+    State(state): State<AppState>,
+    Params(params): Params<ListParams<UserId>>,
+) -> Answer<Blocks> {
+    let (blocks, next) = page_of(state.app.blocks(who.user).await?, params.after, |user| user);
+    Ok(Json(Blocks { blocks, next }))
 }
 
 /// Blocks a user
@@ -231,4 +266,28 @@ pub async fn unblock(
 ) -> Result<StatusCode, ApiError> {
     state.app.set_block(who.user, other, false).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_comes_in_pages_that_lack_nothing() {
+        let all: Vec<u32> = (0..2 * LIST_PAGE as u32 + 7).collect();
+        let (mut found, mut after, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let (page, next) = page_of(all.clone(), after, |n| n);
+            assert!(page.len() <= LIST_PAGE);
+            found.extend(page);
+            pages += 1;
+            after = next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!((found, pages), (all.clone(), 3));
+        assert_eq!(page_of(all, Some(u32::MAX), |n| n), (vec![], None));
+        assert_eq!(page_of((0..LIST_PAGE as u32).collect(), None, |n| n).1, None, "no empty page at the end");
+    }
 }

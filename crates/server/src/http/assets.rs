@@ -19,7 +19,7 @@ use flate2::{Compression, write::GzEncoder};
 use rust_embed::Embed;
 
 use super::{AppState, error::ApiError};
-use crate::config::Config;
+use crate::{auth::hex, config::Config};
 
 #[derive(Embed)]
 #[folder = "../../web/dist"]
@@ -129,7 +129,7 @@ fn file(name: &str, headers: &HeaderMap) -> Response {
     let Some(found) = Dist::get(name) else { return no_such_part() };
     let hash = found.metadata.sha256_hash();
     // Weak: the same for what is packed and what is not.
-    let tag = hash[..16].iter().fold(String::from("\""), |tag, byte| tag + &format!("{byte:02x}")) + "\"";
+    let tag = format!("\"{}\"", hex(&hash[..16]));
     let known = listed(headers, header::IF_NONE_MATCH);
     let is_known = known.iter().any(|one| *one == "*" || one.trim_start_matches("W/") == tag);
     let packs = listed(headers, header::ACCEPT_ENCODING).iter().any(|one| takes_gzip(one));

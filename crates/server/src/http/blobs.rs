@@ -25,7 +25,10 @@ use super::{
     error::ApiError,
     request::{Params, PathId},
 };
-use crate::attachments::{Incoming, NotNow, ObjectUploads, Refused, disposition, key_of};
+use crate::{
+    attachments::{Incoming, NotNow, ObjectUploads, Refused, disposition, key_of},
+    auth::hex,
+};
 
 /// A client that sends nothing for so long has gone.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -194,7 +197,7 @@ impl Blob<'_> {
         if taken != announced {
             return Err(mismatch(format!("{announced} bytes were announced, and {taken} came")));
         }
-        let found: String = hash.finish().as_ref().iter().map(|b| format!("{b:02x}")).collect();
+        let found = hex(hash.finish().as_ref());
         match found == self.row.sha256 {
             true => Ok(()),
             false => Err(mismatch(format!("the bytes have the SHA-256 {found}, and another was announced"))),
@@ -216,14 +219,15 @@ impl Blob<'_> {
 pub async fn get(
     State(state): State<AppState>,
     address: Address,
-    headers: HeaderMap,
+    request: Request,
 ) -> Result<Response, ApiError> {
+    let (parts, _) = request.into_parts();
     let (Blob { uploads, row, .. }, signed) = admitted(&state, "GET", address).await?;
     if row.state != UploadState::Uploaded {
         return Err(unknown());
     }
     let (tag, guarded) = (etag(&row), guarded(&row, uploads.lasts_for(signed.expires)));
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
     let same = |list: &str| list.split(',').any(|one| one.trim() == "*" || one.trim() == tag);
     if text(header::IF_NONE_MATCH).is_some_and(same) {
         // Of a length that is not known: none is told, since it would be that of the bytes.
@@ -242,6 +246,9 @@ pub async fn get(
             return Ok(response);
         }
     };
+    // Each answer keeps a file open until it is read, and a signed address may be used any number
+    // of times.
+    state.in_flight.enter_download(&parts, &row.s3_ref).await?;
     let pieces = uploads.objects().stream(&key_of(&row.s3_ref), range.clone()).await.map_err(wire)?;
     let pieces = pieces.ok_or_else(|| {
         tracing::error!(s3_ref = %row.s3_ref, "the bytes of an attachment are gone");

@@ -3,7 +3,9 @@
 //!
 //! A request must carry the demo key, come from a loopback address, and name this machine as its host. The key is random,
 //! made at every start, and part of the address that the server prints (`http://127.0.0.1:8080/#demo=KEY`); a fragment never
-//! leaves the browser, so the page sends the key in a header. A request without it is answered as if there were no demo.
+//! leaves the browser, so the page sends the key in a header. A request for a token, rows or events
+//! without it is answered as if there were no demo. The page `/tour` is served without a key and
+//! holds no data; that it is there tells that a demo is on.
 
 use axum::{
     Json,
@@ -52,8 +54,7 @@ impl Demo {
             tracing::warn!(%error, "the demo is off: no random key can be made for it");
             return None;
         }
-        let key: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        Some(Demo { secret: secret.into(), key: key.into() })
+        Some(Demo { secret: secret.into(), key: auth::hex(&random).into() })
     }
 
     pub fn key(&self) -> &Arc<str> {

@@ -1,5 +1,6 @@
-//! How many HTTP requests of one user are in flight in this process. A request is in flight until its answer has been
-//! written to the socket: an answer that nobody reads is memory, and a user may open many connections.
+//! How many HTTP requests of one user, and how many for the bytes of one attachment, are in flight
+//! in this process. A request is in flight until its answer has been written to the socket: an
+//! answer that nobody reads is memory or an open file, and whoever asks may open many connections.
 
 use std::{
     collections::HashMap,
@@ -15,7 +16,7 @@ use axum::{
     http::request::Parts,
     response::Response,
 };
-use bluetick_protocol::{ErrorCode, UserId, WireError};
+use bluetick_protocol::{ErrorCode, S3Ref, UserId, WireError};
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use parking_lot::Mutex;
@@ -28,20 +29,31 @@ use crate::listen::Unwritten;
 const WAIT: Duration = Duration::from_secs(5);
 /// When to try again after that.
 const RETRY_AFTER_MS: u64 = 1_000;
+/// Requests for the bytes of one attachment at a time. Two people read it, each on a few devices,
+/// and a player may ask for several ranges at once.
+const DOWNLOADS_PER_ATTACHMENT: usize = 16;
 
-/// Counts requests by user. Only users with a request in flight take memory.
+/// Counts requests by user or attachment. Only those with a request in flight take memory.
 #[derive(Clone)]
 pub struct InFlight {
+    /// Requests of one user; 0 is no limit.
     most: usize,
-    users: Users,
+    counts: Counts,
 }
 
-type Users = Arc<Mutex<HashMap<UserId, Arc<Semaphore>>>>;
+type Counts = Arc<Mutex<HashMap<CountedBy, Arc<Semaphore>>>>;
 
-/// One request's place among its user's, given back when dropped.
+/// Downloads come with a signed address and no token: nobody knows whose they are.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum CountedBy {
+    User(UserId),
+    Attachment(S3Ref),
+}
+
+/// One request's place among those that are counted with it, given back when dropped.
 pub struct Place {
-    user: UserId,
-    users: Users,
+    by: CountedBy,
+    counts: Counts,
     semaphore: Option<Arc<Semaphore>>,
     permit: Option<OwnedSemaphorePermit>,
 }
@@ -49,37 +61,37 @@ pub struct Place {
 impl InFlight {
     /// With 0, everybody has a place.
     pub fn new(most: usize) -> Self {
-        InFlight { most, users: Arc::default() }
+        InFlight { most, counts: Arc::default() }
     }
 
     /// Waits a moment for a place if the user has none left. `None`: there was no limit to keep.
     async fn take(&self, user: &UserId) -> Result<Option<Place>, WireError> {
-        if self.most == 0 {
-            return Ok(None);
+        match self.most {
+            0 => Ok(None),
+            most => self.take_one_of(most, CountedBy::User(user.clone())).await.map(Some),
         }
+    }
+
+    async fn take_one_of(&self, most: usize, by: CountedBy) -> Result<Place, WireError> {
         let semaphore = {
-            let mut users = self.users.lock();
-            let of_user = users.entry(user.clone()).or_insert_with(|| Arc::new(Semaphore::new(self.most)));
-            of_user.clone()
+            let mut counts = self.counts.lock();
+            counts.entry(by.clone()).or_insert_with(|| Arc::new(Semaphore::new(most))).clone()
         };
         // From here on the entry is looked after, whether or not the request gets its place.
-        let mut place = Place {
-            user: user.clone(),
-            users: self.users.clone(),
-            semaphore: Some(semaphore.clone()),
-            permit: None,
-        };
+        let counts = self.counts.clone();
+        let mut place = Place { by, counts, semaphore: Some(semaphore.clone()), permit: None };
         match tokio::time::timeout(WAIT, semaphore.acquire_owned()).await {
             Ok(Ok(permit)) => {
                 place.permit = Some(permit);
-                Ok(Some(place))
+                Ok(place)
             }
             // A semaphore that nobody closes has no other error.
             Ok(Err(_)) | Err(_) => {
-                let why = format!(
-                    "{} requests of this user are in flight already; read their answers first",
-                    self.most
-                );
+                let whose = match place.by {
+                    CountedBy::User(_) => "of this user",
+                    CountedBy::Attachment(_) => "for this attachment",
+                };
+                let why = format!("{most} requests {whose} are in flight already; read their answers first");
                 Err(WireError::new(ErrorCode::RateLimited, why).retry_after(RETRY_AFTER_MS))
             }
         }
@@ -94,19 +106,29 @@ impl InFlight {
         }
         Ok(())
     }
+
+    /// Takes a place for a request for the bytes of an attachment, and leaves it for [`hold`].
+    pub async fn enter_download(&self, parts: &Parts, s3_ref: &S3Ref) -> Result<(), ApiError> {
+        if let Some(held) = parts.extensions.get::<Held>() {
+            let by = CountedBy::Attachment(s3_ref.clone());
+            let place = self.take_one_of(DOWNLOADS_PER_ATTACHMENT, by).await?;
+            held.0.lock().get_or_insert(place);
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut users = self.users.lock();
+        let mut counts = self.counts.lock();
         drop((self.permit.take(), self.semaphore.take()));
         // Whoever waits for a permit has the semaphore too, and new ones take it under the lock.
-        if users.get(&self.user).is_some_and(|semaphore| Arc::strong_count(semaphore) == 1) {
-            users.remove(&self.user);
+        if counts.get(&self.by).is_some_and(|semaphore| Arc::strong_count(semaphore) == 1) {
+            counts.remove(&self.by);
         }
         // Room made for a crowd is given back when it has left.
-        if users.capacity() > 1024 && users.len() < users.capacity() / 8 {
-            users.shrink_to_fit();
+        if counts.capacity() > 1024 && counts.len() < counts.capacity() / 8 {
+            counts.shrink_to_fit();
         }
     }
 }
@@ -194,6 +216,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn an_attachment_has_so_many_downloads_whoever_makes_them() {
+        let in_flight = InFlight::new(0);
+        let download = async |n: u8| {
+            let mut request = Request::new(Body::empty());
+            request.extensions_mut().insert(Held::default());
+            let (parts, _) = request.into_parts();
+            in_flight.enter_download(&parts, &S3Ref::mint(1, [n; 10])).await.map(|()| parts)
+        };
+        let mut places = Vec::new();
+        for _ in 0..DOWNLOADS_PER_ATTACHMENT {
+            places.push(download(1).await.unwrap());
+        }
+        assert!(download(1).await.is_err());
+        assert!(download(2).await.is_ok(), "another one has its own");
+        places.pop();
+        assert!(download(1).await.is_ok());
+        drop(places);
+        assert!(in_flight.counts.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn nobody_in_flight_takes_no_memory() {
         let in_flight = InFlight::new(1);
         let alice = user("alice");
@@ -201,16 +244,16 @@ mod tests {
         assert!(in_flight.take(&alice).await.is_err());
         let gave_up = tokio::time::timeout(WAIT / 2, in_flight.take(&alice)).await;
         assert!(gave_up.is_err());
-        assert_eq!(in_flight.users.lock().len(), 1);
+        assert_eq!(in_flight.counts.lock().len(), 1);
         drop(place);
-        assert!(in_flight.users.lock().is_empty());
+        assert!(in_flight.counts.lock().is_empty());
         let many: Vec<_> = (0..5000).map(|n| user(&format!("u{n}"))).collect();
         let mut places = Vec::new();
         for user in &many {
             places.push(in_flight.take(user).await.unwrap());
         }
         drop(places);
-        assert!(in_flight.users.lock().is_empty() && in_flight.users.lock().capacity() <= 1024);
+        assert!(in_flight.counts.lock().is_empty() && in_flight.counts.lock().capacity() <= 1024);
     }
 
     #[tokio::test]
@@ -228,8 +271,8 @@ mod tests {
         assert_eq!(response.body().size_hint().exact(), Some(9));
         let taken = axum::body::to_bytes(response.into_body(), 100).await.unwrap();
         assert_eq!(&taken[..], b"an answer");
-        assert_eq!(in_flight.users.lock().len(), 1, "it may still be in the write buffer");
+        assert_eq!(in_flight.counts.lock().len(), 1, "it may still be in the write buffer");
         unwritten.written();
-        assert!(in_flight.users.lock().is_empty());
+        assert!(in_flight.counts.lock().is_empty());
     }
 }

@@ -132,7 +132,8 @@ pub fn router(state: AppState) -> Router {
             .route("/", get(demo::root));
     }
     if state.demo.is_some() {
-        // Any method: an answer about methods would tell that there is something.
+        // The page is no secret. The rest takes any method: an answer about methods would tell that
+        // there is something.
         router = router
             .route("/tour", get(assets::tour))
             .route("/demo/token", any(demo::token))

@@ -10,6 +10,7 @@ use rand::{TryRng as _, rngs::SysRng};
 use serde_json::Value;
 
 use super::openapi::document;
+use crate::auth::hex;
 
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| serde_json::to_string(&document()).unwrap_or_default());
 static DOCS: LazyLock<String> = LazyLock::new(|| {
@@ -51,7 +52,7 @@ fn nonce() -> String {
     let mut random = [0u8; 16];
     // Without randomness the number would be known; an empty one lets nothing run.
     match SysRng.try_fill_bytes(&mut random) {
-        Ok(()) => random.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}")),
+        Ok(()) => hex(&random),
         Err(_) => String::new(),
     }
 }

@@ -9,10 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AppState,
+    api::{ListParams, page_of},
     error::ApiError,
     openapi::schema,
-    request::{Bearer, JsonBody, PathId},
+    request::{Bearer, JsonBody, Params, PathId},
 };
+use crate::auth;
 
 type Answer<T> = Result<Json<T>, ApiError>;
 
@@ -73,7 +75,16 @@ pub async fn register(
     JsonBody(registration): JsonBody<PushRegistration>,
 ) -> Answer<PushDeviceCard> {
     allow(&state, &registration.target)?;
-    Ok(Json(state.app.put_push(who.user, device, registration).await?))
+    // A registration outlives its request, so nothing is taken from what a gateway remembers. It is
+    // checked once more afterwards, as a session is after it registered: a revocation that ran
+    // meanwhile has removed only the devices that it found.
+    auth::refuse_if_revoked(&*state.app, &who).await?;
+    let card = state.app.put_push(who.user.clone(), device.clone(), registration).await?;
+    if let Err(error) = auth::refuse_if_revoked(&*state.app, &who).await {
+        state.app.delete_push(who.user, device).await?;
+        return Err(error.into());
+    }
+    Ok(Json(card))
 }
 
 /// What could never be notified is not taken.
@@ -152,13 +163,21 @@ pub async fn unmute(
 #[derive(Serialize)]
 pub struct Mutes {
     pub mutes: Vec<Mute>,
+    pub next: Option<ConversationId>,
 }
 
 /// Lists what one has muted
 #[utoipa::path(
     get, path = "/v1/mutes", tag = "notifications", operation_id = "listMutes",
+    params(("after" = Option<String>, Query, description = "The `next` of the page before")),
     responses((status = 200, description = "The muted conversations, in order", body = schema::Mutes)),
 )]
-pub async fn mutes(Bearer(who): Bearer, State(state): State<AppState>) -> Answer<Mutes> {
-    Ok(Json(Mutes { mutes: state.app.mutes(who.user).await? }))
+pub async fn mutes(
+    Bearer(who): Bearer,
+    State(state): State<AppState>,
+    Params(params): Params<ListParams<ConversationId>>,
+) -> Answer<Mutes> {
+    let all = state.app.mutes(who.user).await?;
+    let (mutes, next) = page_of(all, params.after, |mute| &mute.conversation_id);
+    Ok(Json(Mutes { mutes, next }))
 }

@@ -10,11 +10,16 @@ use axum::{
 use bluetick_chat::{Exhausted, rate_limited, session::Identity};
 use bluetick_protocol::{ErrorCode, WireError};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use super::{AppState, costs, error::ApiError};
+use crate::auth;
 
 /// A body that trickles in holds memory; the head has its own deadline.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// A request that is held up for longer has its token checked again before anything is done. On a
+/// cluster that is a call to an app server, so not every request makes it.
+const STALE_AFTER: Duration = Duration::from_millis(100);
 
 /// Whose token came with the request. What the request costs is taken from this user's budget.
 pub struct Bearer(pub Identity);
@@ -29,6 +34,8 @@ impl FromRequestParts<AppState> for Bearer {
                 "a token is needed: send it in the header \"Authorization: Bearer …\"",
             ));
         };
+        // Counted from before the check: its answer may be as old as that.
+        let mut at = Instant::now();
         let identity = state.tokens.check(token).await?;
         let route = parts.extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str);
         let units = costs::units_of(&parts.method, route, parts.uri.query());
@@ -36,8 +43,32 @@ impl FromRequestParts<AppState> for Bearer {
             return Err(rate_limited(Exhausted::Requests, ms).into());
         }
         state.in_flight.enter(parts, &identity.user).await?;
+        // It may have waited for its place for seconds.
+        if at.elapsed() > STALE_AFTER {
+            at = Instant::now();
+            auth::refuse_if_revoked(&*state.app, &identity).await?;
+        }
         state.sessions.take_token_profile(&identity).await;
+        parts.extensions.insert(Checked { identity: identity.clone(), at });
         Ok(Bearer(identity))
+    }
+}
+
+/// Whom a request's token named, and when that was found out. Left by [`Bearer`] for [`JsonBody`].
+#[derive(Clone)]
+struct Checked {
+    identity: Identity,
+    at: Instant,
+}
+
+impl Checked {
+    /// Refuses a request whose token was revoked while its body arrived. An embedded store is asked
+    /// every time: it answers from memory.
+    async fn refuse_if_revoked(&self, state: &AppState) -> Result<(), ApiError> {
+        if state.config.is_one_process() || self.at.elapsed() > STALE_AFTER {
+            auth::refuse_if_revoked(&*state.app, &self.identity).await?;
+        }
+        Ok(())
     }
 }
 
@@ -61,6 +92,7 @@ impl<T: DeserializeOwned> FromRequest<AppState> for JsonBody<T> {
             return Err(ApiError::with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE, error));
         }
         let most = state.config.limits.frame_max_bytes;
+        let checked = request.extensions().get::<Checked>().cloned();
         let body =
             match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(request.into_body(), most)).await {
                 Ok(Ok(body)) => body,
@@ -78,6 +110,9 @@ impl<T: DeserializeOwned> FromRequest<AppState> for JsonBody<T> {
                     return Err(ApiError::with_status(StatusCode::REQUEST_TIMEOUT, error));
                 }
             };
+        if let Some(checked) = checked {
+            checked.refuse_if_revoked(state).await?;
+        }
         parse(&body).map(JsonBody).map_err(ApiError::from)
     }
 }

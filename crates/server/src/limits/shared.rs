@@ -7,12 +7,13 @@ use std::sync::{
 
 use bluetick_chat::{RequestBudget, SendBudget, SendCost, Taking};
 use bluetick_protocol::UserId;
-use bluetick_store::{Clock, Redis, TokenBucket};
+use bluetick_store::{Clock, Redis, StoreError, TokenBucket};
 use futures_util::future::Either;
 
 use super::{Buckets, Rate, Rates};
 
-/// Which part of a full bucket of units is taken here before the other nodes are told.
+/// Which part of a full bucket of units is taken here before the other nodes are told. A bucket
+/// owes at most what it holds, so on up to this many nodes all that passes is charged.
 const SHARES: u32 = 20;
 
 /// Asks the node's own buckets first: who does too much on one node is told so without a round trip. While Redis cannot
@@ -41,15 +42,30 @@ impl SharedBuckets {
     /// Takes from buckets that all nodes share, all of it or nothing.
     async fn take_shared(&self, user: &UserId, buckets: &[TokenBucket]) -> Result<(), u64> {
         let now_ms = self.clock.now_ms();
-        match self.redis.take_tokens(user, buckets, now_ms).await {
-            Ok(taken) => taken,
-            Err(error) => {
-                metrics::counter!("bluetick_rate_limits_unshared_total").increment(1);
-                if self.may_warn(now_ms) {
-                    tracing::warn!(%error, "rate limits hold for each node by itself while redis cannot be asked");
-                }
-                Ok(())
-            }
+        let taken = self.redis.take_tokens(user, buckets, now_ms).await;
+        taken.unwrap_or_else(|error| {
+            self.note_unshared(&error, now_ms);
+            Ok(())
+        })
+    }
+
+    /// Charges the bucket of all nodes for units that passed here, and holds the user off here
+    /// until it is out of debt. A bucket that has too little is charged all the same: what passes
+    /// and is charged nowhere gives the user one rate on each node.
+    async fn charge_units(&self, user: &UserId, units: u32) {
+        let now_ms = self.clock.now_ms();
+        let requests = bucket("requests", self.rates.requests, units);
+        match self.redis.charge_tokens(user, requests, now_ms).await {
+            Ok(0) => {}
+            Ok(wait_ms) => self.own.hold(user, wait_ms),
+            Err(error) => self.note_unshared(&error, now_ms),
+        }
+    }
+
+    fn note_unshared(&self, error: &StoreError, now_ms: u64) {
+        metrics::counter!("bluetick_rate_limits_unshared_total").increment(1);
+        if self.may_warn(now_ms) {
+            tracing::warn!(%error, "rate limits hold for each node by itself while redis cannot be asked");
         }
     }
 }
@@ -87,12 +103,7 @@ impl RequestBudget for SharedBuckets {
         let portion = (self.rates.requests.burst / SHARES).max(1);
         if let Some(taken) = self.own.take_units(user, units, portion)? {
             let (shared, user) = (self.clone(), user.clone());
-            tokio::spawn(async move {
-                let requests = bucket("requests", shared.rates.requests, taken);
-                if let Err(ms) = shared.take_shared(&user, &[requests]).await {
-                    shared.own.hold(&user, ms);
-                }
-            });
+            tokio::spawn(async move { shared.charge_units(&user, taken).await });
         }
         Ok(())
     }

@@ -13,18 +13,20 @@ use tokio::{task::AbortHandle, time::interval};
 
 use super::{
     AppServers, Guard,
-    proof::{Prover, from_hex, hex},
+    proof::{Prover, from_hex},
 };
-use crate::readiness::Readiness;
+use crate::{auth::hex, readiness::Readiness};
 
 /// How long a process that says nothing more is believed to be there.
 pub const TTL: Duration = Duration::from_secs(15);
 /// How often a gateway looks for app servers.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// What the clocks of two processes may differ by. An entry that expires is taken out of Redis in time by whoever reads
-/// or writes there; the expiry that is signed only bounds for how long a copy of it can be put back.
-const CLOCK_SKEW: Duration = Duration::from_secs(60);
+/// What the clocks of two processes may differ by. The directory itself lists an entry until it has
+/// expired by the reader's clock; it is made anew every third of its TTL, so that a clock which is
+/// ahead by less than the rest of it does no harm. The expiry that is signed bounds for how long
+/// somebody can put a copy of an old entry back.
+const CLOCK_SKEW: Duration = Duration::from_secs(5);
 
 /// How entries of the directory are written and read: `address`, or with a secret `address expiry proof`.
 #[derive(Clone)]
@@ -179,8 +181,8 @@ pub async fn find_app_servers(
                         tracing::warn!(
                             entries = others,
                             "entries of the directory are passed over: they are not signed with this cluster's secret, or \
-                             have expired. Somebody else writes to this Redis, a process has another secret or is of \
-                             another version, or clocks differ by more than a minute"
+                             have expired. Somebody else writes to this Redis, or a process has another secret or is of \
+                             another version"
                         );
                     }
                 }

@@ -131,11 +131,9 @@ impl Guard {
             Ok(())
         };
         put(NAME, name)?;
-        put(NONCE, &proof::hex(&challenge.listener))?;
+        put(NONCE, &auth::hex(&challenge.listener))?;
         match &self.secret {
-            Some(prover) => {
-                put(PROOF, &proof::hex(&prover.prove(Side::Listener, &challenge.handshake(name))))
-            }
+            Some(prover) => put(PROOF, &auth::hex(&prover.prove(Side::Listener, &challenge.handshake(name)))),
             None => Ok(()),
         }
     }
@@ -181,7 +179,15 @@ impl Guard {
 
     pub fn endpoint(&self, address: &str) -> Result<Endpoint, String> {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        if self.tls.is_none() && !self.allow_plaintext && !is_loopback_name(host) {
+        let is_elsewhere = !is_loopback_name(host);
+        // An address may come from Redis: that the configuration was checked is not enough.
+        if self.tls.is_none() && self.secret.is_none() && is_elsewhere {
+            return Err(format!(
+                "{address} is another machine, and nothing proves who answers there; set cluster.secret_file, or \
+                 cluster.ca_file, cert_file and key_file"
+            ));
+        }
+        if self.tls.is_none() && !self.allow_plaintext && is_elsewhere {
             return Err(format!(
                 "{address} is another machine, and messages would go there in clear text; set cluster.ca_file, \
                  cert_file and key_file, or cluster.allow_plaintext = true in a network that nobody else is in"

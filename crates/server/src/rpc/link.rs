@@ -33,7 +33,7 @@ use super::{
     proof,
     wire::{Answers, Assembly, Call, Calls, NONCE, OPEN, Waiting as Batches, parts},
 };
-use crate::chance;
+use crate::{auth::hex, chance};
 
 #[derive(Debug, Clone)]
 pub struct LinkConfig {
@@ -317,7 +317,7 @@ impl Keeper {
         let (calls, outgoing) = mpsc::channel::<Calls>(2);
         let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
         let nonce = proof::nonce()?;
-        let shown = proof::hex(&nonce).parse().map_err(|_| "a nonce cannot be a header".to_owned())?;
+        let shown = hex(&nonce).parse().map_err(|_| "a nonce cannot be a header".to_owned())?;
         request.metadata_mut().insert(NONCE, shown);
         let codec = ProstCodec::<Calls, Answers>::default();
         let opened = grpc.streaming(request, PathAndQuery::from_static(OPEN), codec).await;

@@ -2,7 +2,8 @@
 //! and sends the answers in batches.
 //!
 //! A stream begins with a handshake (`proof.rs`): the listener proves itself in the headers of its answer, the caller in
-//! its first message. No call is looked at before.
+//! its first message. No call is looked at before. Anybody who reaches the port can open streams, so
+//! those that are not proven are few, end soon, and are read only as far as a proof is long.
 //!
 //! Calls beyond a bound are not read from their stream, so that whoever sends too much waits. A call whose caller is
 //! gone goes on: what it began is better finished.
@@ -17,13 +18,14 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use async_trait::async_trait;
-use axum::http;
+use axum::{body::HttpBody, http};
 use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
 use tokio::{
     net::TcpListener,
     sync::{Notify, Semaphore, mpsc, watch},
@@ -35,7 +37,7 @@ use tonic_prost::ProstCodec;
 
 use super::{
     guard::{Challenge, Guard, GuardError},
-    wire::{Answers, Assembly, Calls, NONCE, OPEN, Part, Waiting, parts},
+    wire::{Answers, Assembly, BATCH_MAX_BYTES, Calls, NONCE, OPEN, Part, Waiting, parts},
 };
 
 /// Calls of one stream that are worked on, and of all streams together.
@@ -45,8 +47,16 @@ const ALL_CALLS_MAX: usize = 8_192;
 const GRACE: Duration = Duration::from_secs(10);
 /// After a connection that could not be accepted. It holds up a thread, which is better than a core.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-/// How long a caller has to prove itself.
-const PROVEN_WITHIN: Duration = Duration::from_secs(5);
+/// How long a caller has to prove itself. It gives up sooner by itself.
+const PROVEN_WITHIN: Duration = Duration::from_secs(2);
+/// Streams that are not proven yet. Each takes milliseconds, and whoever finds no room tries again.
+pub(super) const UNPROVEN_MAX: usize = 256;
+/// How much is read of a stream that is not proven: a proof, and room for later versions.
+const UNPROVEN_MAX_BYTES: usize = 1024;
+/// A caller opens one stream on a connection.
+pub(super) const STREAMS_PER_CONNECTION: u32 = 8;
+/// A batch with all that it may hold, and some.
+const MESSAGE_MAX_BYTES: usize = 2 * BATCH_MAX_BYTES;
 const KEEP_ALIVE: Duration = Duration::from_secs(3);
 
 /// What a process does with a call.
@@ -68,6 +78,8 @@ struct State {
     name: String,
     desk: Arc<dyn Desk>,
     room: Arc<Semaphore>,
+    /// For streams that are not proven yet.
+    unproven: Arc<Semaphore>,
     phase: watch::Sender<Phase>,
     working: AtomicUsize,
     streams: AtomicUsize,
@@ -97,6 +109,7 @@ impl RpcListener {
             .server()?
             .http2_keepalive_interval(Some(KEEP_ALIVE))
             .http2_keepalive_timeout(Some(KEEP_ALIVE))
+            .max_concurrent_streams(STREAMS_PER_CONNECTION)
             .initial_stream_window_size(4 * 1024 * 1024)
             .initial_connection_window_size(8 * 1024 * 1024);
         let state = Arc::new(State {
@@ -104,6 +117,7 @@ impl RpcListener {
             name: name.to_owned(),
             desk,
             room: Arc::new(Semaphore::new(ALL_CALLS_MAX)),
+            unproven: Arc::new(Semaphore::new(UNPROVEN_MAX)),
             phase: watch::Sender::new(Phase::Serving),
             working: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),
@@ -185,14 +199,52 @@ impl tower::Service<http::Request<Body>> for Service {
                     "this process speaks only bluetick.cluster.v2.Link: the two are of different versions";
                 return Ok(Status::unimplemented(why).into_http());
             }
-            let mut grpc = Grpc::new(ProstCodec::<Answers, Calls>::default());
-            Ok(grpc.streaming(Opener { state }, request).await)
+            let proven = Arc::new(AtomicBool::new(false));
+            let request = request.map(|body| ShortUntilProven { body, proven: proven.clone(), read: 0 });
+            let mut grpc = Grpc::new(ProstCodec::<Answers, Calls>::default())
+                .max_decoding_message_size(MESSAGE_MAX_BYTES);
+            Ok(grpc.streaming(Opener { state, proven }, request).await)
         })
+    }
+}
+
+/// What a caller sends. It fails if it is longer than a proof before the caller is proven.
+struct ShortUntilProven {
+    body: Body,
+    proven: Arc<AtomicBool>,
+    read: usize,
+}
+
+impl HttpBody for ShortUntilProven {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = self.get_mut();
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+        if !this.proven.load(Ordering::Acquire)
+            && let Some(Ok(frame)) = &frame
+        {
+            this.read += frame.data_ref().map_or(0, Bytes::len);
+            if this.read > UNPROVEN_MAX_BYTES {
+                return Poll::Ready(Some(Err(Status::resource_exhausted("too much before the proof"))));
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
 struct Opener {
     state: Arc<State>,
+    proven: Arc<AtomicBool>,
 }
 
 type Opening =
@@ -204,8 +256,8 @@ impl tonic::server::StreamingService<Calls> for Opener {
     type Future = Opening;
 
     fn call(&mut self, request: Request<Streaming<Calls>>) -> Opening {
-        let state = self.state.clone();
-        Box::pin(async move { state.open(request) })
+        let (state, proven) = (self.state.clone(), self.proven.clone());
+        Box::pin(async move { state.open(request, proven) })
     }
 }
 
@@ -213,10 +265,15 @@ impl State {
     fn open(
         self: Arc<Self>,
         request: Request<Streaming<Calls>>,
+        proven: Arc<AtomicBool>,
     ) -> Result<Response<ReceiverStream<Result<Answers, Status>>>, Status> {
         if *self.phase.borrow() != Phase::Serving {
             return Err(Status::unavailable("this process is going down"));
         }
+        let Ok(place) = self.unproven.clone().try_acquire_owned() else {
+            metrics::counter!("bluetick_rpc_refused_total").increment(1);
+            return Err(Status::unavailable("too many links are being opened; try again"));
+        };
         let from = request.remote_addr();
         let Some(nonce) = request.metadata().get(NONCE).and_then(|value| value.to_str().ok()) else {
             return Err(self.refuse(from));
@@ -235,6 +292,8 @@ impl State {
                 () = reached(&mut phase, Phase::Over) => return,
                 admitted = self.admits(&challenge, &mut calls) => admitted,
             };
+            proven.store(admitted, Ordering::Release);
+            drop(place);
             match admitted {
                 true => self.serve(calls, outgoing).await,
                 false => drop(outgoing.send(Err(self.refuse(from))).await),
@@ -384,5 +443,31 @@ impl Drop for Counted {
     fn drop(&mut self) {
         (self.count)(&self.state).fetch_sub(1, Ordering::AcqRel);
         self.state.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{BodyExt as _, StreamBody};
+
+    use super::*;
+
+    fn caller(proven: &Arc<AtomicBool>, chunks: &[usize]) -> ShortUntilProven {
+        let frames = chunks.iter().map(|length| Ok::<_, Status>(Frame::data(vec![7; *length].into())));
+        let body = Body::new(StreamBody::new(tokio_stream::iter(frames.collect::<Vec<_>>())));
+        ShortUntilProven { body, proven: proven.clone(), read: 0 }
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_is_not_proven_says_little() {
+        let proven = Arc::new(AtomicBool::new(false));
+        assert!(caller(&proven, &[40, UNPROVEN_MAX_BYTES - 40]).collect().await.is_ok());
+        for long in [&[UNPROVEN_MAX_BYTES + 1][..], &[UNPROVEN_MAX_BYTES, 1][..]] {
+            assert!(caller(&proven, long).collect().await.is_err(), "{long:?}");
+        }
+        let mut body = caller(&proven, &[40, 2 * UNPROVEN_MAX_BYTES]);
+        assert!(body.frame().await.unwrap().is_ok());
+        proven.store(true, Ordering::Release);
+        assert!(body.frame().await.unwrap().is_ok(), "a link that is proven is not bounded by it");
     }
 }

@@ -95,10 +95,6 @@ fn joined(parts: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 pub fn from_hex(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
@@ -109,6 +105,7 @@ pub fn from_hex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::hex;
 
     #[test]
     fn a_proof_is_good_for_one_handshake_one_side_and_one_secret() {

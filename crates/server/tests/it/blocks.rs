@@ -18,7 +18,7 @@ async fn what_a_blocked_sender_writes_reaches_nothing_of_the_blockers() {
     let before = bob.message().await;
     bob.ack(&before).await;
     assert_eq!(bob_api.put("/v1/blocks/alice", json!({})).await.0, 204);
-    assert_eq!(bob_api.get("/v1/blocks").await.1, json!({"blocks": ["alice"]}));
+    assert_eq!(bob_api.get("/v1/blocks").await.1, json!({"blocks": ["alice"], "next": null}));
 
     let sent = alice.send("bob", "withheld").await;
     assert_eq!((sent.seq, sent.duplicate), (2, false), "the sender notices nothing");

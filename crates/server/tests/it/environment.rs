@@ -32,6 +32,7 @@ fn a_misspelt_setting_is_refused_with_the_nearest_name() {
     for (name, meant) in [
         ("BLUETICK_LIMITS__SEND_PER_SECOND", "BLUETICK_LIMITS__SENDS_PER_SECOND"),
         ("BLUETICK_ADMIN_KEY", "BLUETICK_ADMIN__KEY"),
+        ("BLUETICK_CLUSTER_SECRET", "BLUETICK_CLUSTER__SECRET"),
     ] {
         let output = doctor(&[(name, "x")]);
         let told = String::from_utf8_lossy(&output.stdout);
@@ -43,6 +44,8 @@ fn a_misspelt_setting_is_refused_with_the_nearest_name() {
 fn variables_that_are_no_settings_disturb_nobody() {
     let output = doctor(&[
         ("BLUETICK_TOKEN", "x"),
+        ("BLUETICK_DEMO_KEY", "x"),
+        ("BLUETICK_COMMIT", "x"),
         ("BLUETICK_PORT", "tcp://10.0.0.1:8080"),
         ("BLUETICK_PORT_8080_TCP_ADDR", "10.0.0.1"),
         ("BLUETICK_SERVICE_HOST", "10.0.0.1"),

@@ -65,8 +65,16 @@ impl DeployFile {
     }
 }
 
-/// `deploy/nginx.conf` for these servers, in one process that its parent can stop by its id. Ports and TLS are left to do.
+/// [`public_nginx_file`] without its check of the raw path, for tests that ask as operators do.
+#[allow(dead_code, reason = "only the tests of a cluster use it")]
 pub fn nginx_file(dir: &Path, servers: &[String]) -> DeployFile {
+    let mut file = public_nginx_file(dir, servers);
+    file.without("if ($request_uri");
+    file
+}
+
+/// `deploy/nginx.conf` for these servers, in one process that its parent can stop by its id. Ports and TLS are left to do.
+fn public_nginx_file(dir: &Path, servers: &[String]) -> DeployFile {
     fs::create_dir_all(dir).unwrap();
     let list: Vec<String> = servers
         .iter()
@@ -100,7 +108,7 @@ pub fn start_nginx(dir: &Path, address: &str, file: &DeployFile) -> ReverseProxy
 /// nginx with TLS in front of one server. `dir` holds `tls.crt` and `tls.key`.
 #[allow(dead_code, reason = "only the tests of one process use TLS")]
 pub fn nginx_with_tls(dir: &Path, address: &str, server: &str) -> ReverseProxy {
-    let mut file = nginx_file(dir, &[server.to_owned()]);
+    let mut file = public_nginx_file(dir, &[server.to_owned()]);
     file.replace("listen 443 ssl default_server;", &format!("listen {address} ssl default_server;"))
         .replace("/etc/nginx/tls/", &format!("{}/", dir.display()));
     start_nginx(dir, address, &file)

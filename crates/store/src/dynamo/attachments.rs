@@ -12,7 +12,8 @@
 //! without a look at the others. It is written with the announcement and goes with the first claim, or with the row.
 //!
 //! Usage changes in one transaction with the row that is charged, on the condition that it is still what was read. A
-//! table of an earlier version has none: whoever changes it first derives it from the user's rows.
+//! table of an earlier version has none: whoever charges it first, or refuses to, derives it from
+//! the user's rows and keeps it.
 
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, S3Ref, UserId};
@@ -70,13 +71,23 @@ fn usage_key(user: &UserId) -> Key {
     key([("s3_ref", s(format!("{USAGE_OF}{user}"))), ("item", s(USAGE))])
 }
 
-/// What a user is charged for, as it was read: nothing if the table has no such row yet.
+/// What a user is charged for, as it was read.
 struct SeenUsage {
+    /// Nothing if the table has no such row yet.
     kept: Option<UploadUsage>,
     usage: UploadUsage,
+    /// One of the rows that the usage was derived from and that are charged.
+    derived_from: Option<S3Ref>,
 }
 
 impl SeenUsage {
+    /// Holds while usage that was derived is not outdated. Without it, usage that was counted and
+    /// went with the user's last row in between would look like usage that was never counted.
+    fn still_derived(&self) -> Option<Write> {
+        let row = item_key(self.derived_from.as_ref()?, ROW);
+        Some(Write::check(Table::Attachments, row, "attribute_exists(#s3_ref)"))
+    }
+
     /// Writes the usage if it is still the one that was seen.
     fn change(&self, user: &UserId, to: Option<UploadUsage>) -> Write {
         let write = match to {
@@ -189,13 +200,26 @@ impl DynamoStore {
                 day: item.need_number("day")?,
                 day_bytes: item.need_number("day_bytes")?,
             };
-            return Ok(SeenUsage { kept: Some(usage), usage });
+            return Ok(SeenUsage { kept: Some(usage), usage, derived_from: None });
         }
         let keys = self.owned_by(user).await?.iter().map(|s3_ref| item_key(s3_ref, ROW)).collect();
         let items = self.dynamo.get_many(Table::Attachments, keys).await?;
         let mut rows: Vec<AttachmentRow> = items.iter().map(read_row).collect::<Result<_>>()?;
         rows.sort_by(|one, other| one.s3_ref.as_str().cmp(other.s3_ref.as_str()));
-        Ok(SeenUsage { kept: None, usage: UploadUsage::of(&rows) })
+        let charged = rows.iter().find(|row| row.charged_bytes() > 0);
+        let derived_from = charged.map(|row| row.s3_ref.clone());
+        Ok(SeenUsage { kept: None, usage: UploadUsage::of(&rows), derived_from })
+    }
+
+    /// Keeps usage that was derived: a user over the quota may announce again and again. If
+    /// somebody changed it meanwhile, they have kept it.
+    async fn keep_usage(&self, user: &UserId, seen: &SeenUsage) -> Result<()> {
+        if seen.kept.is_none() {
+            let mut writes = vec![seen.change(user, Some(seen.usage))];
+            writes.extend(seen.still_derived());
+            self.dynamo.transact(&writes).await?;
+        }
+        Ok(())
     }
 
     /// The oldest of what nobody claimed, of one partition.
@@ -272,8 +296,14 @@ impl Attachments for DynamoStore {
             if row.charged_bytes() > 0 {
                 let seen = self.seen_usage(&row.owner).await?;
                 match seen.usage.charge(&row, quota) {
-                    Ok(charged) => writes.push(seen.change(&row.owner, Some(charged))),
-                    Err(over) => return Ok(Announced::OverQuota(over)),
+                    Ok(charged) => {
+                        writes.push(seen.change(&row.owner, Some(charged)));
+                        writes.extend(seen.still_derived());
+                    }
+                    Err(over) => {
+                        self.keep_usage(&row.owner, &seen).await?;
+                        return Ok(Announced::OverQuota(over));
+                    }
                 }
             }
             let refused = match self.dynamo.transact(&writes).await? {
@@ -367,5 +397,82 @@ impl Attachments for DynamoStore {
         self.forget_row(s3_ref).await?;
         // Without a row nobody claims it any more; somebody may have in between.
         self.forget_claims(s3_ref).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use super::*;
+    use crate::{
+        ManualClock, OverQuota, RedisConfig,
+        dynamo::{CreateOptions, Dynamo, DynamoConfig, create_tables},
+        redis::Redis,
+    };
+
+    const NOW_MS: u64 = 1_760_000_000_000;
+
+    /// Tables of its own on a real server: `scripts/services start` runs one.
+    async fn store() -> DynamoStore {
+        let service = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
+        let dynamo = Dynamo::new(DynamoConfig {
+            endpoint: Some(service("BLUETICK_TEST_DYNAMODB")),
+            table_prefix: format!("a{:016x}-", rand::rng().random_range(0..u64::MAX)),
+            deadline: Duration::from_secs(20),
+            ..DynamoConfig::default()
+        });
+        let dynamo = dynamo.await.unwrap();
+        let options = CreateOptions {
+            ttl: false,
+            point_in_time_recovery: false,
+            deletion_protection: false,
+            ..CreateOptions::default()
+        };
+        create_tables(&dynamo, &options).await.unwrap();
+        let redis = Redis::new(RedisConfig::new(service("BLUETICK_TEST_REDIS"))).unwrap();
+        DynamoStore::new(dynamo, redis, Arc::new(ManualClock::new(NOW_MS)), 0)
+    }
+
+    fn row(n: u8) -> AttachmentRow {
+        AttachmentRow {
+            s3_ref: S3Ref::mint(NOW_MS + u64::from(n), [n; 10]),
+            owner: UserId::new("alice").unwrap(),
+            name: "a".into(),
+            mime: "image/png".into(),
+            bytes: 10_000,
+            sha256: String::new(),
+            upload_id: None,
+            state: UploadState::Expected,
+            claimed: false,
+        }
+    }
+
+    /// Tables of a version that did not count.
+    #[tokio::test]
+    async fn usage_that_was_never_counted_is_derived_once() {
+        let (store, alice) = (store().await, row(0).owner);
+        let quota = UploadQuota { bytes_per_day: 0, bytes_total: 25_000 };
+        let forget_count = || async {
+            let delete = Write::delete(Table::Attachments, usage_key(&alice));
+            store.dynamo.write(&delete).await.unwrap();
+        };
+        let kept = || async { store.seen_usage(&alice).await.unwrap().kept.map(|usage| usage.total_bytes) };
+        for n in 0..2 {
+            assert_eq!(store.announce(row(n), &quota).await.unwrap(), Announced::Done);
+        }
+        forget_count().await;
+        assert_eq!(kept().await, None);
+        assert_eq!(store.announce(row(2), &quota).await.unwrap(), Announced::OverQuota(OverQuota::Total));
+        assert_eq!(kept().await, Some(20_000), "a refusal keeps it: the next one derives nothing");
+
+        // What was derived before the user's last row went is not kept after it.
+        forget_count().await;
+        let outdated = store.seen_usage(&alice).await.unwrap();
+        for n in 0..2 {
+            store.forget(&row(n).s3_ref).await.unwrap();
+        }
+        store.keep_usage(&alice, &outdated).await.unwrap();
+        assert_eq!((kept().await, store.upload_usage(&alice).await.unwrap().total_bytes), (None, 0));
     }
 }

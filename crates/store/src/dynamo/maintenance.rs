@@ -167,6 +167,8 @@ impl Maintenance for DynamoStore {
 
     async fn erase_user(&self, user: &UserId) -> Result<()> {
         self.writable()?;
+        // The profile goes first: who was blocked must not be shown it when the block goes.
+        self.dynamo.write(&Write::delete(Table::Users, user_key(user, "profile"))).await?;
         let blocked = self.blocked_by(user).await?;
         for other in blocked {
             self.set_block(user, &other, false).await?;
@@ -177,7 +179,7 @@ impl Maintenance for DynamoStore {
         self.forget_owed_to(user).await?;
         let mutes = self.mutes_of(user).await?;
         let mut items: Vec<_> = mutes.iter().map(|mute| mute_key(user, &mute.conversation_id)).collect();
-        items.extend([user_key(user, "profile"), user_key(user, "inbox")]);
+        items.push(user_key(user, "inbox"));
         self.delete_items(Table::Users, items).await?;
         self.copy_until_same(user, Profile::default()).await?;
         let _ = self.redis.inbox_forget(user).await;

@@ -64,11 +64,22 @@ impl View<'_> {
         Ok(())
     }
 
-    /// What a user is charged for. A store of an earlier version has no such row: it is derived once.
+    /// What a user is charged for.
     fn upload_usage(&self, user: &UserId) -> Result<UploadUsage> {
-        if let Some(value) = self.get(RowSpace::UploadUsage, user.as_str().as_bytes())? {
-            return Ok(decode_usage(&value)?);
+        match self.kept_usage(user)? {
+            Some(usage) => Ok(usage),
+            None => self.derived_usage(user),
         }
+    }
+
+    fn kept_usage(&self, user: &UserId) -> Result<Option<UploadUsage>> {
+        let value = self.get(RowSpace::UploadUsage, user.as_str().as_bytes())?;
+        Ok(value.map(|value| decode_usage(&value)).transpose()?)
+    }
+
+    /// Reads every row of a user: a store of an earlier version keeps no usage. Whoever writes
+    /// keeps what this returns, so that it is derived once.
+    fn derived_usage(&self, user: &UserId) -> Result<UploadUsage> {
         let mut rows = Vec::new();
         for (key, _) in self.under(RowSpace::OwnedAttachments, &user_prefix(user.as_str()))? {
             let (_, s3_ref) = key_parts(&key)?;
@@ -96,9 +107,21 @@ impl Attachments for Embedded {
         let quota = *quota;
         self.step(move |view| {
             if row.charged_bytes() > 0 {
-                match view.upload_usage(&row.owner)?.charge(&row, &quota) {
+                let kept = view.kept_usage(&row.owner)?;
+                let usage = match kept {
+                    Some(usage) => usage,
+                    None => view.derived_usage(&row.owner)?,
+                };
+                match usage.charge(&row, &quota) {
                     Ok(charged) => view.put_usage(&row.owner, Some(charged))?,
-                    Err(over) => return Ok(Announced::OverQuota(over)),
+                    Err(over) => {
+                        // A user over the quota may announce again and again, and this is the
+                        // committer's thread.
+                        if kept.is_none() {
+                            view.put_usage(&row.owner, Some(usage))?;
+                        }
+                        return Ok(Announced::OverQuota(over));
+                    }
                 }
             }
             view.put(RowSpace::OwnedAttachments, owner_key(&row), vec![FORMAT]);
@@ -245,7 +268,11 @@ mod tests {
             assert_eq!(store.announce(row(n), &quota).await.unwrap(), Announced::Done);
         }
         forget_count().await.unwrap();
+        let kept = || store.step(|view| view.kept_usage(&row(0).owner));
+        assert_eq!(kept().await.unwrap(), None);
         assert_eq!(store.announce(row(2), &quota).await.unwrap(), Announced::OverQuota(OverQuota::Total));
+        let derived = kept().await.unwrap().expect("a refusal keeps it: the next one derives nothing");
+        assert_eq!(derived.total_bytes, 20_000);
         assert_eq!(store.upload_usage(&row(0).owner).await.unwrap().total_bytes, 20_000);
         store.forget(&row(0).s3_ref).await.unwrap();
         assert_eq!(store.upload_usage(&row(0).owner).await.unwrap().total_bytes, 10_000);

@@ -535,8 +535,8 @@ impl Committer {
             self.shared.hot.publish_user(&user, row);
         }
         // After the messages: whoever finds something owed finds what it speaks of.
-        let changes: Vec<RowChange> = self.rows.take().collect();
-        if !changes.is_empty() {
+        if !self.rows.is_empty() {
+            let changes: Vec<RowChange> = self.rows.take().collect();
             self.shared.outbox.publish(changes.iter());
             self.shared.rows.publish(changes.into_iter());
         }

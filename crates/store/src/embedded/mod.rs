@@ -96,7 +96,7 @@ use self::{
 use crate::{Clock, ColdObjects, Result, StoreError, failpoint};
 
 /// What this version writes into `VERSION`, and the newest it reads.
-const DIRECTORY_VERSION: u32 = 4;
+const DIRECTORY_VERSION: u32 = 5;
 /// What names a send: two users with a mark between them, a zero, the side, and the client's id.
 const NAME_MAX_BYTES: usize = 2 * limits::USER_ID_MAX_BYTES + 1 + 2 + limits::ID_MAX_BYTES;
 /// How far threads in the background give way to others.

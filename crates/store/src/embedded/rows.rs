@@ -143,6 +143,10 @@ impl Changed {
         self.0.iter().map(BTreeMap::len).sum()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().all(BTreeMap::is_empty)
+    }
+
     pub(super) fn clear(&mut self) {
         self.0.iter_mut().for_each(BTreeMap::clear);
     }

@@ -252,6 +252,9 @@ impl Walker<'_> {
         }
         if conv.last_seq > 0 {
             let peer = self.shared.engine.user(&conv.id.member(side.other()))?.unwrap_or_default();
+            // What was counted before the member was erased is not theirs any more.
+            let counted_last = self.last_counted(conv, side)?;
+            let counted_last = if counted_last > member.erased { counted_last } else { 0 };
             contents.push(Content::Conversation(MemberRow {
                 conversation_id: conv.id.clone(),
                 side,
@@ -265,7 +268,7 @@ impl Walker<'_> {
                 peer: peer.profile_for(&conv.id.member(side)).clone(),
                 unread: conv.unread(side),
                 counted_seq: conv.last_seq,
-                counted_last: self.last_counted(conv, side)?,
+                counted_last,
                 read_seq: member.read.seq,
                 erased_up_to: member.erased,
                 concerned: conv.concerns(side),

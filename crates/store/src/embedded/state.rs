@@ -389,7 +389,7 @@ impl Conv {
     pub(super) fn has_undelivered(&self, side: Side) -> bool {
         let (member, peer) = (self.member(side), self.member(side.other()));
         // Nothing that was written before the member was erased is theirs any more.
-        let is_theirs = member.delivered.seq >= member.erased || peer.written > member.peer_written_before;
+        let is_theirs = member.delivered.seq >= member.erased || self.has_written_since_erasure(side);
         let acked = member.delivered.counted.max(peer.erased_counted);
         self.last_visible(side) > member.delivered.seq
             && is_theirs
@@ -421,7 +421,7 @@ impl Conv {
     /// Whether something is left of it that was not erased with a member.
     pub(super) fn concerns(&self, side: Side) -> bool {
         let member = self.member(side);
-        member.written > 0 || self.member(side.other()).written > member.peer_written_before
+        member.written > 0 || self.has_written_since_erasure(side)
     }
 
     /// The same rows with the beginnings of the last messages written out, so that they keep no whole message.
@@ -575,6 +575,11 @@ impl Conv {
             last_delivered_seq,
             last_read_seq,
         }
+    }
+
+    /// Whether the other member has written anything since this one was erased, withheld messages included.
+    pub(super) fn has_written_since_erasure(&self, side: Side) -> bool {
+        self.member(side.other()).written > self.member(side).peer_written_before
     }
 
     /// Whether the other member has written something that this one may see: more than what was erased with its writer,

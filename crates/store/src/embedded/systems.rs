@@ -53,7 +53,11 @@ impl Shared {
             0 => 0,
             erased => {
                 let entry = self.hot.entry(&self.engine, &conv.id, erased)?;
-                entry.map_or(0, |entry| entry.counted[side.other().index()])
+                // The message may have moved to the cold tier. Then whatever the other wrote since counts.
+                let wrote_since = conv.has_written_since_erasure(side);
+                entry.map_or(if wrote_since { 0 } else { u64::MAX }, |entry| {
+                    entry.counted[side.other().index()]
+                })
             }
         };
         if !conv.peer_wrote(side, counted_at_erasure) {

@@ -22,6 +22,7 @@ on_both! {
     two_changes_at_once_leave_it_to_the_table
     a_bucket_is_one_for_all_clients
     several_buckets_are_taken_from_together_or_not_at_all
+    what_was_spent_is_owed_up_to_a_full_bucket
     nodes_are_listed_until_they_expire
     many_sessions_are_refreshed_together
 }
@@ -126,6 +127,30 @@ async fn several_buckets_are_taken_from_together_or_not_at_all(redis: Redis) {
     assert_eq!(redis.take_tokens(&alice, &[often], now).await.unwrap(), Err(6_000));
 }
 
+async fn what_was_spent_is_owed_up_to_a_full_bucket(redis: Redis) {
+    let alice = user("alice");
+    let now = 1_760_000_000_000;
+    let charge = |take: u32, at: u64| {
+        let (redis, alice) = (&redis, &alice);
+        async move { redis.charge_tokens(alice, bucket(10, 5, take), at).await.unwrap() }
+    };
+    assert_eq!(charge(5, now).await, 0, "as much as it holds");
+    assert_eq!(charge(3, now).await, 300, "a tenth of a second each");
+    assert_eq!(charge(1, now).await, 400, "what is not there is taken all the same");
+    assert_eq!(charge(1, now + 200).await, 300, "two of the four have come back");
+    for _ in 0..20 {
+        charge(4, now + 200).await;
+    }
+    assert_eq!(charge(1, now + 200).await, 500, "no more is owed than it holds");
+    assert_eq!(charge(1, now + 700).await, 100);
+    assert_eq!(charge(1, now + 10_000).await, 0);
+    assert_eq!(redis.charge_tokens(&alice, bucket(0, 5, 9), now).await.unwrap(), 0, "no rate, no limit");
+    // A node whose clock was an hour ahead locks nobody out for an hour.
+    let carol = user("carol");
+    assert_eq!(redis.charge_tokens(&carol, bucket(10, 5, 5), now + 3_600_000).await.unwrap(), 0);
+    assert_eq!(redis.charge_tokens(&carol, bucket(10, 5, 1), now).await.unwrap(), 500);
+}
+
 async fn a_bucket_is_one_for_all_clients(redis: Redis) {
     let alice = user("alice");
     let now = 1_760_000_000_000;
@@ -195,6 +220,32 @@ async fn two_nodes_share_a_bucket() {
         passed += u32::from(task.await.unwrap());
     }
     assert_eq!(passed, 7);
+}
+
+/// Two gateways between which a user's requests alternate. Each lets a portion pass and charges it
+/// afterwards, as gateways do with the budget of requests.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_nodes_that_spend_in_turn_get_one_rate() {
+    const RATE: u32 = 1_000;
+    const BURST: u32 = 2_000;
+    const PORTION: u32 = 100;
+    const SECS: u32 = 10;
+    let config = RedisConfig { prefix: servers::fresh_prefix(), ..RedisConfig::new(servers::shared_url()) };
+    let nodes = [Redis::new(config.clone()).unwrap(), Redis::new(config).unwrap()];
+    let portion = TokenBucket { name: "requests", ..bucket(RATE, BURST, PORTION) };
+    let (mut held_until, mut spent) = ([0; 2], 0);
+    for ms in (0..u64::from(SECS) * 1_000).step_by(10) {
+        for (node, held_until) in nodes.iter().zip(&mut held_until) {
+            if *held_until <= ms {
+                spent += PORTION;
+                let wait = node.charge_tokens(&user("alice"), portion, 1_760_000_000_000 + ms).await.unwrap();
+                *held_until = ms + wait;
+            }
+        }
+    }
+    let allowed = BURST + RATE * SECS;
+    let fair = allowed - PORTION..=allowed + 2 * PORTION;
+    assert!(fair.contains(&spent), "{spent} were spent, and one rate is {allowed}");
 }
 
 async fn nodes_are_listed_until_they_expire(redis: Redis) {

@@ -167,3 +167,26 @@ fn reads_at_once_share_the_memory_for_them() {
     assert_eq!(reads.len(), READS_AT_ONCE);
     assert!(reads.iter().map(|read| read.max_bytes).sum::<usize>() <= READ_AHEAD_BYTES);
 }
+
+#[test]
+fn a_conversation_that_cannot_be_read_does_not_hold_up_the_rest_of_the_plan() {
+    let id = conversation("alice");
+    let lane = PlanLane { conversation_id: id.clone(), resume: false, row: None, last_seq: 1 };
+    let mut delivery = Delivery::new(UserId::new("bob").unwrap(), SessionId(1), 8);
+    let plan = Plan {
+        lanes: vec![lane],
+        heads: Vec::new(),
+        cursor: MessageId(0),
+        since: MessageId(0),
+        reset: None,
+        more: Some(id.clone()),
+    };
+    delivery.plan(plan, true);
+    for _ in 0..FAILURES_MAX {
+        assert_eq!(delivery.wants_more(), None);
+        assert_eq!(delivery.reads().len(), 1);
+        delivery.read_done(&id, None);
+    }
+    assert_eq!(delivery.wants_more(), Some(&id));
+    assert!(delivery.take_out().is_empty(), "caught_up waits for what cannot be read");
+}

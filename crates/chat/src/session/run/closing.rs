@@ -13,17 +13,21 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         let host = self.host;
         let mut rng = StdRng::seed_from_u64(self.seed);
         // What somebody who was locked out has asked for and what was not begun is not done.
-        let locked_out = |why: &&WireError| matches!(why.code, ErrorCode::TokenRevoked | ErrorCode::Erased);
-        if let Some(why) = end.as_ref().filter(locked_out) {
+        let locked_out = |why: &WireError| matches!(why.code, ErrorCode::TokenRevoked | ErrorCode::Erased);
+        let locked_out = end.clone().filter(locked_out);
+        if locked_out.is_some() {
             self.requests.clear();
-            // The session store no longer has these, so nobody else can end them.
-            let displaced = std::mem::take(&mut self.displaced);
-            let _ = timeout(FAREWELL, host.app.end_sessions(displaced, why.clone())).await;
         }
         // What the client said before it left, or before it is told to leave, still counts.
         // In slow motion it takes its time.
         let patience = host.trace.onlookers.pace_of(&self.entry.user_id) * STEPS_AT_ONCE_MAX;
         let _ = timeout(FAREWELL * 2 + patience, self.finish_requests()).await;
+        if let Some(why) = locked_out {
+            // A registration that was in flight may have displaced sessions of the same device. The session store no
+            // longer has them, so nobody else can end them.
+            let displaced = std::mem::take(&mut self.displaced);
+            let _ = timeout(FAREWELL, host.app.end_sessions(displaced, why)).await;
+        }
         let (debts, acked) = self.handle.with(|state| {
             state.open = false;
             (state.delivery.debts(), state.delivery.acked_so_far())
@@ -80,7 +84,9 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         if self.opened {
             (self.refresh_due, self.look_due, self.wants_rows) = (false, false, true);
             self.planned_up_to = None;
-            self.displaced.clear();
+            self.watch_due = false;
+            // A session that closes does not end the sessions whose place it took.
+            self.gave_sign = false;
             self.announce_at = None;
             self.start_upkeep();
             self.finish_upkeep().await;

@@ -1,7 +1,7 @@
 //! A session's standing: registered and planned (R1), refreshed (R12), looking for what it missed, and its pending rows
 //! looked up and removed (R4).
 
-use bluetick_protocol::{Boundaries, StatusAnswer, Ticks};
+use bluetick_protocol::{Boundaries, Presence, StatusAnswer, Ticks};
 use futures_util::future::join;
 
 use super::*;
@@ -37,6 +37,8 @@ pub(super) enum Upkeep {
     Overdue(Vec<Debt>),
     /// Watchers were told that this user is there, or knew it.
     Announced,
+    /// The watches of this session are in the session store again.
+    Watched(Answer<Vec<Presence>>),
 }
 
 pub(super) enum Refresh {
@@ -106,7 +108,14 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
             self.upkeep = Some(self.announce());
             return;
         }
-        if !self.ticks_due.is_empty() {
+        if std::mem::take(&mut self.watch_due)
+            && let Some(Watch { users, .. }) = self.watched.clone()
+        {
+            let (app, entry) = (self.host.app.clone(), self.entry.clone());
+            self.upkeep = Some(Box::pin(async move { Upkeep::Watched(app.watch(entry, users).await) }));
+            return;
+        }
+        if !self.ticks_due.is_empty() && self.is_below_high_water() {
             let (app, user) = (self.host.app.clone(), self.entry.user_id.clone());
             let ids = self.ticks_due.split_off(self.ticks_due.len().saturating_sub(64));
             self.upkeep = Some(Box::pin(async move {
@@ -281,6 +290,8 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         let mut failed = false;
         match done {
             Upkeep::Opened { registered, plan, not_before, first, at_ms, displaced } => {
+                // The session store no longer has these: whatever follows, this session must not forget them.
+                self.displaced.extend(displaced);
                 if let Ok(not_before) = &not_before
                     && is_revoked(self.issued_at, *not_before)
                 {
@@ -289,7 +300,6 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
                 self.registered = registered;
                 if registered {
                     (self.asked_at, self.gave_sign) = (None, false);
-                    self.displaced = displaced;
                     if !self.displaced.is_empty() {
                         self.ask_for_sign();
                     }
@@ -297,12 +307,7 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
                 if registered && !self.announced {
                     self.announce_at.get_or_insert(Instant::now() + self.host.config.online_after);
                 }
-                if registered
-                    && !first
-                    && let Some(watch) = self.watched.clone()
-                {
-                    self.requests.push_back(ClientFrame::Watch(watch));
-                }
+                self.watch_due |= registered && !first;
                 match not_before.and(plan) {
                     Ok(plan) => {
                         self.opened = true;
@@ -370,6 +375,8 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
             }
             Upkeep::Replaced { connected_at } => {
                 (self.asked_at, self.gave_sign) = (None, false);
+                // Who registers again loses the watches of the entry before.
+                self.watch_due |= self.entry.connected_at != connected_at;
                 self.entry.connected_at = connected_at;
             }
             Upkeep::Settled(settled) => self.handle.with(|state| {
@@ -392,6 +399,13 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
                 }
             }
             Upkeep::Announced => {}
+            Upkeep::Watched(Ok(presences)) => {
+                self.push_frames(presences.into_iter().map(ServerFrame::Presence).collect());
+            }
+            Upkeep::Watched(Err(e)) => {
+                tracing::warn!(error = %e, "watches could not be put back; trying again");
+                (self.watch_due, failed) = (true, true);
+            }
             Upkeep::Overdue(left) => {
                 failed |= !left.is_empty();
                 self.overdue.extend(left);

@@ -63,19 +63,33 @@ impl Config {
         if cluster.has_certificates() && files.iter().any(|file| file.is_none()) {
             return wrong("cluster: set all of ca_file, cert_file and key_file, or none");
         }
-        match cluster.listen {
-            Some(listen)
-                if !listen.ip().to_canonical().is_loopback()
-                    && !cluster.has_secret()
-                    && !cluster.has_certificates() =>
-            {
-                wrong(format!(
-                    "cluster.listen is {listen}, which other machines can reach, and nothing guards it; set \
-                     cluster.secret_file, or cluster.ca_file, cert_file and key_file, or listen on 127.0.0.1"
-                ))
-            }
-            _ => self.check_plaintext(),
+        if !cluster.has_secret()
+            && !cluster.has_certificates()
+            && let Some(what) = self.beyond_this_machine()
+        {
+            return wrong(format!(
+                "{what}, and nothing guards the cluster: neither side would prove who it is; set \
+                 cluster.secret_file, or cluster.ca_file, cert_file and key_file, or keep all of it on 127.0.0.1"
+            ));
         }
+        self.check_plaintext()
+    }
+
+    /// The setting by which a cluster may reach beyond this machine, if there is one.
+    fn beyond_this_machine(&self) -> Option<String> {
+        let cluster = &self.cluster;
+        let listen = cluster.listen?;
+        if !listen.ip().to_canonical().is_loopback() {
+            return Some(format!("cluster.listen is {listen}, which other machines can reach"));
+        }
+        // A proxy or a tunnel on this machine may lead others to a loopback address.
+        if let Some(address) = cluster.advertise.as_ref().filter(|address| is_elsewhere(address)) {
+            return Some(format!("cluster.advertise is {address}, which other machines can reach"));
+        }
+        if let Some(address) = cluster.app_servers.iter().find(|address| is_elsewhere(address)) {
+            return Some(format!("cluster.app_servers names {address}, which is another machine"));
+        }
+        cluster.allow_plaintext.then(|| "cluster.allow_plaintext is true".to_owned())
     }
 
     /// A secret proves who is who; only certificates encrypt.
@@ -85,9 +99,7 @@ impl Config {
         if cluster.allow_plaintext || cluster.has_certificates() {
             return Ok(());
         }
-        let is_elsewhere =
-            |address: &&String| !is_loopback_name(address.rsplit_once(':').map_or("", |(host, _)| host));
-        let what = match cluster.app_servers.iter().find(is_elsewhere) {
+        let what = match cluster.app_servers.iter().find(|address| is_elsewhere(address)) {
             _ if !listen.ip().to_canonical().is_loopback() => format!("cluster.listen is {listen}"),
             Some(address) => format!("cluster.app_servers names {address}"),
             None => return Ok(()),
@@ -140,6 +152,11 @@ impl Config {
              `cargo build --release --features cluster`"
         ))
     }
+}
+
+/// Whether an address leads to another machine.
+fn is_elsewhere(address: &str) -> bool {
+    !is_loopback_name(address.rsplit_once(':').map_or("", |(host, _)| host))
 }
 
 fn is_redis(url: &str) -> bool {

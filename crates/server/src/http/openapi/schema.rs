@@ -266,6 +266,8 @@ pub struct ReadBody {
 #[allow(dead_code)]
 pub struct Blocks {
     pub blocks: Vec<String>,
+    /// Where the next page begins, as `after`; null at the end
+    pub next: Option<String>,
 }
 
 /// Who carries a notification to a device
@@ -381,6 +383,8 @@ pub struct Mute {
 #[allow(dead_code)]
 pub struct Mutes {
     pub mutes: Vec<Mute>,
+    /// Where the next page begins, as `after`; null at the end
+    pub next: Option<String>,
 }
 
 #[derive(ToSchema)]

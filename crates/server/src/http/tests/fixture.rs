@@ -8,10 +8,21 @@ pub(super) struct FakeApp {
     pub(super) asked: Mutex<Vec<String>>,
     /// What everything is answered with, if set.
     pub(super) error: Mutex<Option<WireError>>,
+    /// Set when everybody's tokens are revoked.
+    pub(super) not_before: Mutex<Option<u64>>,
+    /// What it is asked at the moment of that revocation.
+    pub(super) revoked_at: Mutex<Option<&'static str>>,
 }
 
 impl FakeApp {
+    pub(super) fn revoke(&self) {
+        *self.not_before.lock() = Some(u64::MAX);
+    }
+
     pub(super) fn note<T>(&self, what: String, answer: T) -> Answer<T> {
+        if self.revoked_at.lock().is_some_and(|call| what.starts_with(call)) {
+            self.revoke();
+        }
         self.asked.lock().push(what);
         match self.error.lock().clone() {
             Some(error) => Err(error),
@@ -182,7 +193,7 @@ impl App for FakeApp {
     }
     async fn end_sessions(&self, _: Vec<SessionEntry>, _: WireError) {}
     async fn not_before(&self, _: UserId) -> Answer<Option<u64>> {
-        Ok(None)
+        Ok(*self.not_before.lock())
     }
 }
 

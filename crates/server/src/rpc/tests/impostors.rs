@@ -15,19 +15,24 @@ use bluetick_protocol::{ConversationId, DeviceId, SessionId, UserId};
 use bluetick_store::{Clock, Directory as _, ManualClock, MemoryDirectory, NodeRole, SessionEntry};
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::mpsc::Sender,
+};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
-use tonic::{Code, Request, body::Body, client::Grpc};
+use tonic::{Code, Request, Response, Streaming, body::Body, client::Grpc, transport::Channel};
 use tonic_prost::ProstCodec;
 
 use super::{
     super::{
         AppServers, Entries, PoolConfig, RemoteGateways, find_app_servers,
+        listener::{STREAMS_PER_CONNECTION, UNPROVEN_MAX},
         proof::{self, Handshake, Prover, Side},
         wire::{Answers, Call, Calls, NAME, NONCE, OPEN, PROOF},
     },
     *,
 };
+use crate::auth::hex;
 
 const SECRET: &str = "a secret that is thirty-two bytes!";
 /// Long enough for a link to be tried several times.
@@ -99,7 +104,7 @@ impl tower::Service<http::Request<Body>> for Fake {
             let headers = response.headers_mut();
             headers.insert("content-type", "application/grpc".parse().unwrap());
             headers.insert(NAME, fake.name.parse().unwrap());
-            headers.insert(NONCE, proof::hex(&proof::nonce().unwrap()).parse().unwrap());
+            headers.insert(NONCE, hex(&proof::nonce().unwrap()).parse().unwrap());
             if let Some(proof) = &fake.proof {
                 headers.insert(PROOF, proof.parse().unwrap());
             }
@@ -177,7 +182,7 @@ async fn an_entry_is_good_for_as_long_as_it_says() {
     let is_believed = || entries.believe(NodeRole::App, &entry);
     assert_eq!(is_believed(), (BTreeSet::from(["10.0.0.7:7070".to_owned()]), 0));
     // Beyond its end and what clocks may differ by, somebody put a copy back.
-    clock.advance((15 + 59) * 1000);
+    clock.advance((15 + 4) * 1000);
     assert_eq!(is_believed().1, 0);
     clock.advance(2_000);
     assert_eq!(is_believed(), (BTreeSet::new(), 1));
@@ -194,7 +199,7 @@ async fn a_gateway_that_proves_nothing_is_sent_nothing() {
     let name = "127.0.0.1:1#0123456789abcdef";
     let nonce = proof::nonce().unwrap();
     let about = Handshake { caller: &nonce, listener: &nonce, name };
-    let wrong = proof::hex(&made_up.prove(Side::Listener, &about));
+    let wrong = hex(&made_up.prove(Side::Listener, &about));
     for proof in [None, Some(String::new()), Some("00".repeat(32)), Some(wrong), Some("zz".into())] {
         let (fake, _) = Fake::listen(proof).await;
         let guard = Guard::by_secret(SECRET);
@@ -246,23 +251,36 @@ async fn a_process_in_between_cannot_pass_for_the_one_behind_it() {
     assert_eq!(link.call("in".into(), within(SOON)).await.unwrap(), "in");
 }
 
+async fn connect(address: SocketAddr) -> Channel {
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}")).unwrap();
+    endpoint.connect().await.unwrap()
+}
+
+/// Opens a stream by hand, and says nothing on it yet.
+async fn open(
+    channel: Channel,
+    nonce: Option<&proof::Nonce>,
+) -> Result<(Sender<Calls>, Response<Streaming<Answers>>), Code> {
+    let mut grpc = Grpc::new(channel);
+    grpc.ready().await.unwrap();
+    let (calls, outgoing) = tokio::sync::mpsc::channel::<Calls>(2);
+    let mut request = Request::new(ReceiverStream::new(outgoing));
+    if let Some(nonce) = nonce {
+        request.metadata_mut().insert(NONCE, hex(nonce).parse().unwrap());
+    }
+    let codec = ProstCodec::<Calls, Answers>::default();
+    let path = http::uri::PathAndQuery::from_static(OPEN);
+    let opened = grpc.streaming(request, path, codec).await.map_err(|status| status.code())?;
+    Ok((calls, opened))
+}
+
 /// Opens a link by hand, and sends this as its first message. Gives how the listener takes it.
 async fn open_with(
     address: SocketAddr,
     nonce: Option<&proof::Nonce>,
     first: impl Fn(&str, &proof::Nonce) -> Calls,
 ) -> Result<Answers, Code> {
-    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}")).unwrap();
-    let mut grpc = Grpc::new(endpoint.connect().await.unwrap());
-    grpc.ready().await.unwrap();
-    let (calls, outgoing) = tokio::sync::mpsc::channel::<Calls>(2);
-    let mut request = Request::new(ReceiverStream::new(outgoing));
-    if let Some(nonce) = nonce {
-        request.metadata_mut().insert(NONCE, proof::hex(nonce).parse().unwrap());
-    }
-    let codec = ProstCodec::<Calls, Answers>::default();
-    let path = http::uri::PathAndQuery::from_static(OPEN);
-    let opened = grpc.streaming(request, path, codec).await.map_err(|status| status.code())?;
+    let (calls, opened) = open(connect(address).await, nonce).await?;
     let text = |key: &str| opened.metadata().get(key).unwrap().to_str().unwrap().to_owned();
     let theirs = proof::from_hex(&text(NONCE)).unwrap().try_into().unwrap();
     calls.send(first(&text(NAME), &theirs)).await.unwrap();
@@ -314,6 +332,32 @@ async fn nothing_that_a_caller_asks_is_done_before_its_proof() {
 }
 
 #[tokio::test]
+async fn streams_that_prove_nothing_are_few_and_disturb_no_link() {
+    let guard = Guard::by_secret(SECRET);
+    let (_listener, address) = listen(guard.clone(), Arc::new(Echo::default())).await;
+    let link = link_to(address, guard.clone(), LinkConfig::default());
+    is_up(&link).await;
+    let nonce = proof::nonce().unwrap();
+    let mut held = Vec::new();
+    let refused = 'opening: loop {
+        assert!(held.len() < 4 * UNPROVEN_MAX, "nobody is turned away");
+        let channel = connect(address).await;
+        for _ in 0..STREAMS_PER_CONNECTION {
+            match open(channel.clone(), Some(&nonce)).await {
+                Ok(stream) => held.push(stream),
+                Err(code) => break 'opening code,
+            }
+        }
+    };
+    assert_eq!(refused, Code::Unavailable);
+    assert!(held.len() >= UNPROVEN_MAX, "{}", held.len());
+    assert_eq!(link.call("in".into(), within(SOON)).await.unwrap(), "in");
+    // They have run out of time, and somebody who proves to be one of us gets in again.
+    let another = link_to(address, guard, LinkConfig::default());
+    is_up(&another).await;
+}
+
+#[tokio::test]
 async fn other_machines_are_not_called_in_clear_text() {
     let guard = Guard::by_secret(SECRET);
     for address in ["10.0.0.7:7070", "app-1:7070", "[2001:db8::1]:7070"] {
@@ -323,8 +367,12 @@ async fn other_machines_are_not_called_in_clear_text() {
     for address in ["127.0.0.1:7070", "localhost:7070", "[::1]:7070"] {
         assert!(guard.endpoint(address).is_ok(), "{address}");
     }
+    // A setting that allows clear text does not allow strangers.
     let mut config = crate::config::Config::load(None, Default::default()).unwrap();
     config.cluster.allow_plaintext = true;
+    let why = Guard::from_config(&config.cluster).unwrap().endpoint("10.0.0.7:7070").unwrap_err();
+    assert!(why.contains("cluster.secret_file"), "{why}");
+    config.cluster.secret = Some(serde_json::from_value(SECRET.into()).unwrap());
     let guard = Guard::from_config(&config.cluster).unwrap();
     assert!(guard.endpoint("10.0.0.7:7070").is_ok());
 }

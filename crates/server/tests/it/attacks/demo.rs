@@ -1,5 +1,5 @@
 //! The demo gives tokens for any name. Somebody who reaches the port through a proxy on the same machine, or another user
-//! of the machine, must not get one: without the key of this start there is no demo.
+//! of the machine, must not get one: without the key of this start there is nothing but its page.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -65,6 +65,21 @@ async fn without_its_key_the_demo_does_not_exist() {
     // A body that cannot be read is no way to find out either.
     let unread = client().post(server.http("/demo/token")).body("not json").send().await.unwrap();
     assert_eq!(unread.status().as_u16(), 404);
+}
+
+/// The page is served to anybody, and tells that there is a demo; what it shows needs the key.
+#[tokio::test]
+async fn the_tour_is_a_page_without_data() {
+    let (server, without) = (Server::start(), Server::with(&[("BLUETICK_DEMO__ENABLED", "false")]));
+    let mut alice = server.connect("alice", "phone").await;
+    alice.send("bob", "nobody else's business").await;
+    let (status, _, page) = ask(&server, Method::GET, "/tour", &[]).await;
+    assert_eq!(status, 200);
+    let key = server.demo_key();
+    assert!(!page.contains(&key) && !page.contains("nobody else's business"));
+    assert_eq!(ask(&server, Method::GET, "/tour?users=alice", &[("x-bluetick-demo", &key)]).await.2, page);
+    assert_eq!(ask(&without, Method::GET, "/tour", &[]).await.0, 404);
+    assert_eq!(ask(&without, Method::GET, "/demo/rows?users=alice", &[]).await.0, 404);
 }
 
 #[tokio::test]

@@ -11,11 +11,21 @@ use std::{
 use bluetick_client::RawConnection;
 use bluetick_protocol::*;
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
-use crate::{harness::*, http::client};
+use crate::{
+    harness::*,
+    http::{api, client},
+};
 
 /// How long another gateway of a cluster may not have heard of a revocation, with time to spare.
 const KNOWN_WITHIN: Duration = Duration::from_secs(12);
+/// How long a session that was revoked may go on. Its first heartbeat, which would end it as well,
+/// comes after 10 s or more.
+const ENDED_WITHIN: Duration = Duration::from_secs(3);
 
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
@@ -72,10 +82,56 @@ async fn is_refused_over_http(server: &Server, token: &str) {
     }
 }
 
-fn revoke(server: &Server, user: &str) -> String {
-    let output = server.run(&["revoke", "--user", user]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+fn run(server: &Server, args: &[&str]) -> String {
+    let output = server.run(args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+fn revoke(server: &Server, user: &str) -> String {
+    run(server, &["revoke", "--user", user])
+}
+
+/// A request whose body is withheld.
+struct Withheld {
+    stream: TcpStream,
+    body: String,
+}
+
+impl Withheld {
+    /// Sends the head, and waits until the body is asked for: the token was found good by then.
+    async fn begin(server: &Server, token: &str, line: &str, body: Value) -> Withheld {
+        let (mut stream, body) = (TcpStream::connect(&server.address).await.unwrap(), body.to_string());
+        let head = format!(
+            "{line} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n",
+            server.address,
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        let asked = async {
+            while !answer.ends_with(b"\r\n\r\n") {
+                answer.push(stream.read_u8().await.unwrap());
+            }
+        };
+        tokio::time::timeout(SOON, asked).await.expect("the body is asked for");
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.starts_with("HTTP/1.1 100 "), "{answer}");
+        Withheld { stream, body }
+    }
+
+    /// Sends the body. Gives the status and the code of the error.
+    async fn finish(mut self) -> (u16, Value) {
+        self.stream.write_all(self.body.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        let read = tokio::time::timeout(SOON, self.stream.read_to_string(&mut answer));
+        read.await.expect("an answer").unwrap();
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
+        let json = answer.find('{').zip(answer.rfind('}')).map(|(from, to)| &answer[from..=to]);
+        let json: Value = serde_json::from_str(json.unwrap_or("null")).unwrap();
+        (status, json["error"]["code"].clone())
+    }
 }
 
 /// A token that was issued after everything that was revoked up to now.
@@ -124,6 +180,44 @@ async fn a_revoked_user_is_out_at_once_and_for_good_with_every_token_there_is() 
     phone.send("bob", "back").await;
     let mut bob = server.connect("bob", "phone").await;
     bob.send("alice", "welcome back").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hello_right_after_the_revocation_is_refused_whatever_a_gateway_remembers() {
+    let server = Server::start();
+    let token = server.token("alice");
+    for _ in 0..8 {
+        // Every gateway of a cluster has found her token good a moment ago.
+        assert_eq!(over_http(&server, &token).await.map(|answer| answer.0), [200, 200]);
+    }
+    revoke(&server, "alice");
+    for _ in 0..6 {
+        is_refused_at_hello(&server, &token).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_arrives_after_the_revocation_writes_nothing() {
+    let server = Server::start();
+    let (revoke, erase) = (["revoke", "--user", "alice"], ["erase", "--user", "carol", "--yes"]);
+    for (user, command) in [("alice", &revoke[..]), ("carol", &erase[..])] {
+        let token = server.token(user);
+        let message = json!({"to": "bob", "client_msg_id": fresh_id(), "body": "let me in"});
+        let withheld = [
+            Withheld::begin(&server, &token, "POST /v1/messages", message).await,
+            Withheld::begin(&server, &token, "PUT /v1/me", json!({"name": "Mallory"})).await,
+        ];
+        run(&server, command);
+        for request in withheld {
+            assert_eq!(request.finish().await, (401, json!("token_revoked")), "{user}");
+        }
+        assert_eq!(server.inspect("conversations", user), json!([]));
+        let fresh = later_token(&server, user).await;
+        let me = client().get(server.http("/v1/me")).bearer_auth(fresh).send().await.unwrap();
+        let me: Value = serde_json::from_str(&me.text().await.unwrap()).unwrap();
+        assert!(me["user_id"] == user && me["name"].is_null(), "{me}");
+    }
+    assert_eq!(api(&server, "bob").get("/v1/inbox").await.1["conversations"], json!([]));
 }
 
 #[tokio::test]
@@ -182,8 +276,8 @@ async fn no_session_that_connects_while_its_user_is_revoked_survives() {
         for task in connecting {
             for mut wire in task.await.unwrap() {
                 // Each ends, whatever comes before.
-                let ended =
-                    wire.next_where(SOON, |frame| matches!(frame, ServerFrame::Bye(_)).then_some(())).await;
+                let is_bye = |frame| matches!(frame, ServerFrame::Bye(_)).then_some(());
+                let ended = wire.next_where(ENDED_WITHIN, is_bye).await;
                 assert!(ended.is_ok() || !format!("{ended:?}").contains("Timeout"), "{ended:?}");
             }
         }

@@ -1,5 +1,6 @@
-//! One user who uploads as much, as often or as slowly as they can: the quota, the number in progress, the least rate and
-//! the floor of free space keep the disk and everybody else's uploads from them.
+//! One user who uploads as much, as often or as slowly as they can: the quota, the number in
+//! progress, the least rate and the floor of free space keep the disk and everybody else's uploads
+//! from them. And one who downloads without reading.
 
 use std::{
     path::Path,
@@ -10,10 +11,11 @@ use ring::digest;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
 };
 
 use crate::{
+    attachments::{link, send, uploaded},
     disk::alone_in_memory,
     harness::*,
     http::{Api, api, client},
@@ -74,6 +76,20 @@ impl Stalled {
         }
         String::from_utf8_lossy(&answer).into_owned()
     }
+}
+
+/// A download whose answer has begun, and of which nothing more is read.
+async fn unread_download(server: &Server, url: &str) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(16 * 1024).unwrap();
+    let mut stream = socket.connect(server.address.parse().unwrap()).await.unwrap();
+    let path = url.strip_prefix(&server.http("")).unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", server.address);
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut status = [0; "HTTP/1.1 200".len()];
+    tokio::time::timeout(SOON, stream.read_exact(&mut status)).await.unwrap().unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
+    stream
 }
 
 /// Files below a directory.
@@ -174,6 +190,48 @@ async fn one_user_has_few_uploads_in_progress() {
     drop(stalled);
     becomes(1, &objects, "they are gone").await;
     assert_eq!(put(&fifth, MIB).await.0, 201);
+}
+
+#[tokio::test]
+async fn an_attachment_has_few_downloads_in_progress() {
+    const DOWNLOADS: usize = 16;
+    // More than the kernel holds for a connection that nobody reads.
+    let bytes = vec![0; 16 * MIB];
+    let server = Server::start();
+    let (alice, bob) = (api(&server, "alice"), api(&server, "bob"));
+    let mut refs = Vec::new();
+    for name in ["first.mp4", "second.mp4"] {
+        let s3_ref = uploaded(&alice, name, "video/mp4", &bytes).await;
+        assert_eq!(send(&alice, "bob", json!({"s3_ref": s3_ref})).await.0, 200);
+        refs.push(s3_ref);
+    }
+    let address = async |n: usize| link(&bob, &refs[n]).await.1["url"].as_str().unwrap().to_owned();
+    let first = address(0).await;
+    let mut unread = Vec::new();
+    for _ in 0..DOWNLOADS {
+        unread.push(unread_download(&server, &first).await);
+    }
+    // A new address leads to the same file.
+    let again = address(0).await;
+    let refused = client().get(&again).send().await.unwrap();
+    assert_eq!((refused.status().as_u16(), refused.headers().contains_key("retry-after")), (429, true));
+    let error: Value = serde_json::from_str(&refused.text().await.unwrap()).unwrap();
+    assert_eq!(error["error"]["code"], "rate_limited", "{error}");
+    assert!(error["error"]["retry_after_ms"].as_u64() > Some(0), "{error}");
+    let second = client().get(address(1).await).send().await.unwrap();
+    assert_eq!(second.status().as_u16(), 200, "another attachment has its own");
+    assert_eq!(second.bytes().await.unwrap().len(), bytes.len());
+
+    drop(unread);
+    let until = Instant::now() + SOON;
+    let whole = loop {
+        let answer = client().get(&again).send().await.unwrap();
+        if answer.status().as_u16() == 200 {
+            break answer.bytes().await.unwrap();
+        }
+        assert!(Instant::now() < until, "the places are given back");
+    };
+    assert_eq!(whole.len(), bytes.len());
 }
 
 #[tokio::test]

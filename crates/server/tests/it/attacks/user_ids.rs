@@ -147,6 +147,10 @@ async fn ids_of_identity_providers_work_everywhere() {
         let id = ConversationId::between(&user(one), &user(other)).unwrap();
         let mut ben = server.connect(other, "tablet").await;
         assert!(ben.history(id.as_str(), None, None, 50).await.messages.len() >= 3, "{id}: after a restart");
+        let mut ann = server.connect(one, "tablet").await;
+        let revoked = run(&server, &["revoke", "--user", one]);
+        assert!(revoked.contains(one.as_str()) && revoked.contains("sessions ended 1"), "{revoked}");
+        assert_eq!(ann.bye().await.code, ErrorCode::TokenRevoked);
         let erased = run(&server, &["erase", "--user", one, "--yes"]);
         assert!(erased.contains(one.as_str()), "{erased}");
         assert_eq!(server.inspect("conversations", one), json!([]));

@@ -389,7 +389,7 @@ async fn a_directory_of_the_version_before_is_opened_and_marked() {
     engine.ingest(Space::Messages, singles.collect()).unwrap();
     drop(engine);
     let store = place.open();
-    assert_eq!(std::fs::read_to_string(&version).unwrap(), "4\n");
+    assert_eq!(std::fs::read_to_string(&version).unwrap(), "5\n");
     assert_eq!(store.read_from(&id(), 1, PageLimit::messages(100)).await.unwrap(), messages);
     let run = record(&store, &place.objects, &messages[..5]).await;
     store.checkpoint().await.unwrap();
