@@ -28,6 +28,8 @@ pub struct History {
     /// Where each `client_msg_id` was said to be.
     places: BTreeMap<(ConversationId, String), Seq>,
     ids: BTreeMap<Place, MessageId>,
+    /// Something was wrong until every device connected anew, and lost notices excuse it.
+    pub excused: bool,
     pub violations: Vec<String>,
 }
 

@@ -8,6 +8,7 @@
 //! - `network.rs`: between gateways and app servers; `line.rs`: between a device and its gateway
 //! - `device.rs`: a device with the real client logic; `backend.rs`: a back end that sends over HTTP
 //! - `world.rs`: all of it together, for one run
+//! - `notices.rs`: which notices to sessions were lost in the crash of an app server
 //! - `history.rs`: what everybody saw; `check.rs`: what must be true of it
 //! - `runs.rs`: many seeds
 
@@ -17,6 +18,7 @@ mod device;
 mod history;
 mod line;
 mod network;
+mod notices;
 mod process;
 mod registry;
 mod runs;

@@ -45,13 +45,14 @@ fn main() -> ExitCode {
     let seeds = arguments.start..arguments.start.saturating_add(arguments.seeds);
     let report = run_many(seeds, &arguments.without, !arguments.keep_going, |_| bar.inc(1));
     bar.finish_and_clear();
-    let Report { runs, messages, faults, broken } = &report;
+    let Report { runs, messages, faults, excused, broken } = &report;
     println!(
         "{runs} runs, {messages} messages, {} faults injected, {} violations",
         faults.total(),
         broken.len()
     );
     println!("faults: {faults}");
+    println!("{excused} runs needed a reconnect, because notices were lost with an app server");
     for outcome in broken {
         println!("seed {}: {}", outcome.seed, outcome.violations.join("; "));
     }

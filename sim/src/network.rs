@@ -21,7 +21,8 @@ use rand::RngExt;
 use tokio::{sync::oneshot, time::timeout};
 
 use crate::{
-    process::{Process, spawn_beyond},
+    notices::Request,
+    process::Process,
     sim::{Sim, note},
 };
 
@@ -72,7 +73,7 @@ impl Apps {
         }
         note!(sim, "{name} → {}: {what}", server.process.name());
         let (answer, answered) = oneshot::channel();
-        let working = call(server.node.clone());
+        let working = Request::begin(&sim.notices).run(call(server.node.clone()));
         server.process.spawn(async move {
             if let Ok(done) = timeout(REQUEST_DEADLINE + GRACE, working).await {
                 let _ = answer.send(done);
@@ -333,12 +334,13 @@ pub struct GatewaysOf {
 impl Gateways for GatewaysOf {
     fn hand_over(&self, to: &SessionEntry, event: Event) -> HandingOver {
         let (gateways, to) = (self.clone(), to.clone());
-        Either::Right(Box::pin(async move { gateways.reach(&to, event).await }))
+        let notice = self.sim.notices.begin(&self.asker, &to, &event);
+        Either::Right(Box::pin(async move { gateways.reach(&to, event, notice).await }))
     }
 }
 
 impl GatewaysOf {
-    async fn reach(&self, to: &SessionEntry, event: Event) -> HandOver {
+    async fn reach(&self, to: &SessionEntry, event: Event, notice: Option<u64>) -> HandOver {
         let sim = &self.sim;
         let what = if sim.is_traced() {
             format!("{} → {} {} {}: {}", self.asker.name(), to.gateway, to.user_id, to.device, short(&event))
@@ -347,7 +349,7 @@ impl GatewaysOf {
         };
         self.asker.awake().await;
         sim.hop().await;
-        self.may_crash().await;
+        self.asker.may_crash(sim).await;
         let Some(server) = self.servers.iter().find(|server| *server.process.name() == *to.gateway) else {
             return HandOver::Refused;
         };
@@ -358,48 +360,29 @@ impl GatewaysOf {
         server.process.awake().await;
         if !server.process.is_up() {
             note!(sim, "{what}: down");
+            sim.notices.arrived(notice, false);
             return HandOver::Refused;
         }
         let outcome = server.gateway().hand_over(to, event).await;
         note!(sim, "{what}: {outcome:?}");
+        sim.notices.arrived(notice, outcome == HandOver::Taken);
         if sim.strikes(sim.setup.lost_answer_rate) {
             sim.count(|f| f.lost_answers += 1);
             note!(sim, "{what}: the answer is lost");
             return std::future::pending().await;
         }
         sim.hop().await;
-        self.may_crash().await;
+        self.asker.may_crash(sim).await;
         outcome
     }
-
-    /// The app server may crash here. In runs without the safety net a hand-over that goes on in the background is not lost
-    /// with it: nothing but the safety net would find what it was about. Requests end with the process in any case.
-    async fn may_crash(&self) {
-        match self.sim.setup.safety_net {
-            true => self.asker.may_crash(&self.sim).await,
-            false => {
-                if self.asker.crashes_now(&self.sim) {
-                    tokio::task::yield_now().await;
-                }
-            }
-        }
-    }
 }
 
-/// What an app server does after its answers. It ends with the process, where the safety net finds what is lost by it.
-pub struct Afterwards {
-    pub process: Arc<Process>,
-    pub safety_net: bool,
-}
+/// The background work of an app server. It ends with the process.
+pub struct AppBackground(pub Arc<Process>);
 
-impl Spawner for Afterwards {
+impl Spawner for AppBackground {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
-        match self.safety_net {
-            true => self.process.spawn(task),
-            false => {
-                spawn_beyond(task);
-            }
-        }
+        self.0.spawn(task);
     }
 }
 

@@ -58,8 +58,12 @@ impl Process {
         self.crashes.load(Ordering::Relaxed)
     }
 
-    /// Runs something in this process; it does not outlive it.
+    /// Runs something in this process; it does not outlive it. A process that is down runs nothing:
+    /// a task of it may go on for a moment after the crash, until it next waits.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if !self.is_up() {
+            return;
+        }
         let mut tasks = self.tasks.lock();
         if tasks.len() >= TASKS_KEPT {
             tasks.retain(|task| !task.is_finished());
@@ -89,18 +93,10 @@ impl Process {
 
     /// Crashes here, if the seed says so. The caller then never goes on.
     pub async fn may_crash(self: &Arc<Self>, sim: &Arc<Sim>) {
-        if self.crashes_now(sim) {
+        if sim.strikes(self.crash_rate) {
+            self.crash(sim);
             std::future::pending::<()>().await;
         }
-    }
-
-    /// Crashes, if the seed says so. What it runs ends when it next waits.
-    pub fn crashes_now(self: &Arc<Self>, sim: &Arc<Sim>) -> bool {
-        let crashes = sim.strikes(self.crash_rate);
-        if crashes {
-            self.crash(sim);
-        }
-        crashes
     }
 
     pub fn pause(&self, time: Duration) {

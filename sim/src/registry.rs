@@ -40,7 +40,16 @@ impl SessionStore for Registry {
     async fn register(&self, entry: &SessionEntry, ttl: Duration, max: usize) -> Result<Vec<SessionEntry>> {
         let added = entry.clone();
         let what = || format!("register {} {} {}", entry.user_id, entry.device, entry.session_id);
-        self.step(what, move |inner| now(inner.register(&added, ttl, max))).await
+        let notices = self.sim.notices.clone();
+        let register = move |inner: &MemorySessions| {
+            let known = now(inner.lookup(&added.user_id))?;
+            let displaced = now(inner.register(&added, ttl, max))?;
+            if !known.iter().any(|entry| entry.session_id == added.session_id) {
+                notices.registered(added.session_id);
+            }
+            Ok(displaced)
+        };
+        self.step(what, register).await
     }
 
     async fn refresh(&self, sessions: &[(UserId, SessionId)], ttl: Duration) -> Result<Vec<bool>> {

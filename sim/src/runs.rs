@@ -21,6 +21,9 @@ pub struct Report {
     pub runs: u64,
     pub messages: u64,
     pub faults: Faults,
+    /// The runs in which devices had to connect anew, because of notices that were lost with an app
+    /// server.
+    pub excused: u64,
     /// The runs in which the promise was broken, lowest seed first.
     pub broken: Vec<Outcome>,
 }
@@ -79,6 +82,7 @@ pub fn run_many(
                     report.runs += 1;
                     report.messages += outcome.messages;
                     report.faults.add(&outcome.faults);
+                    report.excused += u64::from(outcome.excused);
                     if !outcome.violations.is_empty() {
                         report.broken.push(outcome);
                         stop.store(stop_at_first, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! What a run is made of, drawn from its seed: how large it is, what may fail, and what happens when.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
@@ -34,10 +34,11 @@ pub struct Setup {
     /// heals whatever is wrong with the rows, so that a missing rule about them would not be seen. Only the crash of a
     /// gateway needs it: runs with rows alone have none.
     pub rows_alone: bool,
-    /// Whether sessions look for what they missed by themselves, every minute. That heals so much that a missing rule
-    /// would not be seen; runs without it have no failure that only it heals: no wake and no lookup of an app server
-    /// is lost, no pending row is written after its writer gave up, and the session store does not lose an entry and
-    /// have it again.
+    /// Whether sessions look for what they missed by themselves, every minute. That heals so much
+    /// that a missing rule would not be seen. Runs without it have no failure that only it heals:
+    /// no lookup of an app server fails, no pending row is written after its writer gave up, and
+    /// the session store does not lose an entry and have it again. The exception is the crash of an
+    /// app server that had notices to give: see `notices.rs`.
     pub safety_net: bool,
     /// What happens, and at which millisecond, in order.
     pub schedule: Vec<(u64, Happening)>,
@@ -236,9 +237,44 @@ impl Setup {
         if forgetful && !rows_alone && rng.random_bool(0.5) {
             outages(rng, &setup, &mut all);
         }
+        // Of a generator of their own, so that the seeds without them are what they were before.
+        let mut extra = StdRng::seed_from_u64(seed ^ HANGS);
+        if !safety_net && extra.random_bool(0.25) {
+            hangs(&mut extra, &setup, &mut all);
+        }
         all.sort_by_key(|(at, _)| *at);
         setup.schedule = all;
         setup
+    }
+}
+
+/// What the generator of [`hangs`] is seeded with, beside the seed.
+const HANGS: u64 = 0x4a46_5000;
+/// Longer than the hedge of a hand-over and shorter than its deadline.
+const HANG_MS: RangeInclusive<u64> = 260..=1_900;
+
+/// Gateways that hang while their sessions are written to: the pending row is written while the
+/// hand-over is under way, which arrives later, unless its app server crashes first.
+fn hangs(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
+    let spread = setup.delay_max_ms * 4 + 10;
+    for round in 0..rng.random_range(1..=3) {
+        let begin = 1_000 + round * 5_000 + rng.random_range(0..=2_000);
+        let to = rng.random_range(0..setup.users.len());
+        let from = (to + 1) % setup.users.len();
+        for gateway in 0..setup.gateways {
+            if rng.random_bool(0.7) {
+                all.push((begin, Happening::PauseGateway(gateway, rng.random_range(HANG_MS))));
+            }
+        }
+        for n in 0..rng.random_range(1..=3) {
+            let when = begin + rng.random_range(0..=spread);
+            all.push((when, Happening::BackendSend { from, to, id: format!("h{round}-{n}") }));
+        }
+        for app in 0..setup.apps {
+            if rng.random_bool(0.5) {
+                all.push((begin + rng.random_range(HANG_MS), Happening::CrashApp(app)));
+            }
+        }
     }
 }
 

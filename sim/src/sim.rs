@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::time::{Instant, sleep};
 
-use crate::{history::History, process::Process, setup::Setup};
+use crate::{history::History, notices::Notices, process::Process, setup::Setup};
 
 /// When every run begins, in milliseconds since 1970.
 const BEGIN_MS: u64 = 1_760_000_000_000;
@@ -87,6 +87,7 @@ impl fmt::Display for Faults {
 pub struct Sim {
     pub setup: Setup,
     pub history: Mutex<History>,
+    pub notices: Arc<Notices>,
     pub faults: Mutex<Faults>,
     rng: Mutex<StdRng>,
     began: Instant,
@@ -111,6 +112,7 @@ impl Sim {
             rng: Mutex::new(StdRng::seed_from_u64(setup.seed ^ 0x5eed_0fc4_a0c5)),
             setup,
             history: Mutex::default(),
+            notices: Arc::default(),
             faults: Mutex::default(),
             began: Instant::now(),
             calm: AtomicBool::new(false),

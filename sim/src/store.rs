@@ -272,7 +272,14 @@ impl Debug for Seqs {
 impl PendingDeliveries for AppStore {
     async fn note_undelivered(&self, receiver: &UserId, id: &ConversationId, seq: Seq) -> Result<Noted> {
         let (user, of) = (receiver.clone(), id.clone());
-        let note = move |m: &Memory| now(m.note_undelivered(&user, &of, seq));
+        let notices = self.sim.notices.clone();
+        let note = move |m: &Memory| {
+            let noted = now(m.note_undelivered(&user, &of, seq))?;
+            if noted.written {
+                notices.row_written(&user, &of);
+            }
+            Ok(noted)
+        };
         self.step(|| format!("note {id} {seq} undelivered for {receiver}"), note).await
     }
 
@@ -294,7 +301,17 @@ impl PendingDeliveries for AppStore {
         to: Option<Seq>,
     ) -> Result<bool> {
         let (user, of) = (receiver.clone(), id.clone());
-        let settle = move |m: &Memory| now(m.settle(&user, &of, expected, to));
+        let notices = self.sim.notices.clone();
+        let settle = move |m: &Memory| {
+            let settled = now(m.settle(&user, &of, expected, to))?;
+            match to {
+                _ if !settled => {}
+                Some(to) if to == expected => {}
+                Some(_) => notices.row_written(&user, &of),
+                None => notices.row_removed(&user, &of),
+            }
+            Ok(settled)
+        };
         self.step(|| format!("row {id} of {receiver}: {expected} becomes {to:?}"), settle).await
     }
 }

@@ -15,18 +15,30 @@ fn told(report: &Report) -> String {
 fn the_promise_is_kept_over_fixed_seeds() {
     let report = run_many(0..FIXED, &[], false, |_| {});
     println!(
-        "{} runs, {} messages, {} faults: {}",
+        "{} runs ({} with a reconnect), {} messages, {} faults: {}",
         report.runs,
+        report.excused,
         report.messages,
         report.faults.total(),
         report.faults
     );
     assert!(report.broken.is_empty(), "{}", told(&report));
     assert_eq!(report.runs, FIXED);
+    // What only a reconnect heals, after the crash of an app server, happens and is rare.
+    assert!((1..FIXED / 100).contains(&report.excused), "{} runs needed a reconnect", report.excused);
     // Something must have happened for this to mean anything.
     assert!(report.messages > 10 * FIXED);
     for (kind, count) in report.faults.each() {
         assert!(count > FIXED / 10, "only {count} {kind}");
+    }
+}
+
+/// Each of these once left a pending row behind.
+#[test]
+fn seeds_that_left_a_row_are_clean() {
+    for seed in [5_051_102, 7_375_244, 20_078_866, 21_190_324] {
+        let outcome = run(seed, &[], false);
+        assert!(outcome.violations.is_empty(), "seed {seed}: {}", outcome.violations.join("; "));
     }
 }
 

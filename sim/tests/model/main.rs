@@ -17,7 +17,7 @@ use stateright::{Checker, Expectation, Model};
 
 use crate::{
     model::Delivery,
-    properties::{ACKED_STAYS, IN_ORDER, NOTHING_LOST, STORED_ONCE, TICKS_ARE_TRUE},
+    properties::{ACKED_STAYS, IN_ORDER, NOTHING_LOST, ROWS_GONE, STORED_ONCE, TICKS_ARE_TRUE},
     rules::{Rule, Rules},
     scenarios::Scenario,
 };
@@ -251,6 +251,60 @@ fn one_of_two_devices_crashes() {
     holds(scenarios::SECOND_DEVICE_CRASHES);
 }
 
+/// A hand-over that no session answers within the hedge goes on while the row is written and the
+/// sender is answered.
+#[test]
+fn hedge_the_row_is_written_meanwhile() {
+    needs_of_the_rows(Rule::R2LookAgain, scenarios::SLOW_HAND_OVER, NOTHING_LOST);
+    breaks(scenarios::SLOW_HAND_OVER, Rules::all().without(Rule::R2WakeTheSlow), ROWS_GONE);
+    holds(scenarios::SLOW_HAND_OVER_WITH_ROW);
+}
+
+#[test]
+fn hedge_and_disconnect() {
+    needs_of_the_rows(Rule::R2LookAgain, scenarios::SLOW_AND_DISCONNECT, NOTHING_LOST);
+    for rule in [Rule::R2RowBeforeAnswer, Rule::R5PayDebts] {
+        breaks(scenarios::SLOW_AND_DISCONNECT, Rules::rows_alone().without(rule), NOTHING_LOST);
+    }
+}
+
+#[test]
+fn hedge_and_crash() {
+    needs(Rule::R6Undelivered, scenarios::SLOW_AND_CRASH, NOTHING_LOST);
+    needs(Rule::R6ResumeByCursor, scenarios::SLOW_AND_CRASH_TO_A_CURSOR, NOTHING_LOST);
+    breaks(scenarios::SLOW_AND_CRASH, Rules::all().without(Rule::R2LookAgain), ROWS_GONE);
+}
+
+#[test]
+fn hedge_and_flush() {
+    needs_of_the_rows(Rule::R12DrainAnew, scenarios::SLOW_AND_FLUSH, NOTHING_LOST);
+    breaks(scenarios::SLOW_AND_FLUSH, Rules::all().without(Rule::R2LookAgain), ROWS_GONE);
+}
+
+#[test]
+fn hedge_and_deadline() {
+    needs(Rule::R12DrainAnew, scenarios::SLOW_AND_OVERDUE, NOTHING_LOST);
+}
+
+#[test]
+fn hedge_with_two_kinds_of_device() {
+    needs(Rule::R2LookAgain, scenarios::ONE_OF_TWO_SLOW, ROWS_GONE);
+    holds(scenarios::TWO_SLOW_AND_CRASH);
+    holds(scenarios::TWO_SLOW_AND_FLUSH);
+}
+
+#[test]
+fn hedge_and_worker_crash() {
+    needs(Rule::PeriodicLook, scenarios::SLOW_AND_WORKER_CRASH, NOTHING_LOST);
+    needs(Rule::PeriodicLook, scenarios::SLOW_AND_WORKER_CRASH_OF_TWO, NOTHING_LOST);
+}
+
+#[test]
+fn hedge_and_two_other_faults() {
+    holds(scenarios::SLOW_FLUSH_AND_DISCONNECT);
+    holds(scenarios::SLOW_DISCONNECT_AND_CRASH);
+}
+
 /// Else a state could be one in which nothing is ever at rest, and nothing would be checked in it.
 #[test]
 fn nothing_goes_round_in_circles() {
@@ -263,6 +317,9 @@ fn nothing_goes_round_in_circles() {
         scenarios::DISCONNECT_ANYTIME,
         scenarios::CRASH_WITHOUT_CURSOR,
         scenarios::DELETE_IN_FLIGHT,
+        scenarios::SLOW_FLUSH_AND_DISCONNECT,
+        scenarios::SLOW_AND_WORKER_CRASH,
+        scenarios::SLOW_AND_OVERDUE,
     ] {
         let model = Delivery { scenario, rules: Rules::all(), only: None };
         assert!(!circles::are_possible(&model), "{}: goes round in circles", scenario.name);

@@ -1,11 +1,15 @@
 //! The model as the checker sees it: which actions a state allows, and what each of them does.
 //!
-//! Modelled are one conversation; every step of a send as its own action; the sessions of one or two devices with
-//! their window, their pending row and their end; the session store; the sequence counter; and the faults of a
-//! scenario, at any moment. Not modelled are time (an overlap is a number of seqs, a deadline may pass at any moment),
-//! several conversations, own sends, read receipts, pushes, lanes that are let go when nothing happens in them, and the
-//! periodic look by which a session finds what a crashed worker left without an answer. A closing session's store calls
-//! do not fail.
+//! Modelled are one conversation; every step of a send as its own action; the sessions of one or
+//! two devices with their window, their pending row and their end; the session store; the sequence
+//! counter; and the faults of a scenario, at any moment. Not modelled are time (an overlap is a
+//! number of seqs, a deadline may pass at any moment), several conversations, own sends, read
+//! receipts, pushes, and lanes that are let go when nothing happens in them. A closing session's
+//! store calls do not fail. The periodic look of a session is modelled where it can find something:
+//! after a crash of somebody who had yet to tell a session of a row or of a message.
+//!
+//! The hedge is the fault `delays`: a hand-over, or a wake, that is not answered in time is in
+//! flight from then on. Its request goes on without it, and it arrives at any later moment.
 
 use std::fmt;
 
@@ -15,9 +19,9 @@ use crate::{
     properties,
     rules::{Rule, Rules},
     scenarios::{Scenario, Start},
-    session::{self, Session, Step},
-    state::{Frame, Seq, State},
-    worker::{self, Attempt},
+    session::{self, Closing, Session, Step},
+    state::{Frame, InFlight, Sender, Seq, SessionSet, State},
+    worker::{self, Answer, Attempt},
 };
 
 #[derive(Clone, Debug)]
@@ -35,6 +39,7 @@ pub enum Action {
     Session { session: usize, step: session::Step },
     TakeAndAck { session: usize },
     LateDelete { row: Seq },
+    Arrive(InFlight),
     Fault(Fault),
 }
 
@@ -49,6 +54,24 @@ pub enum Fault {
     },
     LostHandOver {
         worker: usize,
+    },
+    /// A hand-over is not answered within the hedge.
+    DelayHandOver {
+        worker: usize,
+    },
+    /// A wake is not answered within the hedge.
+    DelayWake {
+        worker: usize,
+        to: usize,
+    },
+    DelayWakeOfClosing {
+        session: usize,
+        to: usize,
+    },
+    /// An event in flight is not answered by its deadline. It still arrives, or it never does.
+    Overdue {
+        event: InFlight,
+        arrives: bool,
     },
     DeleteTwice {
         session: usize,
@@ -71,6 +94,10 @@ pub enum Fault {
     CrashWorker {
         worker: usize,
     },
+    /// The app server crashes that wakes sessions for one that has closed.
+    CrashWaker {
+        event: InFlight,
+    },
     FallBack {
         to: u8,
     },
@@ -86,6 +113,7 @@ impl fmt::Display for Action {
                 write!(f, "session {session}: its device takes a message and acks")
             }
             Action::LateDelete { row } => write!(f, "the late delete of row {row} arrives"),
+            Action::Arrive(InFlight { to, event, .. }) => write!(f, "session {to}: {event:?} arrives late"),
             Action::Fault(fault) => write!(f, "FAULT {fault:?}"),
         }
     }
@@ -130,6 +158,9 @@ impl Delivery {
             }
         }
         actions.extend(state.late_delete.map(|row| Action::LateDelete { row }));
+        let mut in_flight = state.in_flight.clone();
+        in_flight.dedup();
+        actions.extend(in_flight.into_iter().map(Action::Arrive));
         for session in 0..state.sessions.len() {
             let steps = session::steps(state, session, self);
             actions.extend(steps.into_iter().map(|step| Action::Session { session, step }));
@@ -161,11 +192,34 @@ impl Delivery {
             if left.lost_hand_overs > 0 && attempt.step == worker::Step::HandOver {
                 faults.push(Fault::LostHandOver { worker });
             }
-            if left.worker_crashes > 0 && attempt.has_begun() && !attempt.is_done() {
+            let has_in_flight = || state.in_flight.iter().any(|event| event.by == Sender::Worker(worker));
+            let has_work = || !attempt.is_done() || has_in_flight();
+            if left.worker_crashes > 0 && attempt.has_begun() && has_work() {
                 faults.push(Fault::CrashWorker { worker });
+            }
+            if left.delays > 0 && attempt.step == worker::Step::HandOver {
+                faults.push(Fault::DelayHandOver { worker });
+            }
+            if left.delays > 0 && attempt.step == worker::Step::LookAgain {
+                let awaited = state.registry.without(attempt.slow).iter();
+                faults.extend(awaited.map(|to| Fault::DelayWake { worker, to }));
             }
             if left.retries > 0 && attempt.has_begun() {
                 faults.push(Fault::Retry { message: attempt.message });
+            }
+        }
+        for (session, it) in state.sessions.iter().enumerate() {
+            if left.delays > 0 && it.owes_a_wake() {
+                let woken = state.registry.iter();
+                faults.extend(woken.map(|to| Fault::DelayWakeOfClosing { session, to }));
+            }
+        }
+        for &event in state.in_flight.iter().filter(|event| event.by != Sender::Nobody) {
+            if left.lost_hand_overs > 0 {
+                faults.extend([true, false].map(|arrives| Fault::Overdue { event, arrives }));
+            }
+            if left.worker_crashes > 0 && event.by == Sender::Closing {
+                faults.push(Fault::CrashWaker { event });
             }
         }
         if left.disconnects > 0 {
@@ -221,11 +275,36 @@ impl Delivery {
             }
             Fault::LostLookup { worker } => {
                 state.faults.lost_lookups -= 1;
-                worker::step(state, worker, self, false);
+                worker::step(state, worker, self, Answer::Never);
             }
             Fault::LostHandOver { worker } => {
                 state.faults.lost_hand_overs -= 1;
-                worker::step(state, worker, self, false);
+                worker::step(state, worker, self, Answer::Never);
+            }
+            Fault::DelayHandOver { worker } => {
+                state.faults.delays -= 1;
+                let to = state.workers[worker].found.iter().next().unwrap_or_default();
+                worker::step(state, worker, self, Answer::Late(to));
+            }
+            Fault::DelayWake { worker, to } => {
+                state.faults.delays -= 1;
+                worker::step(state, worker, self, Answer::Late(to));
+            }
+            Fault::DelayWakeOfClosing { session, to } => {
+                state.faults.delays -= 1;
+                let mut late = SessionSet::default();
+                late.insert(to);
+                session::pay(state, session, Closing::LookAgain, late, self);
+            }
+            Fault::Overdue { event, arrives } => {
+                state.faults.lost_hand_overs -= 1;
+                state.take_in_flight(event);
+                if arrives {
+                    state.send_late(InFlight { by: Sender::Nobody, ..event });
+                }
+                if self.holds(Rule::R12StaleIsMiss) {
+                    state.registry.remove(event.to);
+                }
             }
             Fault::DeleteTwice { session } => {
                 state.faults.late_deletes -= 1;
@@ -246,8 +325,11 @@ impl Delivery {
                 if state.is_attached(session) {
                     detach(state, device, took);
                 }
-                state.wake_lost |= state.sessions[session].owes_a_wake();
+                let loses_wake = state.sessions[session].owes_a_wake();
                 state.sessions[session] = Session::gone(device);
+                if loses_wake {
+                    state.lose_notice();
+                }
             }
             Fault::Retry { message } => {
                 state.faults.retries -= 1;
@@ -255,8 +337,21 @@ impl Delivery {
             }
             Fault::CrashWorker { worker } => {
                 state.faults.worker_crashes -= 1;
-                state.wake_lost |= state.workers[worker].step == worker::Step::LookAgain;
-                state.workers[worker] = Attempt::again(state.workers[worker].message);
+                let in_flight = state.in_flight.len();
+                state.in_flight.retain(|event| event.by != Sender::Worker(worker));
+                let attempt = &state.workers[worker];
+                let loses_wake = attempt.step == worker::Step::LookAgain;
+                if !attempt.is_done() {
+                    state.workers[worker] = Attempt::again(attempt.message);
+                }
+                if loses_wake || state.in_flight.len() < in_flight {
+                    state.lose_notice();
+                }
+            }
+            Fault::CrashWaker { event } => {
+                state.faults.worker_crashes -= 1;
+                state.take_in_flight(event);
+                state.lose_notice();
             }
             Fault::FallBack { to } => {
                 state.faults.fallbacks -= 1;
@@ -290,7 +385,7 @@ impl Model for Delivery {
             Start::AckedElsewhere => {
                 self.connect_all(&mut state);
                 while !state.workers[0].is_done() {
-                    worker::step(&mut state, 0, self, true);
+                    worker::step(&mut state, 0, self, Answer::InTime);
                 }
                 state.delivered = 1;
                 for device in state.devices.iter_mut().filter(|device| device.left) {
@@ -309,7 +404,7 @@ impl Model for Delivery {
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut state = last.clone();
         match action {
-            Action::Work { worker, .. } => worker::step(&mut state, worker, self, true),
+            Action::Work { worker, .. } => worker::step(&mut state, worker, self, Answer::InTime),
             Action::Connect { device } => {
                 self.connect(&mut state, device);
             }
@@ -319,6 +414,7 @@ impl Model for Delivery {
                 state.late_delete = None;
                 state.delete_row(row, self);
             }
+            Action::Arrive(event) => worker::arrive(&mut state, event, self),
             Action::Fault(fault) => self.fail(&mut state, fault),
         }
         Some(state)

@@ -17,15 +17,14 @@ pub const STORED_ONCE: &str = "no message is stored under two seqs";
 pub const TICKS_ARE_TRUE: &str = "a double tick is only on what a device holds";
 const COMES_TO_REST: &str = "it comes to rest after every fault";
 
-/// Every property, and a `sometimes` for each of the sights. Who crashes between a pending row and its second lookup may
-/// leave a row of delivered messages, which the next drain removes.
+/// Every property, and a `sometimes` for each of the sights.
 pub fn all(sights: &[Sight]) -> Vec<Property<Delivery>> {
     let mut properties = vec![
         Property::<Delivery>::always(NOTHING_LOST, |model, state| {
             !model.is_quiet(state) || nothing_lost(state)
         }),
         Property::<Delivery>::always(ROWS_GONE, |model, state| {
-            !model.is_quiet(state) || state.pending.is_none() || state.wake_lost
+            !model.is_quiet(state) || state.pending.is_none()
         }),
         Property::<Delivery>::always(IN_ORDER, |_, state| !state.out_of_order),
         Property::<Delivery>::always(ACKED_STAYS, |_, state| acked_stays(state)),
@@ -100,6 +99,11 @@ fn seen(sight: Sight) -> Property<Delivery> {
         Sight::FoundWithoutRow => {
             saw!(Sight::FoundWithoutRow, "a device without a cursor finds what has no row")
         }
+        Sight::AcceptedLate => {
+            saw!(Sight::AcceptedLate, "a session accepts a message whose row is written meanwhile")
+        }
+        Sight::RefusedLate => saw!(Sight::RefusedLate, "a delayed hand-over is refused"),
+        Sight::FoundByLook => saw!(Sight::FoundByLook, "a session finds what nobody told it of"),
         Sight::DebtPaid => saw!(Sight::DebtPaid, "a closing session writes down what it owes"),
     }
 }

@@ -12,6 +12,12 @@ pub enum Rule {
     R2StoreThenLookUp,
     /// Who wrote a pending row looks the recipient up once more and wakes whom it finds. Off: it does not.
     R2LookAgain,
+    /// The wake goes to sessions whose hand-over is still unanswered as well. Off: it leaves them
+    /// out.
+    R2WakeTheSlow,
+    /// A sender that no session has answered writes the pending row before it answers. Off: it
+    /// relies on the hand-over that is under way.
+    R2RowBeforeAnswer,
     /// The pending row is one conditional write that keeps the minimum. Off: get, then put.
     R3KeepMinimum,
     /// A pending row goes only after all that was drained for it is acked. Off: when it has been sent.
@@ -47,6 +53,9 @@ pub enum Rule {
     R12StaleIsMiss,
     /// A session that finds its entry gone registers and drains anew. Off: it puts the entry back.
     R12DrainAnew,
+    /// A session looks for what it missed from time to time. It finds what nobody told it of,
+    /// because the app server crashed that was about to. Off: it does not.
+    PeriodicLook,
 }
 
 /// The rules in force.

@@ -38,8 +38,13 @@ pub struct Faults {
     pub expiries: u8,
     /// The session store does not answer a worker's first lookup, who takes everybody for offline.
     pub lost_lookups: u8,
-    /// A hand-over is not confirmed by its deadline, although the session took it.
+    /// A hand-over is not confirmed by its deadline, although the session took it. One that is late
+    /// arrives after the deadline, or never.
     pub lost_hand_overs: u8,
+    /// A session does not answer a hand-over, or a wake, within the hedge. The request goes on
+    /// without it, and the event arrives at some later moment. Further events of the request to the
+    /// same session are late as well.
+    pub delays: u8,
     /// The delete of a row is sent twice, because its answer is late, and the table comes to the second one later.
     pub late_deletes: u8,
     /// A connection breaks while the delete of a row is on its way: its session closes, and the table comes to the delete
@@ -51,7 +56,8 @@ pub struct Faults {
     pub crashes: u8,
     /// A client sends again although its first attempt is still under way, or answered.
     pub retries: u8,
-    /// A worker is lost in the middle of a send; the client, who has no answer, sends again.
+    /// A worker crashes in the middle of a send; the client, who has no answer, sends again. Or it
+    /// crashes after its answer, and its events in flight are lost.
     pub worker_crashes: u8,
     /// The sequence counter falls back.
     pub fallbacks: u8,
@@ -63,6 +69,7 @@ impl Faults {
         expiries: 0,
         lost_lookups: 0,
         lost_hand_overs: 0,
+        delays: 0,
         late_deletes: 0,
         deletes_in_flight: 0,
         disconnects: 0,
@@ -88,6 +95,9 @@ pub enum Sight {
     DrainedAnew,
     DebtPaid,
     FoundWithoutRow,
+    AcceptedLate,
+    RefusedLate,
+    FoundByLook,
 }
 
 impl Sight {
@@ -400,4 +410,128 @@ pub const TWO_WITHOUT_CURSOR: Scenario = Scenario {
     sights: &[Sight::DebtPaid],
     states: 210_000,
     ..PLAIN
+};
+
+/// The hedge: the pending row is written while the hand-over is under way, which is accepted later.
+pub const SLOW_HAND_OVER: Scenario = Scenario {
+    name: "a device connects, and two hand-overs or wakes are late",
+    faults: Faults { delays: 2, ..Faults::NONE },
+    sights: &[Sight::Live, Sight::RowDrained, Sight::Woken, Sight::AcceptedLate],
+    states: 40_000,
+    ..PLAIN
+};
+
+pub const SLOW_HAND_OVER_WITH_ROW: Scenario = Scenario {
+    name: "the same, the row riding along with the message",
+    flow: Flow::RowRidesAlong,
+    sights: &[Sight::Live, Sight::RowDrained, Sight::AcceptedLate],
+    states: 140_000,
+    ..SLOW_HAND_OVER
+};
+
+pub const SLOW_AND_DISCONNECT: Scenario = Scenario {
+    name: "a hand-over is late, and the connection breaks",
+    faults: Faults { delays: 1, disconnects: 1, ..Faults::NONE },
+    start: Start::Connected,
+    sights: &[Sight::DebtPaid, Sight::AcceptedLate, Sight::RefusedLate],
+    states: 210_000,
+    ..SLOW_HAND_OVER
+};
+
+pub const SLOW_AND_CRASH: Scenario = Scenario {
+    name: "a hand-over is late, and the session crashes",
+    faults: Faults { delays: 1, crashes: 1, ..Faults::NONE },
+    start: Start::Connected,
+    sights: &[Sight::AcceptedLate, Sight::RefusedLate],
+    states: 100_000,
+    ..SLOW_HAND_OVER
+};
+
+pub const SLOW_AND_CRASH_TO_A_CURSOR: Scenario = Scenario {
+    name: "the same, of a device with a cursor",
+    devices: &[Device::WithCursor],
+    ..SLOW_AND_CRASH
+};
+
+pub const SLOW_AND_FLUSH: Scenario = Scenario {
+    name: "a hand-over is late, and the session store is flushed",
+    faults: Faults { delays: 1, flushes: 1, ..Faults::NONE },
+    start: Start::Connected,
+    sights: &[Sight::AcceptedLate, Sight::DrainedAnew],
+    states: 33_000,
+    ..SLOW_HAND_OVER
+};
+
+pub const SLOW_AND_OVERDUE: Scenario = Scenario {
+    name: "a hand-over is late, and its deadline passes",
+    faults: Faults { delays: 1, lost_hand_overs: 1, ..Faults::NONE },
+    start: Start::Connected,
+    sights: &[Sight::AcceptedLate, Sight::DrainedAnew],
+    states: 71_000,
+    ..SLOW_HAND_OVER
+};
+
+/// One accepts, and the answer does not wait for the other. Or both are late.
+pub const ONE_OF_TWO_SLOW: Scenario = Scenario {
+    name: "two kinds of device, late hand-overs and a broken connection",
+    messages: 1,
+    devices: &[Device::WithCursor, Device::WithoutCursor],
+    faults: Faults { delays: 2, disconnects: 1, ..Faults::NONE },
+    start: Start::Connected,
+    sights: &[Sight::DebtPaid, Sight::AcceptedLate, Sight::RefusedLate],
+    states: 130_000,
+    ..SLOW_HAND_OVER
+};
+
+pub const TWO_SLOW_AND_CRASH: Scenario = Scenario {
+    name: "two devices without cursors, late hand-overs and a crash",
+    devices: &[Device::WithoutCursor, Device::WithoutCursor],
+    faults: Faults { delays: 2, crashes: 1, ..Faults::NONE },
+    sights: &[Sight::AcceptedLate, Sight::RefusedLate],
+    states: 34_000,
+    ..ONE_OF_TWO_SLOW
+};
+
+pub const TWO_SLOW_AND_FLUSH: Scenario = Scenario {
+    name: "two kinds of device, late hand-overs and a flush",
+    faults: Faults { delays: 2, flushes: 1, ..Faults::NONE },
+    sights: &[Sight::AcceptedLate, Sight::DrainedAnew],
+    states: 61_000,
+    ..ONE_OF_TWO_SLOW
+};
+
+/// What an app server has in its background dies with it, after its answer: nobody repeats it.
+pub const SLOW_AND_WORKER_CRASH: Scenario = Scenario {
+    name: "hand-overs are late, and their worker crashes",
+    faults: Faults { delays: 2, worker_crashes: 1, ..Faults::NONE },
+    start: Start::Connected,
+    sights: &[Sight::AcceptedLate, Sight::Duplicate, Sight::FoundByLook],
+    states: 190_000,
+    ..SLOW_HAND_OVER
+};
+
+pub const SLOW_AND_WORKER_CRASH_OF_TWO: Scenario = Scenario {
+    name: "the same, of one message to two devices with cursors",
+    messages: 1,
+    devices: &[Device::WithCursor, Device::WithCursor],
+    states: 17_000,
+    ..SLOW_AND_WORKER_CRASH
+};
+
+pub const SLOW_FLUSH_AND_DISCONNECT: Scenario = Scenario {
+    name: "two events are late, a flush and a broken connection",
+    messages: 1,
+    faults: Faults { delays: 2, flushes: 1, disconnects: 1, ..Faults::NONE },
+    start: Start::Connected,
+    sights: &[Sight::DebtPaid, Sight::DrainedAnew, Sight::AcceptedLate, Sight::RefusedLate],
+    states: 130_000,
+    ..SLOW_HAND_OVER
+};
+
+pub const SLOW_DISCONNECT_AND_CRASH: Scenario = Scenario {
+    name: "two events are late, a broken connection and a crash",
+    faults: Faults { delays: 2, disconnects: 1, crashes: 1, ..Faults::NONE },
+    sights: &[Sight::DebtPaid, Sight::AcceptedLate, Sight::RefusedLate],
+    states: 130_000,
+    ..SLOW_FLUSH_AND_DISCONNECT
 };

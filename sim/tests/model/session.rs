@@ -9,7 +9,7 @@ use crate::{
     model::Delivery,
     rules::Rule,
     scenarios::Sight,
-    state::{Frame, MessageNo, Seq, State, Stored},
+    state::{Frame, MessageNo, Sender, Seq, SessionSet, State, Stored},
     worker::wake_all,
 };
 
@@ -59,6 +59,18 @@ pub enum From {
     },
 }
 
+/// The periodic look of a session that somebody failed to tell of something. Other looks find
+/// nothing new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Look {
+    NotDue,
+    Due,
+    /// The rows are read, the inbox is not.
+    ReadingInbox {
+        row: Option<Seq>,
+    },
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Session {
     pub device: usize,
@@ -77,6 +89,7 @@ pub struct Session {
     pub row_unknown: bool,
     /// The row was deleted, and the messages have not been read again yet.
     pub settling: bool,
+    pub look: Look,
     /// Sent and not acked: the window.
     pub unacked: Vec<Frame>,
     pub acked: Seq,
@@ -86,6 +99,7 @@ pub struct Session {
 }
 
 /// A message as a worker hands it over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handed {
     pub seq: Seq,
     pub message: MessageNo,
@@ -111,6 +125,7 @@ impl Session {
             row: None,
             row_unknown: false,
             settling: false,
+            look: Look::NotDue,
             unacked: Vec::new(),
             acked: 0,
             caught_up: false,
@@ -139,6 +154,13 @@ impl Session {
     /// Whether it takes hand-overs.
     pub fn is_open(&self) -> bool {
         !matches!(self.phase, Phase::Closing(_) | Phase::Gone)
+    }
+
+    /// It was not told of something. A session that has not read the rows yet finds it anyway.
+    pub fn expect_look(&mut self) {
+        if matches!(self.phase, Phase::ReadingInbox { .. } | Phase::Live) {
+            self.look = Look::Due;
+        }
     }
 
     fn is_live(&self) -> bool {
@@ -202,6 +224,9 @@ pub enum Step {
     Read,
     CloseHole,
     LookAtRow,
+    /// The two halves of a look for what it missed.
+    LookForRows,
+    LookForMessages,
     DeleteRow,
     ReadAgain,
     /// It finds its entry gone.
@@ -227,6 +252,14 @@ pub fn steps(state: &State, number: usize, model: &Delivery) -> Vec<Step> {
                 steps.push(if at_hole { Step::CloseHole } else { Step::Read });
             }
             let all_acked = session.unacked.is_empty() || !model.holds(Rule::R4AckThenDelete);
+            // One thing at a time.
+            if let Look::ReadingInbox { .. } = session.look {
+                steps.push(Step::LookForMessages);
+                return with_close(state, number, steps);
+            }
+            if session.look == Look::Due && !session.settling && model.holds(Rule::PeriodicLook) {
+                steps.push(Step::LookForRows);
+            }
             if session.settling {
                 steps.push(Step::ReadAgain);
             } else if session.row_unknown {
@@ -241,7 +274,12 @@ pub fn steps(state: &State, number: usize, model: &Delivery) -> Vec<Step> {
         Phase::Closing(closing) => steps.push(Step::Pay(closing)),
         Phase::Gone => {}
     }
-    if session.is_open() && !state.is_attached(number) {
+    with_close(state, number, steps)
+}
+
+/// A session that notices that its device is gone closes, whatever it is about to do.
+fn with_close(state: &State, number: usize, mut steps: Vec<Step>) -> Vec<Step> {
+    if state.sessions[number].is_open() && !state.is_attached(number) {
         steps.push(Step::Close);
     }
     steps
@@ -266,6 +304,8 @@ pub fn step(state: &mut State, number: usize, step: Step, model: &Delivery) {
                 state.sessions[number].take_row(row);
             }
         }
+        Step::LookForRows => state.sessions[number].look = Look::ReadingInbox { row: state.pending },
+        Step::LookForMessages => look(state, number, model),
         Step::DeleteRow => delete_row(state, number, model),
         Step::ReadAgain => {
             let last_seq = state.last_seq();
@@ -278,7 +318,7 @@ pub fn step(state: &mut State, number: usize, step: Step, model: &Delivery) {
         }
         Step::Refresh => refresh(state, number, model),
         Step::Close => close(state, number, model),
-        Step::Pay(closing) => pay(state, number, closing, model),
+        Step::Pay(closing) => pay(state, number, closing, SessionSet::default(), model),
     }
 }
 
@@ -301,11 +341,34 @@ fn register(state: &mut State, number: usize, model: &Delivery) {
     };
 }
 
-/// The rest of the plan: what the inbox says happened since the cursor, and how far the conversation goes.
+/// The rest of the plan of a session that registers.
 fn read_inbox(state: &mut State, number: usize, model: &Delivery) {
+    let Phase::ReadingInbox { row } = state.sessions[number].phase else { return };
+    plan(state, number, row, model);
+    state.sessions[number].phase = match model.holds(Rule::R1RegisterThenRead) {
+        true => Phase::Live,
+        false => Phase::Registering,
+    };
+}
+
+/// The rest of a look: the same plan, from where the last one was made.
+fn look(state: &mut State, number: usize, model: &Delivery) {
+    let session = &mut state.sessions[number];
+    let Look::ReadingInbox { row } = session.look else { return };
+    session.look = Look::NotDue;
+    let (head, known_row) = (session.head, session.row);
+    plan(state, number, row, model);
+    let session = &state.sessions[number];
+    if session.head > head || session.row != known_row {
+        state.see(Sight::FoundByLook);
+    }
+}
+
+/// Takes on the pending row, what the inbox says happened since the cursor, and how far the
+/// conversation goes.
+fn plan(state: &mut State, number: usize, row: Option<Seq>, model: &Delivery) {
     let last_seq = state.last_seq();
     let session = &state.sessions[number];
-    let Phase::ReadingInbox { row } = session.phase else { return };
     let cursor = state.devices[session.device].cursor.filter(|_| model.holds(Rule::R6ResumeByCursor));
     // A session that registers anew goes on from where it planned the last time, whatever its device has.
     let by_cursor = session.since.or(cursor.map(|cursor| cursor + 1));
@@ -322,10 +385,6 @@ fn read_inbox(state: &mut State, number: usize, model: &Delivery) {
     let resumes = resumes || undelivered;
     session.caught_up |= session.since.is_none() && row.is_none() && !resumes;
     session.since = Some(by_cursor.unwrap_or(last_seq + 1));
-    session.phase = match model.holds(Rule::R1RegisterThenRead) {
-        true => Phase::Live,
-        false => Phase::Registering,
-    };
     if row.is_some() || resumes {
         session.head = session.head.max(last_seq);
     }
@@ -420,6 +479,16 @@ pub fn hand_over(state: &mut State, to: usize, handed: Handed, model: &Delivery)
     HandOver::Taken
 }
 
+/// A pending row was written: the session is to look for it.
+pub fn wake(state: &mut State, to: usize) -> HandOver {
+    let Some(session) = state.sessions.get_mut(to).filter(|session| session.is_open()) else {
+        return HandOver::Refused;
+    };
+    session.row_unknown = true;
+    state.see(Sight::Woken);
+    HandOver::Taken
+}
+
 /// The device takes the next frame and its ack arrives.
 pub fn take_ack(state: &mut State, number: usize) {
     let session = &mut state.sessions[number];
@@ -461,6 +530,8 @@ fn refresh(state: &mut State, number: usize, model: &Delivery) {
         state.registry.insert(number);
     } else if !is_replaced {
         state.sessions[number].phase = opening(model);
+        // It drains anew, and that finds what a look would.
+        state.sessions[number].look = Look::NotDue;
         state.see(Sight::DrainedAnew);
     } else {
         close(state, number, model);
@@ -482,8 +553,9 @@ fn close(state: &mut State, number: usize, model: &Delivery) {
     }
 }
 
-/// Writes down what a closing session owes, a step at a time.
-fn pay(state: &mut State, number: usize, step: Closing, model: &Delivery) {
+/// Writes down what a closing session owes, a step at a time. The wakes of `late` sessions are
+/// delayed.
+pub fn pay(state: &mut State, number: usize, step: Closing, late: SessionSet, model: &Delivery) {
     let next = match step {
         Closing::CountDebt(debt) => {
             let first_unacked = match debt.from {
@@ -517,7 +589,7 @@ fn pay(state: &mut State, number: usize, step: Closing, model: &Delivery) {
         Closing::LookAgain => {
             state.see(Sight::DebtPaid);
             if model.holds(Rule::R2LookAgain) {
-                wake_all(state, model);
+                wake_all(state, late, Sender::Closing, model);
             }
             None
         }

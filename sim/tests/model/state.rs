@@ -9,7 +9,7 @@ use crate::{
     model::Delivery,
     rules::Rule,
     scenarios::{Device as Kind, Faults, Scenario, Sight},
-    session::Session,
+    session::{Handed, Session},
     worker::Attempt,
 };
 
@@ -32,6 +32,32 @@ pub struct Frame {
     pub message: MessageNo,
 }
 
+/// An event that an app server has sent to a session, and that has not arrived. No request waits
+/// for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InFlight {
+    pub to: usize,
+    pub event: Event,
+    pub by: Sender,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Event {
+    Message(Handed),
+    /// A pending row was written.
+    Wake,
+}
+
+/// Whose background an event is sent from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Sender {
+    Worker(usize),
+    /// The app server that wrote down what a closing session owes.
+    Closing,
+    /// It has given up on the event, which may arrive all the same.
+    Nobody,
+}
+
 /// A set of sessions, by their number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SessionSet(u8);
@@ -47,6 +73,11 @@ impl SessionSet {
 
     pub fn contains(self, session: usize) -> bool {
         self.0 & 1 << session != 0
+    }
+
+    /// Those that are in this set and not in the other.
+    pub fn without(self, other: SessionSet) -> SessionSet {
+        SessionSet(self.0 & !other.0)
     }
 
     pub fn is_empty(self) -> bool {
@@ -102,14 +133,14 @@ pub struct State {
     /// The session store.
     pub registry: SessionSet,
     pub workers: Vec<Attempt>,
+    /// In order, so that it does not matter which was sent first.
+    pub in_flight: Vec<InFlight>,
     pub sessions: Vec<Session>,
     pub devices: Vec<Device>,
     /// Faults that may still happen.
     pub faults: Faults,
     /// A session sent a seq after a higher one.
     pub out_of_order: bool,
-    /// Somebody crashed who had written a pending row and not looked again yet.
-    pub wake_lost: bool,
     /// Which of the sights that the scenario waits for have been seen.
     pub seen: u32,
     /// The sights that are worth remembering.
@@ -135,11 +166,11 @@ impl State {
             delivered: 0,
             registry: SessionSet::default(),
             workers: (0..messages).map(|message| Attempt::first(message, flow)).collect(),
+            in_flight: Vec::new(),
             sessions: Vec::new(),
             devices: devices.iter().map(device).collect(),
             faults,
             out_of_order: false,
-            wake_lost: false,
             seen: 0,
             wanted: sights.iter().fold(0, |bits, sight| bits | sight.bit()),
         }
@@ -163,6 +194,26 @@ impl State {
         is_equal
     }
 
+    pub fn send_late(&mut self, event: InFlight) {
+        let place = self.in_flight.partition_point(|other| *other <= event);
+        self.in_flight.insert(place, event);
+    }
+
+    /// Takes an event that is in flight from its way.
+    pub fn take_in_flight(&mut self, event: InFlight) {
+        if let Some(place) = self.in_flight.iter().position(|other| *other == event) {
+            self.in_flight.remove(place);
+        }
+    }
+
+    /// Somebody crashed who was about to tell sessions of a row or of a message. Each of them looks
+    /// for it later.
+    pub fn lose_notice(&mut self) {
+        for session in self.sessions.iter_mut().filter(|session| session.is_open()) {
+            session.expect_look();
+        }
+    }
+
     pub fn see(&mut self, sight: Sight) {
         self.seen |= sight.bit() & self.wanted;
     }
@@ -179,7 +230,10 @@ impl State {
     /// A number that nobody can mistake for an earlier session's: neither the session store nor a worker knows it.
     pub fn free_session(&self) -> usize {
         let is_known = |session: usize| {
-            self.registry.contains(session) || self.workers.iter().any(|w| w.found.contains(session))
+            let tries = |w: &Attempt| w.found.contains(session) || w.slow.contains(session);
+            self.registry.contains(session)
+                || self.workers.iter().any(tries)
+                || self.in_flight.iter().any(|event| event.to == session)
         };
         let is_free = |&number: &usize| self.sessions[number].is_gone() && !is_known(number);
         (0..self.sessions.len()).find(is_free).unwrap_or(self.sessions.len())
@@ -194,6 +248,10 @@ impl fmt::Display for State {
         };
         let messages: Vec<_> = self.messages.iter().map(stored).collect();
         let registry: Vec<_> = self.registry.iter().collect();
-        write!(f, "messages {messages:?} row {:?} sessions {registry:?}", self.pending)
+        write!(f, "messages {messages:?} row {:?} sessions {registry:?}", self.pending)?;
+        match self.in_flight.len() {
+            0 => Ok(()),
+            events => write!(f, " in flight {events}"),
+        }
     }
 }

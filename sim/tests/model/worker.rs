@@ -8,7 +8,7 @@ use crate::{
     rules::Rule,
     scenarios::Sight,
     session::{self, HandOver, Handed},
-    state::{MessageNo, Seq, SessionSet, State, Stored},
+    state::{Event, InFlight, MessageNo, Sender, Seq, SessionSet, State, Stored},
 };
 
 /// The step that comes next.
@@ -40,6 +40,8 @@ pub struct Attempt {
     pub seq: Seq,
     /// The sessions that a lookup found and that have not been tried yet.
     pub found: SessionSet,
+    /// The sessions that have not answered a hand-over within the hedge.
+    pub slow: SessionSet,
     pub taken: bool,
     /// The pending row was written along with the message.
     pub row_written: bool,
@@ -64,6 +66,7 @@ impl Attempt {
             step,
             seq: 0,
             found: SessionSet::default(),
+            slow: SessionSet::default(),
             taken: false,
             row_written: false,
             duplicate: false,
@@ -98,8 +101,19 @@ fn start(flow: Flow) -> Step {
     }
 }
 
-/// Makes the next step of a worker. `answers` is false if whom it asks does not answer this once.
-pub fn step(state: &mut State, worker: usize, model: &Delivery, answers: bool) {
+/// When whom a worker asks answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    InTime,
+    /// Of a session: not within the hedge. The question arrives later.
+    Late(usize),
+    Never,
+}
+
+/// Makes the next step of a worker.
+pub fn step(state: &mut State, worker: usize, model: &Delivery, answer: Answer) {
+    let answers = answer != Answer::Never;
+    let by = Sender::Worker(worker);
     let mut own = state.workers[worker].clone();
     own.step = match own.step {
         Step::LookForOriginal => match state.remembered[usize::from(own.message)] {
@@ -134,16 +148,16 @@ pub fn step(state: &mut State, worker: usize, model: &Delivery, answers: bool) {
             match () {
                 _ if own.row_written => write_row(&own),
                 _ if model.holds(Rule::R2StoreThenLookUp) => Step::LookUp,
-                _ => next_hand_over(&mut own),
+                _ => next_hand_over(&mut own, model),
             }
         }
         Step::LookUp => {
             own.found = if answers { state.registry } else { SessionSet::default() };
-            next_hand_over(&mut own)
+            next_hand_over(&mut own, model)
         }
         Step::HandOver => {
-            hand_over(state, &mut own, model, answers);
-            next_hand_over(&mut own)
+            hand_over(state, &mut own, model, answer, by);
+            next_hand_over(&mut own, model)
         }
         Step::SeeIfAcked if state.delivered < own.seq => Step::WriteRow,
         Step::SeeIfAcked if own.row_written => {
@@ -162,7 +176,10 @@ pub fn step(state: &mut State, worker: usize, model: &Delivery, answers: bool) {
             after_row(&own, model)
         }
         Step::LookAgain => {
-            wake_all(state, model);
+            if let Answer::Late(session) = answer {
+                own.slow.insert(session);
+            }
+            wake_all(state, own.slow, by, model);
             Step::Answered
         }
         Step::Answered => Step::Answered,
@@ -200,10 +217,11 @@ fn put_message(state: &mut State, own: &mut Attempt, model: &Delivery) -> Step {
     Step::UpdateInbox
 }
 
-fn next_hand_over(own: &mut Attempt) -> Step {
+fn next_hand_over(own: &mut Attempt, model: &Delivery) -> Step {
+    let relies_on_slow = !own.slow.is_empty() && !model.holds(Rule::R2RowBeforeAnswer);
     match () {
         _ if !own.found.is_empty() => Step::HandOver,
-        _ if own.taken || own.row_written => Step::Answered,
+        _ if own.taken || own.row_written || relies_on_slow => Step::Answered,
         _ => write_row(own),
     }
 }
@@ -217,20 +235,46 @@ fn write_row(own: &Attempt) -> Step {
 
 /// Hands the message to one of the sessions that were found. One whose answer does not come by the deadline may have
 /// taken it all the same.
-fn hand_over(state: &mut State, own: &mut Attempt, model: &Delivery, answers: bool) {
+fn hand_over(state: &mut State, own: &mut Attempt, model: &Delivery, answer: Answer, by: Sender) {
     let Some(to) = own.found.iter().next() else { return };
     own.found.remove(to);
     // The first run of what is repeated may have left a row, and nobody who knows of it.
     let look_for_row = own.row_written || own.duplicate;
     let handed = Handed { seq: own.seq, message: own.message, look_for_row };
+    if let Answer::Late(_) = answer {
+        own.slow.insert(to);
+        return state.send_late(InFlight { to, event: Event::Message(handed), by });
+    }
     let outcome = session::hand_over(state, to, handed, model);
-    match if answers { outcome } else { HandOver::Refused } {
+    match if answer == Answer::InTime { outcome } else { HandOver::Refused } {
         HandOver::Taken => own.taken = true,
         HandOver::Refused if model.holds(Rule::R12StaleIsMiss) => {
             state.see(Sight::EntryRemoved);
             state.registry.remove(to);
         }
         HandOver::Refused => own.taken = true,
+    }
+}
+
+/// An event that was in flight arrives.
+pub fn arrive(state: &mut State, event: InFlight, model: &Delivery) {
+    state.take_in_flight(event);
+    let InFlight { to, event, by } = event;
+    let outcome = match event {
+        Event::Wake => session::wake(state, to),
+        Event::Message(handed) => {
+            let has_row = state.pending.is_some_and(|first| first <= handed.seq);
+            let outcome = session::hand_over(state, to, handed, model);
+            match outcome {
+                HandOver::Taken if has_row => state.see(Sight::AcceptedLate),
+                HandOver::Taken => {}
+                HandOver::Refused => state.see(Sight::RefusedLate),
+            }
+            outcome
+        }
+    };
+    if outcome == HandOver::Refused && by != Sender::Nobody && model.holds(Rule::R12StaleIsMiss) {
+        state.registry.remove(to);
     }
 }
 
@@ -243,14 +287,17 @@ fn after_row(own: &Attempt, model: &Delivery) -> Step {
     }
 }
 
-/// The second lookup: every session found is told to look for a pending row.
-pub fn wake_all(state: &mut State, model: &Delivery) {
-    for session in state.registry.iter() {
-        if state.sessions.get(session).is_some_and(|s| s.is_open()) {
-            state.sessions[session].row_unknown = true;
-            state.see(Sight::Woken);
-        } else if model.holds(Rule::R12StaleIsMiss) {
+/// The second lookup: every session found is told to look for a pending row. Those of them that are
+/// slow hear of it later.
+pub fn wake_all(state: &mut State, slow: SessionSet, by: Sender, model: &Delivery) {
+    for session in state.registry.without(slow).iter() {
+        if session::wake(state, session) == HandOver::Refused && model.holds(Rule::R12StaleIsMiss) {
             state.registry.remove(session);
+        }
+    }
+    if model.holds(Rule::R2WakeTheSlow) {
+        for to in state.registry.iter().filter(|&session| slow.contains(session)) {
+            state.send_late(InFlight { to, event: Event::Wake, by });
         }
     }
 }
