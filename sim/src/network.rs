@@ -6,8 +6,9 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    Answer, App, Debt, DebtsRequest, Event, Gateway, Gateways, HandOver, HandingOver, Node, Plan,
-    PlanRequest, Range, RangeRequest, ReceiptRequest, SendRequest, SettleRequest, Settled, Spawner,
+    App, AppResult, ChatService, Debt, DebtsRequest, Gateway, Gateways, HandOver, HandingOver, MessageRange,
+    Plan, PlanRequest, RangeRequest, ReceiptRequest, SendRequest, SessionEvent, SettleRequest, Settled,
+    Spawner,
 };
 use bluetick_protocol::{
     ConversationId, DeviceId, Download, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Mute,
@@ -35,7 +36,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// An app server, which keeps nothing: after a crash it is the same as before.
 pub struct AppServer {
     pub process: Arc<Process>,
-    pub node: Arc<Node>,
+    pub node: Arc<ChatService>,
 }
 
 /// What a gateway, or a back end, sees of the app servers.
@@ -54,8 +55,8 @@ impl Apps {
     async fn call<T: Send + Debug + 'static>(
         &self,
         what: impl FnOnce() -> String,
-        call: impl FnOnce(Arc<Node>) -> BoxFuture<'static, T>,
-    ) -> Answer<T> {
+        call: impl FnOnce(Arc<ChatService>) -> BoxFuture<'static, T>,
+    ) -> AppResult<T> {
         let sim = &self.sim;
         let what = if sim.is_traced() { what() } else { String::new() };
         let name = self.asker.as_ref().map_or("back end", |process| process.name()).to_owned();
@@ -103,7 +104,7 @@ impl Apps {
 
 #[async_trait]
 impl App for Apps {
-    async fn send(&self, request: SendRequest) -> Vec<Answer<Sent>> {
+    async fn send(&self, request: SendRequest) -> Vec<AppResult<Sent>> {
         let count = request.sends.len();
         let ids: Vec<_> = request.sends.iter().map(|s| s.client_msg_id.clone()).collect();
         let what = || format!("send {}", ids.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(" "));
@@ -111,67 +112,67 @@ impl App for Apps {
         sent.unwrap_or_else(|e| (0..count).map(|_| Err(e.clone())).collect())
     }
 
-    async fn plan(&self, request: PlanRequest) -> Answer<Plan> {
+    async fn plan(&self, request: PlanRequest) -> AppResult<Plan> {
         let what = format!("plan for {} since {:?}", request.user, request.cursor);
         self.call(|| what, |node| Box::pin(async move { node.plan(request).await })).await?
     }
 
-    async fn read_range(&self, request: RangeRequest) -> Answer<Range> {
+    async fn read_range(&self, request: RangeRequest) -> AppResult<MessageRange> {
         let what = format!("range of {} for {}: {:?}", request.conversation_id, request.user, request.from);
         let call = self
             .call(|| what, |node| Box::pin(async move { node.read_range(request).await.map(ShortRange) }));
         Ok(call.await??.0)
     }
 
-    async fn pending_row(&self, user: UserId, id: ConversationId) -> Answer<Option<Seq>> {
+    async fn pending_row(&self, user: UserId, id: ConversationId) -> AppResult<Option<Seq>> {
         let what = format!("row {id} of {user}?");
         self.call(|| what, |node| Box::pin(async move { node.pending_row(user, id).await })).await?
     }
 
-    async fn ack(&self, request: ReceiptRequest) -> Answer<()> {
+    async fn ack(&self, request: ReceiptRequest) -> AppResult<()> {
         let what = format!("{} acks {} {}", request.user, request.conversation_id, request.seq);
         self.call(|| what, |node| Box::pin(async move { node.ack(request).await })).await?
     }
 
-    async fn read(&self, request: ReceiptRequest) -> Answer<()> {
+    async fn read(&self, request: ReceiptRequest) -> AppResult<()> {
         let what = format!("{} reads {} {}", request.user, request.conversation_id, request.seq);
         self.call(|| what, |node| Box::pin(async move { node.read(request).await })).await?
     }
 
-    async fn settle(&self, request: SettleRequest) -> Answer<Settled> {
+    async fn settle(&self, request: SettleRequest) -> AppResult<Settled> {
         let what = format!("settle {} of {} at {}", request.conversation_id, request.user, request.row);
         self.call(|| what, |node| Box::pin(async move { node.settle(request).await })).await?
     }
 
-    async fn pay_debts(&self, request: DebtsRequest) -> Answer<Vec<Debt>> {
+    async fn pay_debts(&self, request: DebtsRequest) -> AppResult<Vec<Debt>> {
         let what = format!("debts of {}: {:?}", request.user, request.debts);
         self.call(|| what, |node| Box::pin(async move { node.pay_debts(request).await })).await?
     }
 
-    async fn typing(&self, user: UserId, id: ConversationId) -> Answer<()> {
+    async fn typing(&self, user: UserId, id: ConversationId) -> AppResult<()> {
         self.call(|| "typing".into(), |node| Box::pin(async move { node.typing(user, id).await })).await?
     }
 
-    async fn inbox(&self, user: UserId, query: InboxQuery) -> Answer<InboxPage> {
+    async fn inbox(&self, user: UserId, query: InboxQuery) -> AppResult<InboxPage> {
         self.call(|| "inbox".into(), |node| Box::pin(async move { node.inbox(user, query).await })).await?
     }
 
-    async fn history(&self, user: UserId, query: HistoryQuery) -> Answer<HistoryPage> {
+    async fn history(&self, user: UserId, query: HistoryQuery) -> AppResult<HistoryPage> {
         let what = format!("history of {} for {user} after {:?}", query.conversation_id, query.after_seq);
         let call = self
             .call(|| what, |node| Box::pin(async move { node.history(user, query).await.map(ShortPage) }));
         Ok(call.await??.0)
     }
 
-    async fn status(&self, user: UserId, id: ConversationId) -> Answer<StatusAnswer> {
+    async fn status(&self, user: UserId, id: ConversationId) -> AppResult<StatusAnswer> {
         self.call(|| "status".into(), |node| Box::pin(async move { node.status(user, id).await })).await?
     }
 
-    async fn watch(&self, watcher: SessionEntry, users: Vec<UserId>) -> Answer<Vec<Presence>> {
+    async fn watch(&self, watcher: SessionEntry, users: Vec<UserId>) -> AppResult<Vec<Presence>> {
         self.call(|| "watch".into(), |node| Box::pin(async move { node.watch(watcher, users).await })).await?
     }
 
-    async fn presence_changed(&self, user: UserId, online: bool) -> Answer<()> {
+    async fn presence_changed(&self, user: UserId, online: bool) -> AppResult<()> {
         let what = format!("{user} is {}", if online { "online" } else { "offline" });
         self.call(|| what, |node| Box::pin(async move { node.presence_changed(user, online).await })).await?
     }
@@ -186,40 +187,40 @@ impl App for Apps {
     }
 
     /// Nobody is revoked here.
-    async fn not_before(&self, _: UserId) -> Answer<Option<u64>> {
+    async fn not_before(&self, _: UserId) -> AppResult<Option<u64>> {
         Ok(None)
     }
 
-    async fn profile(&self, user: UserId) -> Answer<UserCard> {
+    async fn profile(&self, user: UserId) -> AppResult<UserCard> {
         self.call(|| "profile".into(), |node| Box::pin(async move { node.profile(user).await })).await?
     }
 
-    async fn put_profile(&self, user: UserId, profile: Profile) -> Answer<UserCard> {
-        let call = |node: Arc<Node>| -> BoxFuture<'static, _> {
+    async fn put_profile(&self, user: UserId, profile: Profile) -> AppResult<UserCard> {
+        let call = |node: Arc<ChatService>| -> BoxFuture<'static, _> {
             Box::pin(async move { node.put_profile(user, profile).await })
         };
         self.call(|| "put profile".into(), call).await?
     }
 
-    async fn token_profile(&self, user: UserId, profile: Profile) -> Answer<()> {
-        let call = |node: Arc<Node>| -> BoxFuture<'static, _> {
+    async fn token_profile(&self, user: UserId, profile: Profile) -> AppResult<()> {
+        let call = |node: Arc<ChatService>| -> BoxFuture<'static, _> {
             Box::pin(async move { node.token_profile(user, profile).await })
         };
         self.call(|| "token profile".into(), call).await?
     }
 
-    async fn user_card(&self, user: UserId, other: UserId) -> Answer<UserCard> {
+    async fn user_card(&self, user: UserId, other: UserId) -> AppResult<UserCard> {
         self.call(|| "card".into(), |node| Box::pin(async move { node.user_card(user, other).await })).await?
     }
 
-    async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> Answer<()> {
-        let call = |node: Arc<Node>| -> BoxFuture<'static, _> {
+    async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> AppResult<()> {
+        let call = |node: Arc<ChatService>| -> BoxFuture<'static, _> {
             Box::pin(async move { node.set_block(user, other, blocked).await })
         };
         self.call(|| "block".into(), call).await?
     }
 
-    async fn blocks(&self, user: UserId) -> Answer<Vec<UserId>> {
+    async fn blocks(&self, user: UserId) -> AppResult<Vec<UserId>> {
         self.call(|| "blocks".into(), |node| Box::pin(async move { node.blocks(user).await })).await?
     }
 
@@ -228,64 +229,64 @@ impl App for Apps {
         user: UserId,
         device: DeviceId,
         registration: PushRegistration,
-    ) -> Answer<PushDeviceCard> {
-        let call = |node: Arc<Node>| -> BoxFuture<'static, _> {
+    ) -> AppResult<PushDeviceCard> {
+        let call = |node: Arc<ChatService>| -> BoxFuture<'static, _> {
             Box::pin(async move { node.put_push(user, device, registration).await })
         };
         self.call(|| "register a device".into(), call).await?
     }
 
-    async fn delete_push(&self, user: UserId, device: DeviceId) -> Answer<()> {
-        let call = |node: Arc<Node>| -> BoxFuture<'static, _> {
+    async fn delete_push(&self, user: UserId, device: DeviceId) -> AppResult<()> {
+        let call = |node: Arc<ChatService>| -> BoxFuture<'static, _> {
             Box::pin(async move { node.delete_push(user, device).await })
         };
         self.call(|| "unregister a device".into(), call).await?
     }
 
-    async fn push_devices(&self, user: UserId) -> Answer<Vec<PushDeviceCard>> {
+    async fn push_devices(&self, user: UserId) -> AppResult<Vec<PushDeviceCard>> {
         self.call(|| "devices".into(), |node| Box::pin(async move { node.push_devices(user).await })).await?
     }
 
-    async fn mute(&self, user: UserId, mute: Mute) -> Answer<()> {
+    async fn mute(&self, user: UserId, mute: Mute) -> AppResult<()> {
         self.call(|| "mute".into(), |node| Box::pin(async move { node.mute(user, mute).await })).await?
     }
 
-    async fn unmute(&self, user: UserId, conversation: ConversationId) -> Answer<()> {
+    async fn unmute(&self, user: UserId, conversation: ConversationId) -> AppResult<()> {
         self.call(|| "unmute".into(), |node| Box::pin(async move { node.unmute(user, conversation).await }))
             .await?
     }
 
-    async fn mutes(&self, user: UserId) -> Answer<Vec<Mute>> {
+    async fn mutes(&self, user: UserId) -> AppResult<Vec<Mute>> {
         self.call(|| "mutes".into(), |node| Box::pin(async move { node.mutes(user).await })).await?
     }
 
-    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> Answer<Upload> {
-        let call = |node: Arc<Node>| -> BoxFuture<'static, _> {
+    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> AppResult<Upload> {
+        let call = |node: Arc<ChatService>| -> BoxFuture<'static, _> {
             Box::pin(async move { node.begin_upload(user, request).await })
         };
         self.call(|| "begin upload".into(), call).await?
     }
 
-    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> Answer<()> {
-        let call = |node: Arc<Node>| -> BoxFuture<'static, _> {
+    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> AppResult<()> {
+        let call = |node: Arc<ChatService>| -> BoxFuture<'static, _> {
             Box::pin(async move { node.complete_upload(user, s3_ref, parts).await })
         };
         self.call(|| "complete upload".into(), call).await?
     }
 
-    async fn download(&self, user: UserId, id: ConversationId, s3_ref: S3Ref) -> Answer<Download> {
-        let call = |node: Arc<Node>| -> BoxFuture<'static, _> {
+    async fn download(&self, user: UserId, id: ConversationId, s3_ref: S3Ref) -> AppResult<Download> {
+        let call = |node: Arc<ChatService>| -> BoxFuture<'static, _> {
             Box::pin(async move { node.download(user, id, s3_ref).await })
         };
         self.call(|| "download".into(), call).await?
     }
 }
 
-struct ShortRange(Range);
+struct ShortRange(MessageRange);
 
 impl Debug for ShortRange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Range { first_seq, messages, next_seq, last_seq } = &self.0;
+        let MessageRange { first_seq, messages, next_seq, last_seq } = &self.0;
         let seqs: Vec<_> = messages.iter().map(|m| m.seq).collect();
         write!(f, "{first_seq}..{next_seq} of {last_seq}: {seqs:?}")
     }
@@ -332,7 +333,7 @@ pub struct GatewaysOf {
 }
 
 impl Gateways for GatewaysOf {
-    fn hand_over(&self, to: &SessionEntry, event: Event) -> HandingOver {
+    fn hand_over(&self, to: &SessionEntry, event: SessionEvent) -> HandingOver {
         let (gateways, to) = (self.clone(), to.clone());
         let notice = self.sim.notices.begin(&self.asker, &to, &event);
         Either::Right(Box::pin(async move { gateways.reach(&to, event, notice).await }))
@@ -340,7 +341,7 @@ impl Gateways for GatewaysOf {
 }
 
 impl GatewaysOf {
-    async fn reach(&self, to: &SessionEntry, event: Event, notice: Option<u64>) -> HandOver {
+    async fn reach(&self, to: &SessionEntry, event: SessionEvent, notice: Option<u64>) -> HandOver {
         let sim = &self.sim;
         let what = if sim.is_traced() {
             format!("{} → {} {} {}: {}", self.asker.name(), to.gateway, to.user_id, to.device, short(&event))
@@ -386,21 +387,21 @@ impl Spawner for AppBackground {
     }
 }
 
-fn short(event: &Event) -> String {
+fn short(event: &SessionEvent) -> String {
     match event {
-        Event::Messages { messages, row_written, .. } => {
+        SessionEvent::Messages { messages, row_written, .. } => {
             let row = if *row_written { " with a row" } else { "" };
             let id = messages.first().map(|message| message.conversation_id.as_str()).unwrap_or_default();
             let seqs: Vec<_> = messages.iter().map(|message| message.seq).collect();
             format!("messages {id} {seqs:?}{row}")
         }
-        Event::Wake { conversation_id } => format!("wake {conversation_id}"),
-        Event::Ticks(t) | Event::OwnTicks(t) => format!(
+        SessionEvent::Wake { conversation_id } => format!("wake {conversation_id}"),
+        SessionEvent::Ticks(t) | SessionEvent::OwnTicks(t) => format!(
             "ticks of {} in {}: {}/{}",
             t.user_id, t.conversation_id, t.last_delivered_seq, t.last_read_seq
         ),
-        Event::Close(why) => format!("close: {}", why.code),
-        Event::Typing(_) => "typing".into(),
-        Event::Presence(_) => "presence".into(),
+        SessionEvent::Close(why) => format!("close: {}", why.code),
+        SessionEvent::Typing(_) => "typing".into(),
+        SessionEvent::Presence(_) => "presence".into(),
     }
 }

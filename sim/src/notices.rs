@@ -15,7 +15,7 @@ use std::{
     sync::Arc,
 };
 
-use bluetick_chat::Event;
+use bluetick_chat::SessionEvent;
 use bluetick_protocol::{ConversationId, Seq, SessionId, UserId};
 use bluetick_store::SessionEntry;
 use parking_lot::Mutex;
@@ -66,13 +66,13 @@ struct Notice {
 }
 
 impl Notice {
-    fn new(by: &Arc<Process>, to: &SessionEntry, event: &Event) -> Option<Notice> {
+    fn new(by: &Arc<Process>, to: &SessionEntry, event: &SessionEvent) -> Option<Notice> {
         let (conversation, seqs, row) = match event {
-            Event::Messages { messages, row_written, .. } => {
+            SessionEvent::Messages { messages, row_written, .. } => {
                 let id = messages.first()?.conversation_id.clone();
                 (id, messages.iter().map(|message| message.seq).collect(), *row_written)
             }
-            Event::Wake { conversation_id } => (conversation_id.clone(), Vec::new(), true),
+            SessionEvent::Wake { conversation_id } => (conversation_id.clone(), Vec::new(), true),
             _ => return None,
         };
         let key = (to.user_id.clone(), conversation);
@@ -132,7 +132,7 @@ impl Notices {
     }
 
     /// An app server begins to give a notice, if the event is one.
-    pub fn begin(&self, by: &Arc<Process>, to: &SessionEntry, event: &Event) -> Option<Number> {
+    pub fn begin(&self, by: &Arc<Process>, to: &SessionEntry, event: &SessionEvent) -> Option<Number> {
         let notice = Notice::new(by, to, event)?;
         let mut state = self.0.lock();
         let number = state.next();
@@ -284,7 +284,7 @@ mod tests {
         }
 
         fn begin_wake(&self) -> Option<Number> {
-            let wake = Event::Wake { conversation_id: self.id.clone() };
+            let wake = SessionEvent::Wake { conversation_id: self.id.clone() };
             self.notices().begin(&self.app, &self.session, &wake)
         }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    ChatConfig, Node, Rule, Rules, Unlimited,
+    ChatConfig, ChatService, Rule, Rules, Unlimited,
     session::{Identity, SessionConfig, SessionHost, TokenCheck},
 };
 use bluetick_protocol::{ClientMsgId, ConversationId, DeviceId, ErrorCode, UserId, WireError};
@@ -190,7 +190,7 @@ impl World {
             let asker = process.clone();
             let to = Arc::new(GatewaysOf { sim: sim.clone(), asker, servers: gateways.clone() });
             let background = Arc::new(AppBackground(process.clone()));
-            let node = Node::new(store, to, clock, chat.clone(), Arc::new(Unlimited));
+            let node = ChatService::new(store, to, clock, chat.clone(), Arc::new(Unlimited));
             let node = node.with_rules(rules.clone()).with_spawner(background);
             AppServer { process, node: Arc::new(node) }
         };

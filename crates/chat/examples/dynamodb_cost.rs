@@ -21,8 +21,8 @@ use std::{
 };
 
 use bluetick_chat::{
-    App, ChatConfig, Event, From, Gateways, HandOver, HandingOver, Node, PlanRequest, RangeRequest,
-    ReceiptRequest, SendRequest, SettleRequest, Unlimited,
+    App, ChatConfig, ChatService, Gateways, HandOver, HandingOver, PlanRequest, RangeRequest, ReadFrom,
+    ReceiptRequest, SendRequest, SessionEvent, SettleRequest, Unlimited,
 };
 use bluetick_protocol::{
     ClientMsgId, ConversationId, DeviceId, InboxQuery, MessageId, Send as SendFrame, Seq, SessionId, UserId,
@@ -42,13 +42,13 @@ const TTL: Duration = Duration::from_secs(3_600);
 struct AlwaysThere;
 
 impl Gateways for AlwaysThere {
-    fn hand_over(&self, _to: &SessionEntry, _event: Event) -> HandingOver {
+    fn hand_over(&self, _to: &SessionEntry, _event: SessionEvent) -> HandingOver {
         Either::Left(ready(HandOver::Taken))
     }
 }
 
 struct World {
-    node: Node,
+    node: ChatService,
     store: Store,
     dynamo: Dynamo,
     next: AtomicU64,
@@ -84,7 +84,8 @@ impl World {
         };
         create_tables(&dynamo, &options).await.expect("the tables are made");
         let gateways = Arc::new(AlwaysThere);
-        let node = Node::new(store.clone(), gateways, clock, ChatConfig::default(), Arc::new(Unlimited));
+        let node =
+            ChatService::new(store.clone(), gateways, clock, ChatConfig::default(), Arc::new(Unlimited));
         World { node, store, dynamo, next: AtomicU64::new(first) }
     }
 
@@ -308,7 +309,7 @@ async fn costs(world: &World) {
                     user: user(&receiver),
                     conversation_id: id.clone(),
                     // As of a session whose device has seen nothing newer: from the row on.
-                    from: From::Since { since: MessageId::MAX, at_most: row },
+                    from: ReadFrom::Since { since: MessageId::MAX, at_most: row },
                     max_messages: 100,
                     max_bytes: usize::MAX,
                 };

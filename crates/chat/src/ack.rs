@@ -3,24 +3,24 @@
 use bluetick_protocol::{Seq, SessionId, WireError};
 use bluetick_store::Advanced;
 
-use crate::{Answer, Node, ReceiptRequest, Step, push::ReadOn, trace::Glimpse, wire};
+use crate::{AppResult, ChatService, ReceiptRequest, Step, push::ReadOn, trace::Glimpse, wire};
 
-impl Node {
+impl ChatService {
     /// A device holds everything up to this seq: the double tick.
-    pub(crate) async fn take_ack(&self, request: ReceiptRequest) -> Answer<()> {
+    pub(crate) async fn take_ack(&self, request: ReceiptRequest) -> AppResult<()> {
         self.meters.acks.increment(1);
         let seq = request.seq;
         self.advance(request, seq, 0, Step::Acked).await
     }
 
     /// The user has seen everything up to this seq: the blue tick.
-    pub(crate) async fn take_read(&self, request: ReceiptRequest) -> Answer<()> {
+    pub(crate) async fn take_read(&self, request: ReceiptRequest) -> AppResult<()> {
         self.meters.reads.increment(1);
         let seq = request.seq;
         self.advance(request, seq, seq, Step::Read).await
     }
 
-    async fn advance(&self, request: ReceiptRequest, delivered: Seq, read: Seq, step: Step) -> Answer<()> {
+    async fn advance(&self, request: ReceiptRequest, delivered: Seq, read: Seq, step: Step) -> AppResult<()> {
         let ReceiptRequest { user, session, conversation_id: id, again, .. } = request;
         id.side_of(&user).ok_or_else(WireError::not_found)?;
         let advanced = self.store.status.advance(&user, &id, delivered, read).await.map_err(wire)?;

@@ -15,8 +15,8 @@ use bluetick_store::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Answer, ColdStep, ColdSurvey, Gateways, Mover, ProfileRules, Push, PushTested, Step, Trace, TraceEvent,
-    Uploads, token_revoked, wire,
+    AppResult, ColdStep, ColdSurvey, Gateways, Mover, ProfileRules, Push, PushTested, Step, Trace,
+    TraceEvent, Uploads, token_revoked, wire,
 };
 
 mod attachments;
@@ -71,7 +71,7 @@ pub enum AdminCall {
 /// Whoever does what an operator asks, and answers with what is to be shown, as JSON.
 #[async_trait]
 pub trait Operator: Send + Sync {
-    async fn run(&self, call: AdminCall) -> Answer<Json>;
+    async fn run(&self, call: AdminCall) -> AppResult<Json>;
 }
 
 pub struct Admin {
@@ -174,7 +174,7 @@ pub struct Revoked {
 
 #[async_trait]
 impl Operator for Admin {
-    async fn run(&self, call: AdminCall) -> Answer<Json> {
+    async fn run(&self, call: AdminCall) -> AppResult<Json> {
         match call {
             AdminCall::Messages(id) => json(&self.messages(&id).await?),
             AdminCall::Pending(user) => json(&self.pending(&user).await?),
@@ -210,7 +210,7 @@ fn concerns(message: &Message, event: &TraceEvent) -> bool {
     !matches!(event.step, Step::Acked | Step::Read) || event.who != message.sender().as_str()
 }
 
-fn json(answer: &impl Serialize) -> Answer<Json> {
+fn json(answer: &impl Serialize) -> AppResult<Json> {
     let text = serde_json::value::to_raw_value(answer).map_err(|e| {
         tracing::error!(error = %e, "an answer to an operator cannot be written as JSON");
         WireError::new(ErrorCode::Internal, "the answer cannot be written")
@@ -236,7 +236,7 @@ impl Admin {
         self
     }
 
-    fn mover(&self) -> Answer<&Mover> {
+    fn mover(&self) -> AppResult<&Mover> {
         self.mover.as_deref().ok_or_else(|| {
             WireError::new(ErrorCode::Unsupported, "this server has no object store: set [objects]")
         })
@@ -254,20 +254,20 @@ impl Admin {
         self
     }
 
-    pub async fn profile(&self, user: &UserId) -> Answer<UserCard> {
+    pub async fn profile(&self, user: &UserId) -> AppResult<UserCard> {
         let Profile { name, avatar_url } = self.store.users.profile(user).await.map_err(wire)?;
         Ok(UserCard { user_id: user.clone(), name, avatar_url })
     }
 
     /// The operator may set a profile whoever else does; what it may say is the same.
-    pub async fn set_profile(&self, user: &UserId, profile: Profile) -> Answer<UserCard> {
+    pub async fn set_profile(&self, user: &UserId, profile: Profile) -> AppResult<UserCard> {
         let checked = self.profiles.check(profile);
         let profile = checked.map_err(|why| WireError::new(ErrorCode::BadRequest, why))?;
         self.store.users.put_profile(user, profile).await.map_err(wire)?;
         self.profile(user).await
     }
 
-    pub async fn messages(&self, id: &ConversationId) -> Answer<Vec<MessageRow>> {
+    pub async fn messages(&self, id: &ConversationId) -> AppResult<Vec<MessageRow>> {
         let last = self.store.messages.last_seq(id).await.map_err(wire)?;
         let from = last.saturating_sub(NEWEST_MESSAGES) + 1;
         let limit = PageLimit::messages(NEWEST_MESSAGES as usize);
@@ -277,31 +277,31 @@ impl Admin {
         Ok(newest.iter().filter(|message| !message.void).map(row).collect())
     }
 
-    pub async fn pending(&self, user: &UserId) -> Answer<Vec<PendingRow>> {
+    pub async fn pending(&self, user: &UserId) -> AppResult<Vec<PendingRow>> {
         self.store.pending.pending_of(user).await.map_err(wire)
     }
 
-    pub async fn status(&self, user: &UserId) -> Answer<Vec<StatusRow>> {
+    pub async fn status(&self, user: &UserId) -> AppResult<Vec<StatusRow>> {
         self.store.status.statuses_of(user).await.map_err(wire)
     }
 
-    pub async fn conversations(&self, user: &UserId) -> Answer<Vec<ConversationRow>> {
+    pub async fn conversations(&self, user: &UserId) -> AppResult<Vec<ConversationRow>> {
         self.store.conversations.conversations_of(user).await.map_err(wire)
     }
 
-    pub async fn sessions(&self, user: &UserId) -> Answer<Vec<SessionEntry>> {
+    pub async fn sessions(&self, user: &UserId) -> AppResult<Vec<SessionEntry>> {
         self.store.sessions.lookup(user).await.map_err(wire)
     }
 
-    pub async fn devices(&self, user: &UserId) -> Answer<Vec<DeviceRow>> {
+    pub async fn devices(&self, user: &UserId) -> AppResult<Vec<DeviceRow>> {
         self.store.devices.devices_of(user).await.map_err(wire)
     }
 
-    pub async fn owed(&self, user: &UserId) -> Answer<Vec<OwedPush>> {
+    pub async fn owed(&self, user: &UserId) -> AppResult<Vec<OwedPush>> {
         self.store.push_outbox.owed_to(user).await.map_err(wire)
     }
 
-    pub async fn push_test(&self, user: &UserId) -> Answer<Vec<PushTested>> {
+    pub async fn push_test(&self, user: &UserId) -> AppResult<Vec<PushTested>> {
         match &self.push {
             Some(push) => push.test(user).await,
             None => {
@@ -311,14 +311,14 @@ impl Admin {
         }
     }
 
-    pub async fn trace_id(&self, id: MessageId) -> Answer<TraceReport> {
+    pub async fn trace_id(&self, id: MessageId) -> AppResult<TraceReport> {
         match self.store.messages.find(id).await.map_err(wire)? {
             Some(message) => self.report(&message).await,
             None => Err(WireError::new(ErrorCode::NotFound, format!("no message has the id {id}"))),
         }
     }
 
-    pub async fn trace(&self, id: &ConversationId, seq: Seq) -> Answer<TraceReport> {
+    pub async fn trace(&self, id: &ConversationId, seq: Seq) -> AppResult<TraceReport> {
         let found = self.store.messages.read_from(id, seq, PageLimit::messages(1)).await.map_err(wire)?;
         match found.first().filter(|m| m.seq == seq) {
             Some(message) => self.report(message).await,
@@ -326,7 +326,7 @@ impl Admin {
         }
     }
 
-    async fn report(&self, message: &Message) -> Answer<TraceReport> {
+    async fn report(&self, message: &Message) -> AppResult<TraceReport> {
         let (id, seq, receiver) = (&message.conversation_id, message.seq, message.receiver());
         let status = self.store.status.status(&receiver, id).await.map_err(wire)?;
         let row = self.store.pending.pending_row(&receiver, id).await.map_err(wire)?;
@@ -353,7 +353,7 @@ impl Admin {
     }
 
     /// Counts every unread anew from the messages.
-    pub async fn repair(&self, user: &UserId) -> Answer<Repaired> {
+    pub async fn repair(&self, user: &UserId) -> AppResult<Repaired> {
         let mut conversations = Vec::new();
         for conversation_id in self.store.maintenance.memberships(user).await.map_err(wire)? {
             let (before, after) =
@@ -364,7 +364,7 @@ impl Admin {
     }
 
     /// Everything that is kept of a user and for them.
-    pub async fn export(&self, user: &UserId) -> Answer<Export> {
+    pub async fn export(&self, user: &UserId) -> AppResult<Export> {
         let (mut messages, mut attachments) = (Vec::new(), Vec::new());
         for id in self.store.maintenance.memberships(user).await.map_err(wire)? {
             let Some(side) = id.side_of(user) else { continue };
@@ -396,7 +396,7 @@ impl Admin {
     }
 
     /// Locks the user out: no token that exists counts any more, no session goes on, no device is notified.
-    pub async fn revoke(&self, user: &UserId) -> Answer<Revoked> {
+    pub async fn revoke(&self, user: &UserId) -> AppResult<Revoked> {
         let not_before = self.lock_out(user).await?;
         let sessions = self.end_sessions_of(user, token_revoked()).await?;
         let devices = self.forget_push_devices(user).await?;
@@ -405,7 +405,7 @@ impl Admin {
 
     /// Ends the user's sessions and erases what they wrote and what is kept of them. They are revoked before, and stay
     /// so: a token that still exists would bring an erased user back.
-    pub async fn erase(&self, user: &UserId) -> Answer<Erased> {
+    pub async fn erase(&self, user: &UserId) -> AppResult<Erased> {
         self.lock_out(user).await?;
         let why = WireError::new(ErrorCode::Erased, "this user's data were erased");
         self.end_sessions_of(user, why).await?;
@@ -437,7 +437,7 @@ impl Admin {
     }
 
     /// What an erasure that was cut off left in objects: its conversations are not the user's any more, so the runs are asked.
-    async fn erase_cold_leftovers(&self, user: &UserId) -> Answer<u64> {
+    async fn erase_cold_leftovers(&self, user: &UserId) -> AppResult<u64> {
         let cold = &self.store.cold;
         let (mut erased, mut after) = (0, None::<ColdRun>);
         loop {

@@ -15,7 +15,7 @@ use bluetick_store::{Message, SessionEntry};
 use futures_util::future::{BoxFuture, Either};
 use serde::{Deserialize, Serialize};
 
-pub type Answer<T> = Result<T, WireError>;
+pub type AppResult<T> = Result<T, WireError>;
 
 /// Sends of one user, in the order they were written.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -69,7 +69,7 @@ pub struct PlanLane {
 
 /// Where a read of a conversation begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum From {
+pub enum ReadFrom {
     Seq(Seq),
     /// At the first message newer than `since`, or at `at_most` if that comes before it.
     Since {
@@ -82,7 +82,7 @@ pub enum From {
 pub struct RangeRequest {
     pub user: UserId,
     pub conversation_id: ConversationId,
-    pub from: From,
+    pub from: ReadFrom,
     pub max_messages: usize,
     /// Most bytes of bodies, beyond the first message.
     #[serde(default = "page_max_bytes")]
@@ -96,7 +96,7 @@ fn page_max_bytes() -> usize {
 
 /// Consecutive messages of a conversation, without holes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Range {
+pub struct MessageRange {
     pub first_seq: Seq,
     /// Only what this user may see; the seqs between are void or withheld.
     pub messages: Vec<Arc<Message>>,
@@ -147,62 +147,67 @@ pub struct DebtsRequest {
 pub struct Debt {
     pub conversation_id: ConversationId,
     /// A seq, unless the session ended before it was found where its reading begins.
-    pub first_unacked: From,
+    pub first_unacked: ReadFrom,
     pub row: Option<Seq>,
 }
 
 /// What an app server does for gateways and HTTP handlers.
 #[async_trait]
 pub trait App: Send + Sync {
-    async fn send(&self, request: SendRequest) -> Vec<Answer<Sent>>;
-    async fn plan(&self, request: PlanRequest) -> Answer<Plan>;
-    async fn read_range(&self, request: RangeRequest) -> Answer<Range>;
-    async fn pending_row(&self, user: UserId, conversation: ConversationId) -> Answer<Option<Seq>>;
-    async fn ack(&self, request: ReceiptRequest) -> Answer<()>;
-    async fn read(&self, request: ReceiptRequest) -> Answer<()>;
-    async fn settle(&self, request: SettleRequest) -> Answer<Settled>;
+    async fn send(&self, request: SendRequest) -> Vec<AppResult<Sent>>;
+    async fn plan(&self, request: PlanRequest) -> AppResult<Plan>;
+    async fn read_range(&self, request: RangeRequest) -> AppResult<MessageRange>;
+    async fn pending_row(&self, user: UserId, conversation: ConversationId) -> AppResult<Option<Seq>>;
+    async fn ack(&self, request: ReceiptRequest) -> AppResult<()>;
+    async fn read(&self, request: ReceiptRequest) -> AppResult<()>;
+    async fn settle(&self, request: SettleRequest) -> AppResult<Settled>;
     /// Returns the debts that could not be paid.
-    async fn pay_debts(&self, request: DebtsRequest) -> Answer<Vec<Debt>>;
-    async fn typing(&self, user: UserId, conversation: ConversationId) -> Answer<()>;
-    async fn inbox(&self, user: UserId, query: InboxQuery) -> Answer<InboxPage>;
-    async fn history(&self, user: UserId, query: HistoryQuery) -> Answer<HistoryPage>;
-    async fn status(&self, user: UserId, conversation: ConversationId) -> Answer<StatusAnswer>;
+    async fn pay_debts(&self, request: DebtsRequest) -> AppResult<Vec<Debt>>;
+    async fn typing(&self, user: UserId, conversation: ConversationId) -> AppResult<()>;
+    async fn inbox(&self, user: UserId, query: InboxQuery) -> AppResult<InboxPage>;
+    async fn history(&self, user: UserId, query: HistoryQuery) -> AppResult<HistoryPage>;
+    async fn status(&self, user: UserId, conversation: ConversationId) -> AppResult<StatusAnswer>;
     /// Sets whom a session watches, and tells how they are now.
-    async fn watch(&self, watcher: SessionEntry, users: Vec<UserId>) -> Answer<Vec<Presence>>;
+    async fn watch(&self, watcher: SessionEntry, users: Vec<UserId>) -> AppResult<Vec<Presence>>;
     /// Tells the watchers that a user came or went.
-    async fn presence_changed(&self, user: UserId, online: bool) -> Answer<()>;
+    async fn presence_changed(&self, user: UserId, online: bool) -> AppResult<()>;
     /// Tells sessions that they end, wherever they are, as far as they can be reached.
     async fn end_sessions(&self, sessions: Vec<SessionEntry>, why: WireError);
     /// From when on the user's tokens count, in seconds since 1970; `None` where nothing was revoked.
-    async fn not_before(&self, user: UserId) -> Answer<Option<u64>>;
-    async fn profile(&self, user: UserId) -> Answer<UserCard>;
-    async fn put_profile(&self, user: UserId, profile: Profile) -> Answer<UserCard>;
+    async fn not_before(&self, user: UserId) -> AppResult<Option<u64>>;
+    async fn profile(&self, user: UserId) -> AppResult<UserCard>;
+    async fn put_profile(&self, user: UserId, profile: Profile) -> AppResult<UserCard>;
     /// Takes the profile that the user's token carries, where profiles come from tokens.
-    async fn token_profile(&self, user: UserId, profile: Profile) -> Answer<()>;
+    async fn token_profile(&self, user: UserId, profile: Profile) -> AppResult<()>;
     /// Another user's card: only of those who have written to one and do not block one.
-    async fn user_card(&self, user: UserId, other: UserId) -> Answer<UserCard>;
-    async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> Answer<()>;
-    async fn blocks(&self, user: UserId) -> Answer<Vec<UserId>>;
+    async fn user_card(&self, user: UserId, other: UserId) -> AppResult<UserCard>;
+    async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> AppResult<()>;
+    async fn blocks(&self, user: UserId) -> AppResult<Vec<UserId>>;
     async fn put_push(
         &self,
         user: UserId,
         device: DeviceId,
         registration: PushRegistration,
-    ) -> Answer<PushDeviceCard>;
-    async fn delete_push(&self, user: UserId, device: DeviceId) -> Answer<()>;
-    async fn push_devices(&self, user: UserId) -> Answer<Vec<PushDeviceCard>>;
-    async fn mute(&self, user: UserId, mute: Mute) -> Answer<()>;
-    async fn unmute(&self, user: UserId, conversation: ConversationId) -> Answer<()>;
-    async fn mutes(&self, user: UserId) -> Answer<Vec<Mute>>;
-    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> Answer<Upload>;
-    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> Answer<()>;
+    ) -> AppResult<PushDeviceCard>;
+    async fn delete_push(&self, user: UserId, device: DeviceId) -> AppResult<()>;
+    async fn push_devices(&self, user: UserId) -> AppResult<Vec<PushDeviceCard>>;
+    async fn mute(&self, user: UserId, mute: Mute) -> AppResult<()>;
+    async fn unmute(&self, user: UserId, conversation: ConversationId) -> AppResult<()>;
+    async fn mutes(&self, user: UserId) -> AppResult<Vec<Mute>>;
+    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> AppResult<Upload>;
+    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> AppResult<()>;
     /// Only for members of a conversation whose messages refer to it.
-    async fn download(&self, user: UserId, conversation: ConversationId, s3_ref: S3Ref) -> Answer<Download>;
+    async fn download(
+        &self,
+        user: UserId,
+        conversation: ConversationId,
+        s3_ref: S3Ref,
+    ) -> AppResult<Download>;
 }
 
 /// What an app server hands to a session.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Event {
+pub enum SessionEvent {
     /// Messages of one conversation, as they were sent; one that was sent again may be among them once more.
     Messages {
         messages: Arc<[Arc<Message>]>,
@@ -237,7 +242,7 @@ pub enum HandOver {
 /// How an app server reaches the gateway that holds a session.
 pub trait Gateways: Send + Sync {
     /// Hands an event to a session. An error or a missed deadline counts as refused.
-    fn hand_over(&self, to: &SessionEntry, event: Event) -> HandingOver;
+    fn hand_over(&self, to: &SessionEntry, event: SessionEvent) -> HandingOver;
 }
 
 /// A session of this process answers at once. One of another process answers later; its future owns what it needs, so

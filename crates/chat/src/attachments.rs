@@ -16,7 +16,7 @@ use bluetick_store::{Announced, AttachmentRow, Attachments, Result, StoreError, 
 pub use collect::Collector;
 pub use terms::UploadLimits;
 
-use crate::{Answer, Node, wire};
+use crate::{AppResult, ChatService, wire};
 
 /// A send waits no longer to hear whether the bytes are there; what comes behind it on the session waits too.
 const LOOK_DEADLINE: Duration = Duration::from_secs(3);
@@ -92,13 +92,13 @@ pub(crate) fn download_of(row: AttachmentRow, link: Link) -> Download {
 }
 
 /// An upload of this user, if it is one that a message may still refer to.
-async fn own(rows: &dyn Attachments, user: &UserId, s3_ref: &S3Ref) -> Answer<AttachmentRow> {
+async fn own(rows: &dyn Attachments, user: &UserId, s3_ref: &S3Ref) -> AppResult<AttachmentRow> {
     let row = rows.attachment(s3_ref).await.map_err(wire)?;
     row.filter(|row| row.owner == *user && row.state != UploadState::Collecting).ok_or_else(unknown_upload)
 }
 
-impl Node {
-    pub(crate) async fn announce_upload(&self, user: UserId, request: UploadRequest) -> Answer<Upload> {
+impl ChatService {
+    pub(crate) async fn announce_upload(&self, user: UserId, request: UploadRequest) -> AppResult<Upload> {
         let uploads = self.uploads.as_ref().ok_or_else(no_uploads)?;
         uploads.limits().check(&request, uploads.takes_parts())?;
         self.take_from_budget(&user, 0).await?;
@@ -151,11 +151,11 @@ impl Node {
         user: UserId,
         s3_ref: S3Ref,
         parts: UploadedParts,
-    ) -> Answer<()> {
+    ) -> AppResult<()> {
         let uploads = self.uploads.as_ref().ok_or_else(no_uploads)?;
         let row = own(&*self.store.attachments, &user, &s3_ref).await?;
         if row.upload_id.is_none() {
-            return Err(Node::bad_request("this upload has no parts: there is nothing to complete"));
+            return Err(ChatService::bad_request("this upload has no parts: there is nothing to complete"));
         }
         terms::check_parts(&parts)?;
         if row.state == UploadState::Expected {
@@ -181,7 +181,7 @@ impl Node {
         user: UserId,
         conversation: ConversationId,
         s3_ref: S3Ref,
-    ) -> Answer<Download> {
+    ) -> AppResult<Download> {
         let uploads = self.uploads.as_ref().ok_or_else(no_uploads)?;
         conversation.side_of(&user).ok_or_else(WireError::not_found)?;
         let rows = &self.store.attachments;
@@ -199,23 +199,25 @@ impl Node {
         user: &UserId,
         conversation: &ConversationId,
         said: &Json,
-    ) -> Answer<Json> {
+    ) -> AppResult<Json> {
         if self.uploads.is_none() {
             return Err(no_uploads());
         }
         let mut attachment: Attachment = serde_json::from_str(said.as_str())
-            .map_err(|e| Node::bad_request(format!("\"attachment\" is not understood: {e}")))?;
+            .map_err(|e| ChatService::bad_request(format!("\"attachment\" is not understood: {e}")))?;
         if let Some(blurhash) = &attachment.blurhash
             && (blurhash.len() > limits::BLURHASH_MAX_BYTES
                 || !blurhash.bytes().all(|b| b.is_ascii_graphic()))
         {
-            return Err(Node::bad_request("\"blurhash\" may have at most 128 visible ASCII characters"));
+            return Err(ChatService::bad_request(
+                "\"blurhash\" may have at most 128 visible ASCII characters",
+            ));
         }
         let row = self.uploaded_by(user, &attachment.s3_ref).await?;
         if let Some(thumbnail) = &attachment.thumbnail {
             let small = self.uploaded_by(user, thumbnail).await?;
             if !small.mime.to_ascii_lowercase().starts_with("image/") {
-                return Err(Node::bad_request("\"thumbnail\" must be a picture"));
+                return Err(ChatService::bad_request("\"thumbnail\" must be a picture"));
             }
         }
         for s3_ref in [Some(&attachment.s3_ref), attachment.thumbnail.as_ref()].into_iter().flatten() {
@@ -234,7 +236,7 @@ impl Node {
     }
 
     /// An upload of this user whose bytes are there.
-    async fn uploaded_by(&self, user: &UserId, s3_ref: &S3Ref) -> Answer<AttachmentRow> {
+    async fn uploaded_by(&self, user: &UserId, s3_ref: &S3Ref) -> AppResult<AttachmentRow> {
         let uploads = self.uploads.as_ref().ok_or_else(no_uploads)?;
         let row = own(&*self.store.attachments, user, s3_ref).await?;
         if row.state == UploadState::Expected {

@@ -8,14 +8,14 @@ use bluetick_store::{Committed, Message, OwedPush, SessionEntry, StatusRow};
 use futures_util::future::{Either, join};
 
 use crate::{
-    Answer, Event, HandOver, Node, Step,
+    AppResult, ChatService, HandOver, SessionEvent, Step,
     fanout::{Fanout, InFlight},
     rules::rule,
     trace::Glimpse,
     wire,
 };
 
-impl Node {
+impl ChatService {
     pub(crate) async fn sessions_of(&self, user: &UserId) -> Vec<SessionEntry> {
         self.fanout.sessions_of(user).await
     }
@@ -30,7 +30,7 @@ impl Node {
         committed: &[&Committed],
         row_written: bool,
         patience: &mut Duration,
-    ) -> Answer<()> {
+    ) -> AppResult<()> {
         let messages: Arc<[Arc<Message>]> = committed.iter().map(|c| c.message.clone()).collect();
         if row_written {
             let new = || committed.iter().filter(|c| !c.duplicate).map(|c| &c.message);
@@ -47,8 +47,11 @@ impl Node {
             .await;
         let (mut accepted, mut unanswered) = (false, Vec::new());
         for session in &sessions {
-            let event =
-                Event::Messages { messages: messages.clone(), row_written: look_for_row, origin: None };
+            let event = SessionEvent::Messages {
+                messages: messages.clone(),
+                row_written: look_for_row,
+                origin: None,
+            };
             match self.fanout.begin(session, event) {
                 Either::Left(HandOver::Taken) => {
                     accepted = true;
@@ -98,7 +101,7 @@ impl Node {
         committed: &[&Committed],
         messages: &[Arc<Message>],
         slow: &[SessionId],
-    ) -> Answer<()> {
+    ) -> AppResult<()> {
         // What a device has acked and was sent again needs no row; where it cannot be known, it gets one.
         let acked = match committed.iter().any(|c| c.duplicate) {
             true => self.acked_by(receiver, &messages[0].conversation_id).await,
@@ -135,7 +138,7 @@ impl Node {
         id: &ConversationId,
         seq: Seq,
         overdue: bool,
-    ) -> Answer<()> {
+    ) -> AppResult<()> {
         match &self.push {
             Some(push) => push.owe(user, id, seq, overdue).await,
             None => Ok(()),
@@ -157,7 +160,7 @@ impl Node {
         id: &ConversationId,
         seq: Seq,
         slow: &[SessionId],
-    ) -> Answer<()> {
+    ) -> AppResult<()> {
         let mut noted = Ok(());
         if rule!(self.rules, R3) {
             match self.store.pending.note_undelivered(receiver, id, seq).await {

@@ -5,16 +5,16 @@ use bluetick_protocol::{
 };
 use bluetick_store::DeviceRow;
 
-use crate::{Answer, Node, wire};
+use crate::{AppResult, ChatService, wire};
 
-impl Node {
+impl ChatService {
     pub(crate) async fn register_push(
         &self,
         user: UserId,
         device: DeviceId,
         registration: PushRegistration,
-    ) -> Answer<PushDeviceCard> {
-        registration.target.check().map_err(Node::bad_request)?;
+    ) -> AppResult<PushDeviceCard> {
+        registration.target.check().map_err(ChatService::bad_request)?;
         let row =
             DeviceRow { user_id: user.clone(), device, registration, registered_at: self.clock.now_ms() };
         let taken = self.store.devices.register(row.clone()).await.map_err(wire)?;
@@ -31,36 +31,38 @@ impl Node {
         Ok(card(&row))
     }
 
-    pub(crate) async fn unregister_push(&self, user: UserId, device: DeviceId) -> Answer<()> {
+    pub(crate) async fn unregister_push(&self, user: UserId, device: DeviceId) -> AppResult<()> {
         self.store.devices.unregister(&user, &device, None).await.map_err(wire)?;
         Ok(())
     }
 
-    pub(crate) async fn push_devices_of(&self, user: UserId) -> Answer<Vec<PushDeviceCard>> {
+    pub(crate) async fn push_devices_of(&self, user: UserId) -> AppResult<Vec<PushDeviceCard>> {
         Ok(self.store.devices.devices_of(&user).await.map_err(wire)?.iter().map(card).collect())
     }
 
     /// Mutes a conversation that the user is in.
-    pub(crate) async fn mute_conversation(&self, user: UserId, mute: Mute) -> Answer<()> {
+    pub(crate) async fn mute_conversation(&self, user: UserId, mute: Mute) -> AppResult<()> {
         self.member_of(&user, &mute.conversation_id).await?;
         if mute.until.is_some_and(|until| until <= self.clock.now_ms()) {
-            return Err(Node::bad_request("\"until\" must be a time to come, in milliseconds since 1970"));
+            return Err(ChatService::bad_request(
+                "\"until\" must be a time to come, in milliseconds since 1970",
+            ));
         }
         let muted = self.store.users.mutes_of(&user).await.map_err(wire)?;
         if muted.len() >= limits::MUTES_MAX && muted.iter().all(|m| m.conversation_id != mute.conversation_id)
         {
-            return Err(Node::bad_request("you have muted as many conversations as one may"));
+            return Err(ChatService::bad_request("you have muted as many conversations as one may"));
         }
         self.store.users.mute(&user, mute).await.map_err(wire)
     }
 
-    pub(crate) async fn unmute_conversation(&self, user: UserId, id: ConversationId) -> Answer<()> {
+    pub(crate) async fn unmute_conversation(&self, user: UserId, id: ConversationId) -> AppResult<()> {
         id.side_of(&user).ok_or_else(WireError::not_found)?;
         self.store.users.unmute(&user, &id).await.map_err(wire)
     }
 
     /// What is muted now; what has run out is not.
-    pub(crate) async fn mutes_of(&self, user: UserId) -> Answer<Vec<Mute>> {
+    pub(crate) async fn mutes_of(&self, user: UserId) -> AppResult<Vec<Mute>> {
         let mut mutes = self.store.users.mutes_of(&user).await.map_err(wire)?;
         let now = self.clock.now_ms();
         mutes.retain(|mute| mute.until.is_none_or(|until| until > now));

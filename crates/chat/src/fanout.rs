@@ -19,14 +19,14 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{Event, Gateways, HandOver, Rules, Step, Trace, rules::rule, trace::Glimpse};
+use crate::{Gateways, HandOver, Rules, SessionEvent, Step, Trace, rules::rule, trace::Glimpse};
 
 /// Jobs that may run in the background of an app server at once. Each lives no longer than a few hand-over deadlines.
 const BACKGROUND_MAX: u32 = 4_096;
 /// Hand-overs of one event that are in flight together. A user may have very many watchers.
 const HAND_OVERS_AT_ONCE: usize = 256;
 
-/// Starts tasks that outlive the request they belong to. It is given to a [`Node`](crate::Node), as the clock is:
+/// Starts tasks that outlive the request they belong to. It is given to a [`ChatService`](crate::ChatService), as the clock is:
 /// a simulated process takes its tasks down with it when it crashes.
 pub trait Spawner: Send + Sync {
     fn spawn(&self, task: BoxFuture<'static, ()>);
@@ -123,7 +123,7 @@ impl Fanout {
     }
 
     /// Begins a hand-over. A session of this process answers at once, without an allocation.
-    pub fn begin(self: &Arc<Self>, to: &SessionEntry, event: Event) -> Either<HandOver, Unanswered> {
+    pub fn begin(self: &Arc<Self>, to: &SessionEntry, event: SessionEvent) -> Either<HandOver, Unanswered> {
         let handing = match self.gateways.hand_over(to, event) {
             Either::Left(answered) => match answered.into_inner() {
                 HandOver::Refused => Either::Left(ready(HandOver::Refused)),
@@ -158,7 +158,7 @@ impl Fanout {
         self: &Arc<Self>,
         sessions: &[SessionEntry],
         slow: &[SessionId],
-        event: impl Fn(&SessionEntry) -> Event,
+        event: impl Fn(&SessionEntry) -> SessionEvent,
     ) {
         for some in sessions.chunks(HAND_OVERS_AT_ONCE) {
             self.hand_over_some(some, slow, &event).await;
@@ -169,7 +169,7 @@ impl Fanout {
         self: &Arc<Self>,
         sessions: &[SessionEntry],
         slow: &[SessionId],
-        event: &impl Fn(&SessionEntry) -> Event,
+        event: &impl Fn(&SessionEntry) -> SessionEvent,
     ) {
         let (mut awaited, mut others) = (Vec::new(), Vec::new());
         for session in sessions {
@@ -212,7 +212,7 @@ impl Fanout {
         messages: Arc<[Arc<Message>]>,
     ) {
         let sessions = self.sessions_of(sender).await;
-        let echo = |_: &_| Event::Messages { messages: messages.clone(), row_written: false, origin };
+        let echo = |_: &_| SessionEvent::Messages { messages: messages.clone(), row_written: false, origin };
         self.hand_over_all(&sessions, &[], echo).await;
     }
 
@@ -227,8 +227,8 @@ impl Fanout {
         let tell = async |user: &UserId| {
             let sessions = self.sessions_of(user).await;
             let event = |session: &SessionEntry| match origin == Some(session.session_id) {
-                true => Event::OwnTicks(ticks.clone()),
-                false => Event::Ticks(ticks.clone()),
+                true => SessionEvent::OwnTicks(ticks.clone()),
+                false => SessionEvent::Ticks(ticks.clone()),
             };
             self.hand_over_all(&sessions, &[], event).await;
         };

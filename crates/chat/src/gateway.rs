@@ -22,7 +22,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::{Event, Gateways, HandOver, HandingOver, session::Handle};
+use crate::{Gateways, HandOver, HandingOver, SessionEvent, session::Handle};
 
 const SHARDS: usize = 32;
 
@@ -127,7 +127,7 @@ impl Gateway {
         self.count.fetch_add(1, Ordering::AcqRel);
         // Looked at after the insertion: a shutdown that began before finds the session or is found by it.
         if self.closing.load(Ordering::Acquire) {
-            handle.offer(Event::Close(shutting_down()));
+            handle.offer(SessionEvent::Close(shutting_down()));
         }
     }
 
@@ -169,7 +169,7 @@ impl Gateway {
         self.closing.store(true, Ordering::Release);
         for shard in &self.shards {
             for handle in shard.lock().values() {
-                handle.offer(Event::Close(shutting_down()));
+                handle.offer(SessionEvent::Close(shutting_down()));
             }
         }
     }
@@ -188,12 +188,12 @@ impl Gateway {
             // One that has ended by itself is gone already.
             let handle = self.shard(id).lock().get(&id).cloned();
             if let Some(handle) = handle {
-                handle.offer(Event::Close(shutting_down()));
+                handle.offer(SessionEvent::Close(shutting_down()));
             }
         }
     }
 
-    fn offer(&self, to: &SessionEntry, event: Event) -> HandOver {
+    fn offer(&self, to: &SessionEntry, event: SessionEvent) -> HandOver {
         if to.gateway != self.name {
             return HandOver::Refused;
         }
@@ -218,7 +218,7 @@ fn shutting_down() -> WireError {
 }
 
 impl Gateways for Gateway {
-    fn hand_over(&self, to: &SessionEntry, event: Event) -> HandingOver {
+    fn hand_over(&self, to: &SessionEntry, event: SessionEvent) -> HandingOver {
         Either::Left(ready(self.offer(to, event)))
     }
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use bluetick_protocol::{ErrorCode, HistoryPage, HistoryQuery, Seq, UserId, WireError, limits};
 use bluetick_store::{Message, PageLimit};
 
-use crate::{Answer, Node, wire};
+use crate::{AppResult, ChatService, wire};
 
-impl Node {
-    pub(crate) async fn history_page(&self, user: UserId, query: HistoryQuery) -> Answer<HistoryPage> {
+impl ChatService {
+    pub(crate) async fn history_page(&self, user: UserId, query: HistoryQuery) -> AppResult<HistoryPage> {
         let HistoryQuery { reference, conversation_id: id, after_seq, before_seq, limit } = query;
         if after_seq.is_some() && before_seq.is_some() {
-            return Err(Node::bad_request("give \"after_seq\" or \"before_seq\", not both"));
+            return Err(ChatService::bad_request("give \"after_seq\" or \"before_seq\", not both"));
         }
         let limit = page_limit(limit, limits::HISTORY_DEFAULT_LIMIT, limits::HISTORY_MAX_LIMIT)?;
         // What is encoded is never shorter than what is stored, so more than this need not be read.
@@ -91,7 +91,7 @@ fn first_gap(page: &[Arc<Message>], before: Seq) -> Option<Seq> {
 }
 
 /// A page's size, within bounds.
-pub(crate) fn page_limit(asked: Option<u32>, default: u32, max: u32) -> Answer<usize> {
+pub(crate) fn page_limit(asked: Option<u32>, default: u32, max: u32) -> AppResult<usize> {
     match asked.unwrap_or(default) {
         0 => Err(WireError::new(ErrorCode::BadRequest, "\"limit\" must be at least 1")),
         limit => Ok(limit.min(max) as usize),

@@ -7,10 +7,10 @@ use bluetick_protocol::{
 };
 use bluetick_store::{ConversationRow, InboxPosition};
 
-use crate::{Answer, Node, ProfileRules, history::page_limit, wire};
+use crate::{AppResult, ChatService, ProfileRules, history::page_limit, wire};
 
-impl Node {
-    pub(crate) async fn inbox_page(&self, user: UserId, query: InboxQuery) -> Answer<InboxPage> {
+impl ChatService {
+    pub(crate) async fn inbox_page(&self, user: UserId, query: InboxQuery) -> AppResult<InboxPage> {
         let InboxQuery { reference, limit, before } = query;
         let limit = page_limit(limit, limits::INBOX_DEFAULT_LIMIT, limits::INBOX_MAX_LIMIT)?;
         let after = before.map(|text| read_position(&text)).transpose()?;
@@ -41,7 +41,7 @@ impl Node {
         Ok(InboxPage { reference, conversations, next })
     }
 
-    pub(crate) async fn status_of(&self, user: UserId, id: ConversationId) -> Answer<StatusAnswer> {
+    pub(crate) async fn status_of(&self, user: UserId, id: ConversationId) -> AppResult<StatusAnswer> {
         let side = self.member_of(&user, &id).await?;
         let row = self.store.conversations.conversation(&user, &id).await.map_err(wire)?;
         let own = self.store.status.status(&user, &id).await.map_err(wire)?.boundaries();
@@ -92,8 +92,8 @@ fn write_position(row: &ConversationRow) -> String {
     format!("{}.{}", row.last_message_ts, row.conversation_id)
 }
 
-fn read_position(text: &str) -> Answer<InboxPosition> {
-    let wrong = || Node::bad_request("\"before\" must be the \"next\" of the page before");
+fn read_position(text: &str) -> AppResult<InboxPosition> {
+    let wrong = || ChatService::bad_request("\"before\" must be the \"next\" of the page before");
     let (ts, id) = text.split_once('.').ok_or_else(wrong)?;
     Ok(InboxPosition {
         last_message_ts: ts.parse().map_err(|_| wrong())?,

@@ -1,6 +1,6 @@
 //! The rules of delivery. A file an operation; no sockets, no environment, no wall clock.
 //!
-//! What happens when Bob reconnects: [`session`] registers him, asks [`Node`] for a plan (`plan.rs`), and its
+//! What happens when Bob reconnects: [`session`] registers him, asks [`ChatService`] for a plan (`plan.rs`), and its
 //! delivery (`session/delivery.rs`) merges what the plan names into one stream.
 
 mod ack;
@@ -16,7 +16,6 @@ mod fanout;
 mod gateway;
 mod history;
 mod inbox;
-mod node;
 mod onlookers;
 mod plan;
 mod presence;
@@ -26,6 +25,7 @@ mod range;
 mod revocation;
 mod rules;
 mod send;
+mod service;
 pub mod session;
 mod settle;
 mod slot;
@@ -45,7 +45,6 @@ pub use cold::{
 pub use error::wire;
 pub use fanout::{Background, Spawner};
 pub use gateway::Gateway;
-pub use node::{ChatConfig, Node};
 pub use onlookers::{Onlookers, Onlooking, Seen};
 pub use profiles::{ProfileRules, ProfileSource};
 pub use push::{
@@ -55,4 +54,5 @@ pub use revocation::{is_revoked, token_revoked};
 #[cfg(feature = "sim")]
 pub use rules::Rule;
 pub use rules::Rules;
+pub use service::{ChatConfig, ChatService};
 pub use trace::{Step, Trace, TraceEvent};

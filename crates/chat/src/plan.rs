@@ -8,7 +8,7 @@ use bluetick_protocol::{ConversationId, Head, MessageId, UserId, limits};
 use bluetick_store::ActiveConversation;
 use futures_util::future::join_all;
 
-use crate::{Answer, Node, Plan, PlanLane, PlanRequest, rules::rule, wire};
+use crate::{AppResult, ChatService, Plan, PlanLane, PlanRequest, rules::rule, wire};
 
 /// Lanes whose end is looked up side by side.
 const LANES_AT_ONCE: usize = 64;
@@ -26,8 +26,8 @@ fn lane<'a>(lanes: &'a mut Lanes, id: &ConversationId) -> &'a mut PlanLane {
     })
 }
 
-impl Node {
-    pub(crate) async fn make_plan(&self, request: PlanRequest) -> Answer<Plan> {
+impl ChatService {
+    pub(crate) async fn make_plan(&self, request: PlanRequest) -> AppResult<Plan> {
         let PlanRequest { user, cursor, heads, undelivered_after } = request;
         let now = self.clock.now_ms();
         let mut plan = Plan {
@@ -92,7 +92,7 @@ impl Node {
         user: &UserId,
         mut after: Option<ConversationId>,
         lanes: &mut Lanes,
-    ) -> Answer<Option<ConversationId>> {
+    ) -> AppResult<Option<ConversationId>> {
         if !rule!(self.rules, R6Undelivered) {
             return Ok(None);
         }
@@ -115,7 +115,7 @@ impl Node {
     }
 
     /// Looks up how far each conversation goes.
-    async fn find_ends(&self, lanes: &mut Lanes) -> Answer<()> {
+    async fn find_ends(&self, lanes: &mut Lanes) -> AppResult<()> {
         let mut all: Vec<&mut PlanLane> = lanes.values_mut().collect();
         for some in all.chunks_mut(LANES_AT_ONCE) {
             let ends = some.iter().map(|lane| self.store.messages.last_seq(&lane.conversation_id));

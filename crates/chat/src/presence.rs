@@ -1,4 +1,4 @@
-//! Presence and typing: told to those who may see the user ([`Node::may_see`]), never stored, never across a block.
+//! Presence and typing: told to those who may see the user ([`ChatService::may_see`]), never stored, never across a block.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,7 +6,7 @@ use bluetick_protocol::{ConversationId, Presence, Typing, UserId, WireError};
 use bluetick_store::SessionEntry;
 use parking_lot::Mutex;
 
-use crate::{Answer, Event, Node, wire};
+use crate::{AppResult, ChatService, SessionEvent, wire};
 
 /// A watch outlives its session by no more than this.
 const WATCH_TTL: Duration = Duration::from_secs(24 * 3600);
@@ -41,12 +41,12 @@ impl TypingLimit {
     }
 }
 
-impl Node {
+impl ChatService {
     pub(crate) async fn watch_users(
         &self,
         watcher: SessionEntry,
         users: Vec<UserId>,
-    ) -> Answer<Vec<Presence>> {
+    ) -> AppResult<Vec<Presence>> {
         let (mut watched, mut answers) = (Vec::new(), Vec::with_capacity(users.len()));
         for user in users {
             let presence = match self.may_see(&watcher.user_id, &user).await? {
@@ -69,7 +69,7 @@ impl Node {
         Presence { user_id: user, online, last_seen }
     }
 
-    pub(crate) async fn tell_presence(&self, user: UserId, online: bool) -> Answer<()> {
+    pub(crate) async fn tell_presence(&self, user: UserId, online: bool) -> AppResult<()> {
         // A device that came back while another was leaving: the user never was offline.
         if !online && !self.sessions_of(&user).await.is_empty() {
             return Ok(());
@@ -91,11 +91,11 @@ impl Node {
                 watchers.push(watcher);
             }
         }
-        self.fanout.hand_over_all(&watchers, &[], |_| Event::Presence(presence.clone())).await;
+        self.fanout.hand_over_all(&watchers, &[], |_| SessionEvent::Presence(presence.clone())).await;
         Ok(())
     }
 
-    pub(crate) async fn tell_typing(&self, user: UserId, id: ConversationId) -> Answer<()> {
+    pub(crate) async fn tell_typing(&self, user: UserId, id: ConversationId) -> AppResult<()> {
         id.side_of(&user).ok_or_else(WireError::not_found)?;
         if !self.typing.allows(&user, &id, self.clock.now_ms()) {
             return Ok(());
@@ -109,7 +109,7 @@ impl Node {
         }
         let typing = Typing { conversation_id: id, user_id: user };
         let sessions = self.sessions_of(&peer).await;
-        self.fanout.hand_over_all(&sessions, &[], |_| Event::Typing(typing.clone())).await;
+        self.fanout.hand_over_all(&sessions, &[], |_| SessionEvent::Typing(typing.clone())).await;
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use bluetick_protocol::{ConversationId, ErrorCode, MessageId, Seq, UserId, WireE
 use bluetick_store::{Message, PageLimit};
 use futures_util::future::join_all;
 
-use crate::{Answer, From, Node, Range, RangeRequest, rules::rule, wire};
+use crate::{AppResult, ChatService, MessageRange, RangeRequest, ReadFrom, rules::rule, wire};
 
 /// How many messages one look at a place takes, in case the first are void.
 const PROBE: usize = 4;
@@ -18,8 +18,8 @@ const PAGE: usize = 256;
 /// Holes that are closed side by side.
 const HOLES_AT_ONCE: usize = 16;
 
-impl Node {
-    pub(crate) async fn range(&self, request: RangeRequest) -> Answer<Range> {
+impl ChatService {
+    pub(crate) async fn range(&self, request: RangeRequest) -> AppResult<MessageRange> {
         let RangeRequest { user, conversation_id: id, from, max_messages, max_bytes } = request;
         let limit = PageLimit { messages: max_messages, bytes: max_bytes };
         let side = id.side_of(&user).ok_or_else(WireError::not_found)?;
@@ -27,7 +27,7 @@ impl Node {
         let first_seq = self.beginning(&user, &id, from, last_seq).await?;
         let (messages, next_seq) = self.read_without_holes(&id, first_seq, limit, last_seq).await?;
         let messages = messages.into_iter().filter(|m| m.visible_to(side)).collect();
-        Ok(Range { first_seq, messages, next_seq, last_seq: last_seq.max(next_seq - 1) })
+        Ok(MessageRange { first_seq, messages, next_seq, last_seq: last_seq.max(next_seq - 1) })
     }
 
     /// The seq at which a session's reading begins.
@@ -35,13 +35,13 @@ impl Node {
         &self,
         user: &UserId,
         id: &ConversationId,
-        from: From,
+        from: ReadFrom,
         last_seq: Seq,
-    ) -> Answer<Seq> {
+    ) -> AppResult<Seq> {
         match from {
-            From::Seq(seq) => Ok(seq.max(1)),
-            From::Since { at_most, .. } if at_most <= 1 => Ok(1),
-            From::Since { since, at_most } => {
+            ReadFrom::Seq(seq) => Ok(seq.max(1)),
+            ReadFrom::Since { at_most, .. } if at_most <= 1 => Ok(1),
+            ReadFrom::Since { since, at_most } => {
                 let newer = match since {
                     MessageId::MAX => last_seq + 1,
                     since => self.first_since(id, since, last_seq).await?,
@@ -57,7 +57,7 @@ impl Node {
 
     /// The first seq whose message is newer than an id; one past the end if none is. Ids grow with the seqs, so it is
     /// found by steps that double and then by halving, however much lies behind.
-    async fn first_since(&self, id: &ConversationId, since: MessageId, last_seq: Seq) -> Answer<Seq> {
+    async fn first_since(&self, id: &ConversationId, since: MessageId, last_seq: Seq) -> AppResult<Seq> {
         let (mut newer, mut step) = (last_seq + 1, 1);
         let mut older = loop {
             if newer == 1 {
@@ -82,7 +82,12 @@ impl Node {
     /// The first message of the other side's before a seq that no device has acked: its delivery was never finished, or
     /// whoever took it is slow or gone. A session that began behind it would put a double tick on it with its acks,
     /// and would have no place for it when it comes.
-    async fn first_owed_before(&self, user: &UserId, id: &ConversationId, first: Seq) -> Answer<Option<Seq>> {
+    async fn first_owed_before(
+        &self,
+        user: &UserId,
+        id: &ConversationId,
+        first: Seq,
+    ) -> AppResult<Option<Seq>> {
         let side = id.side_of(user).ok_or_else(WireError::not_found)?;
         let acked = self.store.status.status(user, id).await.map_err(wire)?.last_delivered_seq;
         let nothing_owed = self.store.status.has_acked_all(user, id).await.map_err(wire)?;
@@ -106,7 +111,7 @@ impl Node {
     }
 
     /// Whether the message at a seq, or the first one behind it that is not void, was minted after an id.
-    async fn is_newer(&self, id: &ConversationId, seq: Seq, since: MessageId) -> Answer<bool> {
+    async fn is_newer(&self, id: &ConversationId, seq: Seq, since: MessageId) -> AppResult<bool> {
         let page = self.store.messages.read_from(id, seq, PageLimit::messages(PROBE)).await.map_err(wire)?;
         Ok(page.iter().find(|m| !m.void).is_none_or(|m| m.message_id > since))
     }
@@ -119,7 +124,7 @@ impl Node {
         from: Seq,
         limit: impl Into<PageLimit>,
         last_seq: Seq,
-    ) -> Answer<(Vec<Arc<Message>>, Seq)> {
+    ) -> AppResult<(Vec<Arc<Message>>, Seq)> {
         let limit = limit.into();
         let read = || self.store.messages.read_from(id, from, limit);
         let mut page = read().await.map_err(wire)?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bluetick_protocol::{ErrorCode, UserId, WireError};
 use futures_util::future::join_all;
 
-use crate::{Admin, Answer, Event, HandOver, wire};
+use crate::{Admin, AppResult, HandOver, SessionEvent, wire};
 
 /// How long a revocation waits for one gateway to end a session.
 const END_WITHIN: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ pub fn token_revoked() -> WireError {
 
 impl Admin {
     /// Refuses every token of the user that there is. Returns the new `not_before`.
-    pub(crate) async fn lock_out(&self, user: &UserId) -> Answer<u64> {
+    pub(crate) async fn lock_out(&self, user: &UserId) -> AppResult<u64> {
         let not_before = self.clock.now_ms() / 1000 + 1;
         self.store.users.raise_not_before(user, not_before).await.map_err(wire)?;
         // An earlier revocation by a clock that is ahead may have set it higher.
@@ -39,22 +39,22 @@ impl Admin {
     /// Tells the user's sessions to end, wherever they are. Returns how many took it. The others are taken out of the
     /// session store: such a session finds its entry gone with its next heartbeat, registers anew, and then reads
     /// `not_before`.
-    pub(crate) async fn end_sessions_of(&self, user: &UserId, why: WireError) -> Answer<usize> {
+    pub(crate) async fn end_sessions_of(&self, user: &UserId, why: WireError) -> AppResult<usize> {
         let (sessions, why) = (self.sessions(user).await?, &why);
         let told = join_all(sessions.iter().map(|session| async move {
-            let handed = self.gateways.hand_over(session, Event::Close(why.clone()));
+            let handed = self.gateways.hand_over(session, SessionEvent::Close(why.clone()));
             let taken = tokio::time::timeout(END_WITHIN, handed).await == Ok(HandOver::Taken);
             if !taken {
                 self.store.sessions.unregister(user, session.session_id).await.map_err(wire)?;
             }
             Ok::<bool, WireError>(taken)
         }));
-        let told: Vec<bool> = told.await.into_iter().collect::<Answer<_>>()?;
+        let told: Vec<bool> = told.await.into_iter().collect::<AppResult<_>>()?;
         Ok(told.into_iter().filter(|taken| *taken).count())
     }
 
     /// Forgets where the user's devices are notified: a device that was locked out must show nothing either.
-    pub(crate) async fn forget_push_devices(&self, user: &UserId) -> Answer<usize> {
+    pub(crate) async fn forget_push_devices(&self, user: &UserId) -> AppResult<usize> {
         let devices = self.devices(user).await?;
         for row in &devices {
             self.store.devices.unregister(user, &row.device, None).await.map_err(wire)?;

@@ -12,7 +12,8 @@ use serde::de::IgnoredAny;
 use tokio::time::Instant;
 
 use crate::{
-    Answer, Exhausted, Node, SendCost, SendRequest, Step, rate_limited, rules::rule, trace::Glimpse, wire,
+    AppResult, ChatService, Exhausted, SendCost, SendRequest, Step, rate_limited, rules::rule,
+    trace::Glimpse, wire,
 };
 
 /// Messages that are handed to a session at once, by their weight.
@@ -37,24 +38,24 @@ struct Receiver {
 
 /// The sends of a batch that go to one receiver.
 struct Lane {
-    receiver: Answer<Receiver>,
+    receiver: AppResult<Receiver>,
     stored: Vec<Stored>,
 }
 
 /// What became of a lane.
 struct Delivered {
     stored: Vec<Stored>,
-    all: Answer<()>,
+    all: AppResult<()>,
     /// What was done for those that had been sent before, beyond the others.
-    repeated: Answer<()>,
+    repeated: AppResult<()>,
 }
 
-impl Node {
+impl ChatService {
     /// Commits the sends together and delivers each; the answers are in the order of the sends.
-    pub(crate) async fn send_all(&self, request: SendRequest) -> Vec<Answer<Sent>> {
+    pub(crate) async fn send_all(&self, request: SendRequest) -> Vec<AppResult<Sent>> {
         let SendRequest { user, session, sends } = request;
         let began = Instant::now();
-        let mut answers: Vec<Option<Answer<Sent>>> = Vec::with_capacity(sends.len());
+        let mut answers: Vec<Option<AppResult<Sent>>> = Vec::with_capacity(sends.len());
         let mut references = Vec::with_capacity(sends.len());
         let (mut news, mut places) = (Vec::with_capacity(sends.len()), Vec::with_capacity(sends.len()));
         let mut lanes: BTreeMap<ConversationId, Lane> = BTreeMap::new();
@@ -158,13 +159,15 @@ impl Node {
         user: &UserId,
         mut send: SendFrame,
         lanes: &mut BTreeMap<ConversationId, Lane>,
-    ) -> Answer<NewMessage> {
+    ) -> AppResult<NewMessage> {
         let id = match (&send.to, send.conversation_id.take()) {
             (_, Some(id)) => id,
             (Some(_), None) => {
                 return Err(WireError::new(ErrorCode::ToSelf, "you cannot write to yourself"));
             }
-            (None, None) => return Err(Node::bad_request("give either \"to\" or \"conversation_id\"")),
+            (None, None) => {
+                return Err(ChatService::bad_request("give either \"to\" or \"conversation_id\""));
+            }
         };
         let from = id.side_of(user).ok_or_else(WireError::not_found)?;
         if send.attachment.is_some() && self.uploads.is_none() {
@@ -215,7 +218,7 @@ impl Node {
     /// Whether the two may write to each other, and whether the receiver is there. This is the first lookup. It decides only
     /// whether the pending row rides along with the message; whom the message is handed to is decided by a lookup after
     /// the commit (R2).
-    async fn look_up(&self, sender: &UserId, id: &ConversationId, from: Side) -> Answer<Receiver> {
+    async fn look_up(&self, sender: &UserId, id: &ConversationId, from: Side) -> AppResult<Receiver> {
         let user = id.member(from.other());
         let users = &self.store.users;
         let (blocks, blocked) = join(users.blocks(sender, &user), users.blocks(&user, sender)).await;
@@ -232,7 +235,7 @@ impl Node {
     }
 
     /// One send of so many bytes.
-    pub(crate) async fn take_from_budget(&self, user: &UserId, bytes: u32) -> Answer<()> {
+    pub(crate) async fn take_from_budget(&self, user: &UserId, bytes: u32) -> AppResult<()> {
         let cost = SendCost { messages: 1, bytes };
         self.budget.take(user, cost).await.map_err(|ms| rate_limited(Exhausted::Sends, ms))
     }
@@ -244,7 +247,7 @@ impl Node {
         origin: Option<SessionId>,
         receiver: &Receiver,
         stored: &[Stored],
-    ) -> Answer<()> {
+    ) -> AppResult<()> {
         let stored: Vec<&Committed> = stored
             .iter()
             .map(|stored| &stored.committed)
@@ -275,7 +278,7 @@ impl Node {
     }
 
     /// The first run of what was sent again may have moved the boundary and died before it told anybody.
-    async fn repeat_ticks(&self, sender: &UserId, message: &Message) -> Answer<()> {
+    async fn repeat_ticks(&self, sender: &UserId, message: &Message) -> AppResult<()> {
         if rule!(self.rules, R9) {
             let row = self.store.status.status(sender, &message.conversation_id).await.map_err(wire)?;
             if row.last_read_seq > 0 {
@@ -294,7 +297,7 @@ fn bytes_of(send: &SendFrame) -> u32 {
 }
 
 /// Keys of `meta` that begin with `_` are the server's: what a user writes must not look like the host's.
-fn check_user_meta(meta: &Json) -> Answer<()> {
+fn check_user_meta(meta: &Json) -> AppResult<()> {
     match reserved_key(meta) {
         None => Ok(()),
         Some(key) => {

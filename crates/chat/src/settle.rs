@@ -5,14 +5,15 @@ use bluetick_protocol::{ConversationId, SessionId, UserId};
 use futures_util::future::{join, join_all};
 
 use crate::{
-    Answer, Debt, DebtsRequest, Event, Node, SettleRequest, Settled, Step, rules::rule, trace::Glimpse, wire,
+    AppResult, ChatService, Debt, DebtsRequest, SessionEvent, SettleRequest, Settled, Step, rules::rule,
+    trace::Glimpse, wire,
 };
 
 /// Debts that are paid side by side.
 const DEBTS_AT_ONCE: usize = 64;
 
-impl Node {
-    pub(crate) async fn settle_row(&self, request: SettleRequest) -> Answer<Settled> {
+impl ChatService {
+    pub(crate) async fn settle_row(&self, request: SettleRequest) -> AppResult<Settled> {
         let SettleRequest { user, conversation_id: id, row } = request;
         let removed = self.store.pending.settle(&user, &id, row, None).await.map_err(wire)?;
         if removed {
@@ -52,7 +53,7 @@ impl Node {
         left
     }
 
-    async fn pay(&self, user: &UserId, debt: &Debt, overdue: bool) -> Answer<()> {
+    async fn pay(&self, user: &UserId, debt: &Debt, overdue: bool) -> AppResult<()> {
         let id = &debt.conversation_id;
         let last_seq = self.store.messages.last_seq(id).await.map_err(wire)?;
         let first_unacked = self.beginning(user, id, debt.first_unacked, last_seq).await?;
@@ -84,7 +85,7 @@ impl Node {
     /// sessions.
     pub(crate) async fn wake(&self, user: &UserId, id: &ConversationId, slow: &[SessionId]) {
         let sessions = self.sessions_of(user).await;
-        let wake = |_: &_| Event::Wake { conversation_id: id.clone() };
+        let wake = |_: &_| SessionEvent::Wake { conversation_id: id.clone() };
         self.fanout.hand_over_all(&sessions, slow, wake).await;
     }
 }

@@ -4,8 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use bluetick_chat::{
-    Admin, App, Background, Collector, Gateway, Gateways, Mover, Node, Operator, Push, SendBudget, Spawner,
-    Trace, Uploads,
+    Admin, App, Background, ChatService, Collector, Gateway, Gateways, Mover, Operator, Push, SendBudget,
+    Spawner, Trace, Uploads,
 };
 use bluetick_store::{Clock, Store};
 use futures_util::future::BoxFuture;
@@ -221,7 +221,8 @@ struct Rules {
 impl Rules {
     fn new(config: &Config, store: &Store, gateways: Arc<dyn Gateways>, means: Means) -> Rules {
         let Means { clock, budget, providers, uploads } = means;
-        let mut node = Node::new(store.clone(), gateways.clone(), clock.clone(), config.chat(), budget);
+        let mut node =
+            ChatService::new(store.clone(), gateways.clone(), clock.clone(), config.chat(), budget);
         let push = providers.map(|providers| {
             let settings = config.notifications();
             Arc::new(Push::new(

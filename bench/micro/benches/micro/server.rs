@@ -4,7 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    ChatConfig, Gateway, Node, Rules, Unlimited,
+    ChatConfig, ChatService, Gateway, Rules, Unlimited,
     session::{Identity, SessionConfig, SessionHost, TokenCheck},
 };
 use bluetick_protocol::{ConversationId, Side, UserId, WireError};
@@ -54,7 +54,7 @@ impl Server {
         let clock = Arc::new(ManualClock::new(NOW));
         let store = Store::embedded(EmbeddedConfig::new(dir.path()), clock.clone()).expect("a store");
         let gateway = Arc::new(Gateway::new("gateway"));
-        let node = Node::new(
+        let node = ChatService::new(
             store.clone(),
             gateway.clone(),
             clock.clone(),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Admin, Exported};
 use crate::{
-    Answer,
+    AppResult,
     attachments::{download_of, no_uploads},
     wire,
 };
@@ -32,12 +32,12 @@ pub struct UploadUsageRow {
 }
 
 impl Admin {
-    pub async fn upload_usage(&self, user: &UserId) -> Answer<Vec<UploadUsageRow>> {
+    pub async fn upload_usage(&self, user: &UserId) -> AppResult<Vec<UploadUsageRow>> {
         let usage = self.store.attachments.upload_usage(user).await.map_err(wire)?;
         Ok(vec![UploadUsageRow { user_id: user.clone(), usage }])
     }
 
-    pub(super) async fn exported(&self, message: &Message) -> Answer<Vec<Exported>> {
+    pub(super) async fn exported(&self, message: &Message) -> AppResult<Vec<Exported>> {
         let mut exported = Vec::new();
         let Some(uploads) = &self.uploads else { return Ok(exported) };
         for s3_ref in refs_of(message) {
@@ -51,7 +51,7 @@ impl Admin {
     }
 
     /// Removes the bytes and the rows of what a user has announced, sent or not. Returns how many there were.
-    pub(super) async fn erase_attachments(&self, user: &UserId) -> Answer<u64> {
+    pub(super) async fn erase_attachments(&self, user: &UserId) -> AppResult<u64> {
         let rows = &self.store.attachments;
         let mut erased = 0;
         for s3_ref in rows.owned_by(user).await.map_err(wire)? {
@@ -70,7 +70,7 @@ impl Admin {
 }
 
 /// What stands where bytes could be put once more, so that the collector looks there when they no longer can.
-fn stone(s3_ref: S3Ref) -> Answer<AttachmentRow> {
+fn stone(s3_ref: S3Ref) -> AppResult<AttachmentRow> {
     Ok(AttachmentRow {
         s3_ref,
         owner: UserId::new("erased")

@@ -3,7 +3,7 @@
 use bluetick_protocol::{ErrorCode, UploadParts, UploadRequest, UploadedParts, WireError, limits};
 use bluetick_store::{OverQuota, UploadQuota, left_of_day_ms};
 
-use crate::{Answer, Node};
+use crate::{AppResult, ChatService};
 
 /// The most that one request may carry to a bucket.
 const WHOLE_MAX_BYTES: u64 = 5 * 1024 * 1024 * 1024;
@@ -19,25 +19,25 @@ pub struct UploadLimits {
 }
 
 impl UploadLimits {
-    pub(super) fn check(&self, request: &UploadRequest, takes_parts: bool) -> Answer<()> {
+    pub(super) fn check(&self, request: &UploadRequest, takes_parts: bool) -> AppResult<()> {
         let UploadRequest { name, mime, bytes, sha256, parts } = request;
         check_name(name)?;
         if mime.len() > limits::ATTACHMENT_MIME_MAX_BYTES || !is_media_type(mime) {
-            return Err(Node::bad_request("\"mime\" must be a media type, such as image/jpeg"));
+            return Err(ChatService::bad_request("\"mime\" must be a media type, such as image/jpeg"));
         }
         if !self.allows(mime) {
             let why = format!("attachments of the type {mime} are not taken at this server");
             return Err(WireError::new(ErrorCode::TypeRefused, why));
         }
         if *bytes == 0 {
-            return Err(Node::bad_request("\"bytes\" must be at least 1"));
+            return Err(ChatService::bad_request("\"bytes\" must be at least 1"));
         }
         if *bytes > self.max_bytes {
             let why = format!("an attachment may be at most {} bytes long", self.max_bytes);
             return Err(WireError::new(ErrorCode::AttachmentTooLarge, why));
         }
         if !is_sha256(sha256) {
-            return Err(Node::bad_request("\"sha256\" must be 64 hex digits"));
+            return Err(ChatService::bad_request("\"sha256\" must be 64 hex digits"));
         }
         match parts {
             Some(_) if !takes_parts => {
@@ -46,7 +46,7 @@ impl UploadLimits {
             }
             Some(parts) => check_cut(*bytes, parts),
             None if takes_parts && *bytes > WHOLE_MAX_BYTES => {
-                Err(Node::bad_request("a file of more than 5 GiB is uploaded in \"parts\""))
+                Err(ChatService::bad_request("a file of more than 5 GiB is uploaded in \"parts\""))
             }
             None => Ok(()),
         }
@@ -80,7 +80,7 @@ impl UploadLimits {
     }
 }
 
-fn check_name(name: &str) -> Answer<()> {
+fn check_name(name: &str) -> AppResult<()> {
     let bad = |c: char| c.is_control() || matches!(c, '/' | '\\');
     // What turns or hides the characters beside it, or ends the line.
     let hidden = |c: char| {
@@ -90,31 +90,34 @@ fn check_name(name: &str) -> Answer<()> {
     let named = !name.trim().is_empty() && !matches!(name, "." | "..");
     if !named || name.len() > limits::ATTACHMENT_NAME_MAX_BYTES || name.contains(bad) || name.contains(hidden)
     {
-        return Err(Node::bad_request(
+        return Err(ChatService::bad_request(
             "\"name\" must have 1 to 255 bytes, without control characters, / and \\",
         ));
     }
     Ok(())
 }
 
-fn check_cut(bytes: u64, parts: &UploadParts) -> Answer<()> {
+fn check_cut(bytes: u64, parts: &UploadParts) -> AppResult<()> {
     if parts.sha256.is_empty() || parts.sha256.len() > limits::UPLOAD_PARTS_MAX {
-        return Err(Node::bad_request(format!("an upload has 1 to {} parts", limits::UPLOAD_PARTS_MAX)));
+        return Err(ChatService::bad_request(format!(
+            "an upload has 1 to {} parts",
+            limits::UPLOAD_PARTS_MAX
+        )));
     }
     if !(limits::UPLOAD_PART_MIN_BYTES..=WHOLE_MAX_BYTES).contains(&parts.bytes) {
-        return Err(Node::bad_request("a part has 5 MiB to 5 GiB; only the last may be shorter"));
+        return Err(ChatService::bad_request("a part has 5 MiB to 5 GiB; only the last may be shorter"));
     }
     if bytes.div_ceil(parts.bytes) != parts.sha256.len() as u64 {
-        return Err(Node::bad_request("\"parts\" must have one \"sha256\" for each part"));
+        return Err(ChatService::bad_request("\"parts\" must have one \"sha256\" for each part"));
     }
     match parts.sha256.iter().all(|sha256| is_sha256(sha256)) {
         true => Ok(()),
-        false => Err(Node::bad_request("every \"sha256\" must be 64 hex digits")),
+        false => Err(ChatService::bad_request("every \"sha256\" must be 64 hex digits")),
     }
 }
 
 /// What a client says that it has uploaded.
-pub(super) fn check_parts(parts: &UploadedParts) -> Answer<()> {
+pub(super) fn check_parts(parts: &UploadedParts) -> AppResult<()> {
     let is_etag = |etag: &String| {
         let bare = etag.trim_matches('"');
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_+/=.".contains(&b);
@@ -122,11 +125,11 @@ pub(super) fn check_parts(parts: &UploadedParts) -> Answer<()> {
     };
     let count = parts.etags.len();
     if count == 0 || count > limits::UPLOAD_PARTS_MAX || count != parts.sha256.len() {
-        return Err(Node::bad_request("give one of \"etags\" and one of \"sha256\" for each part"));
+        return Err(ChatService::bad_request("give one of \"etags\" and one of \"sha256\" for each part"));
     }
     match parts.etags.iter().all(is_etag) && parts.sha256.iter().all(|sha256| is_sha256(sha256)) {
         true => Ok(()),
-        false => Err(Node::bad_request("an ETag or a SHA-256 of a part is not one")),
+        false => Err(ChatService::bad_request("an ETag or a SHA-256 of a part is not one")),
     }
 }
 

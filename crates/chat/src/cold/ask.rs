@@ -8,7 +8,7 @@ use bluetick_store::{COLD_SHARDS, ColdCandidate, ColdRun, EnlistPlace, Result};
 use serde::{Deserialize, Serialize};
 
 use super::{Bounds, ColdMoved, ColdProgress, Mover};
-use crate::{Answer, wire};
+use crate::{AppResult, wire};
 
 /// A step takes about so long.
 const STEP: Duration = Duration::from_millis(500);
@@ -83,7 +83,7 @@ pub struct ColdVerified {
 
 impl Mover {
     /// Moves for a little while, from a place on.
-    pub async fn step(&self, asked: ColdStep) -> Answer<ColdStepped> {
+    pub async fn step(&self, asked: ColdStep) -> AppResult<ColdStepped> {
         self.take_step(asked).await.map_err(wire)
     }
 
@@ -146,7 +146,7 @@ impl Mover {
     }
 
     /// Adds up runs from where an earlier answer ended.
-    pub async fn survey(&self, asked: ColdSurvey) -> Answer<ColdSurvey> {
+    pub async fn survey(&self, asked: ColdSurvey) -> AppResult<ColdSurvey> {
         let mut sums = asked;
         let page = self.store.cold.runs.all_runs(sums.after.as_ref(), SURVEYED).await.map_err(wire)?;
         for run in &page {
@@ -166,7 +166,7 @@ impl Mover {
     }
 
     /// Reads objects whole, for a little while, from where an earlier answer ended.
-    pub async fn verify(&self, after: Option<ColdRun>) -> Answer<ColdVerified> {
+    pub async fn verify(&self, after: Option<ColdRun>) -> AppResult<ColdVerified> {
         self.verify_some(after).await.map_err(wire)
     }
 

@@ -15,7 +15,7 @@ use super::{
     decide::{Decided, hex},
     queue::key,
 };
-use crate::{Answer, Step, trace::Glimpse, wire};
+use crate::{AppResult, Step, trace::Glimpse, wire};
 
 /// What waited longer for room than this is looked at once more.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ impl Push {
         devices: Vec<DeviceRow>,
         alert: Option<Seq>,
         note: impl Fn(&DeviceRow) -> Notification,
-    ) -> Answer<Decided> {
+    ) -> AppResult<Decided> {
         let each = devices.iter().map(|device| {
             let note = note(device);
             async move { self.send_one(owed, device, &note).await }
@@ -95,7 +95,7 @@ impl Push {
     }
 
     /// Writes down that the devices were notified.
-    async fn record(&self, owed: &OwedPush, seq: Seq, any: bool) -> Answer<()> {
+    async fn record(&self, owed: &OwedPush, seq: Seq, any: bool) -> AppResult<()> {
         let (user, id) = (&owed.user_id, &owed.conversation_id);
         if let Err(e) = self.store.status.raise_notified(user, id, seq).await {
             let mut unrecorded = self.unrecorded.lock();
@@ -121,7 +121,7 @@ impl Push {
         devices: Vec<DeviceId>,
         after: Duration,
         tried: Tried,
-    ) -> Answer<()> {
+    ) -> AppResult<()> {
         let backoff = match tried {
             Tried::Device => (RETRY_MIN * 2u32.pow(owed.attempts.min(8))).min(RETRY_MAX),
             Tried::Way | Tried::Nothing => RETRY_MIN,
@@ -239,7 +239,7 @@ impl Push {
     }
 
     /// Sends a notification to each of a user's devices now, and says what came of it.
-    pub async fn test(&self, user: &UserId) -> Answer<Vec<PushTested>> {
+    pub async fn test(&self, user: &UserId) -> AppResult<Vec<PushTested>> {
         let devices = self.store.devices.devices_of(user).await.map_err(wire)?;
         if devices.is_empty() {
             let why = format!("{user} has no device that is to be notified: none was registered");

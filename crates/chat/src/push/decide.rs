@@ -9,7 +9,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use super::{About, Notification, NotificationKind, Push, carry::Tried, queue::key};
-use crate::{Answer, profiles::shown_name, wire};
+use crate::{AppResult, profiles::shown_name, wire};
 
 /// Of what is owed, this many messages back one is looked for that the peer wrote.
 const LOOK_BACK: usize = 32;
@@ -30,7 +30,7 @@ pub(super) enum Decided {
 impl Push {
     /// Makes the decision, sends what it says, and writes down what is left of it. `sure`: a live session that has not
     /// acked is none.
-    pub(super) async fn decide(&self, owed: &OwedPush, sure: bool) -> Answer<Decided> {
+    pub(super) async fn decide(&self, owed: &OwedPush, sure: bool) -> AppResult<Decided> {
         let decided = match owed.clear {
             true => self.decide_clear(owed).await?,
             false => self.decide_alert(owed, sure).await?,
@@ -53,7 +53,7 @@ impl Push {
         Ok(decided)
     }
 
-    async fn decide_alert(&self, owed: &OwedPush, sure: bool) -> Answer<Decided> {
+    async fn decide_alert(&self, owed: &OwedPush, sure: bool) -> AppResult<Decided> {
         let (user, id) = (&owed.user_id, &owed.conversation_id);
         let unrecorded = self.unrecorded.lock().get(&key(owed)).copied();
         if let Some(seq) = unrecorded {
@@ -108,7 +108,7 @@ impl Push {
         devices.iter().map(closed).min().flatten()
     }
 
-    async fn decide_clear(&self, owed: &OwedPush) -> Answer<Decided> {
+    async fn decide_clear(&self, owed: &OwedPush) -> AppResult<Decided> {
         let user = &owed.user_id;
         let (_, notified) = self.store.status.notified(user, &owed.conversation_id).await.map_err(wire)?;
         if notified > owed.seq {
@@ -147,7 +147,7 @@ impl Push {
     }
 
     /// The devices that a notification is owed to, of those that there are now.
-    async fn devices_of(&self, owed: &OwedPush) -> Answer<Vec<DeviceRow>> {
+    async fn devices_of(&self, owed: &OwedPush) -> AppResult<Vec<DeviceRow>> {
         let mut devices = self.store.devices.devices_of(&owed.user_id).await.map_err(wire)?;
         devices.retain(|device| owed.devices.is_empty() || owed.devices.contains(&device.device));
         Ok(devices)
@@ -160,7 +160,7 @@ impl Push {
         side: Side,
         up_to: Seq,
         known: Seq,
-    ) -> Answer<Option<Arc<Message>>> {
+    ) -> AppResult<Option<Arc<Message>>> {
         let limit = |messages| PageLimit { messages, ..PageLimit::messages(1) };
         let wanted = |m: &Arc<Message>| m.seq > known && m.from != side && m.visible_to(side);
         let exact = self.store.messages.read_from(id, up_to, limit(1)).await.map_err(wire)?;

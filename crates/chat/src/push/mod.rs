@@ -40,7 +40,7 @@ use self::{
     queue::{Job, Queue},
     routes::Routes,
 };
-use crate::{Answer, Trace, wire};
+use crate::{AppResult, Trace, wire};
 
 #[derive(Debug, Clone)]
 pub struct PushConfig {
@@ -164,7 +164,7 @@ impl Push {
         id: &ConversationId,
         last_seq: Seq,
         overdue: bool,
-    ) -> Answer<()> {
+    ) -> AppResult<()> {
         let (status, notified) = self.store.status.notified(user, id).await.map_err(wire)?;
         if last_seq <= notified.max(status.last_delivered_seq) {
             return Ok(());

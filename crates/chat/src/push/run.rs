@@ -23,7 +23,7 @@ use super::{
     decide::Decided,
     queue::{Job, key},
 };
-use crate::{Answer, slot::ready};
+use crate::{AppResult, slot::ready};
 
 /// Decisions under way at once, for each request that a route may have under way.
 const DECISIONS_PER_REQUEST: usize = 8;
@@ -37,7 +37,7 @@ const GIVEN_BACK_AT_ONCE: usize = 64;
 type Lanes = BTreeMap<(UserId, ConversationId), VecDeque<(OwedPush, bool)>>;
 
 enum Done {
-    Decided(OwedPush, Answer<Decided>),
+    Decided(OwedPush, AppResult<Decided>),
     /// Somebody has read on, and this is to be cleared.
     Read(Option<OwedPush>),
     PutOff,

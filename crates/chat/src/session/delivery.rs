@@ -17,7 +17,7 @@ use std::{
 use bluetick_protocol::{CaughtUp, ConversationId, MessageId, Seq, SessionId, UserId, limits};
 use bluetick_store::Message;
 
-use crate::{Debt, From, Plan, PlanLane, Range};
+use crate::{Debt, MessageRange, Plan, PlanLane, ReadFrom};
 
 /// Messages read ahead of their turn are kept up to this size; of the rest only the place is remembered. Reads that are
 /// made at once ask for no more together, and each for one message at least.
@@ -81,10 +81,10 @@ struct Lane {
 }
 
 impl Lane {
-    fn reads_from(&self, since: MessageId) -> From {
+    fn reads_from(&self, since: MessageId) -> ReadFrom {
         let since = if self.rows_only { MessageId::MAX } else { since };
-        let beginning = From::Since { since, at_most: self.at_most.unwrap_or(Seq::MAX) };
-        self.next.map_or(beginning, From::Seq)
+        let beginning = ReadFrom::Since { since, at_most: self.at_most.unwrap_or(Seq::MAX) };
+        self.next.map_or(beginning, ReadFrom::Seq)
     }
 
     fn is_behind(&self) -> bool {
@@ -154,7 +154,7 @@ pub(crate) struct Delivery {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Read {
     pub conversation_id: ConversationId,
-    pub from: From,
+    pub from: ReadFrom,
     pub max_messages: usize,
     pub max_bytes: usize,
 }
@@ -424,7 +424,7 @@ impl Delivery {
     }
 
     /// A read came back. Returns whether it brought the lane on; if not, the next read should wait a moment.
-    pub(super) fn read_done(&mut self, id: &ConversationId, range: Option<Range>) -> bool {
+    pub(super) fn read_done(&mut self, id: &ConversationId, range: Option<MessageRange>) -> bool {
         self.reading = self.reading.saturating_sub(1);
         let Some(lane) = self.lanes.get_mut(id) else {
             return true;
@@ -577,7 +577,7 @@ impl Delivery {
                 lane.told_overdue = last;
                 overdue.push(Debt {
                     conversation_id: id.clone(),
-                    first_unacked: From::Seq(first),
+                    first_unacked: ReadFrom::Seq(first),
                     row: None,
                 });
             }
@@ -728,10 +728,12 @@ impl Delivery {
                     let unread = lane.settling || lane.row_in_doubt;
                     let unsent = Some(next).filter(|&next| next <= lane.peer_head || unread);
                     let unacked = lane.unacked.front().map(|&(seq, _)| seq);
-                    From::Seq([unacked, unsent].into_iter().flatten().min()?)
+                    ReadFrom::Seq([unacked, unsent].into_iter().flatten().min()?)
                 }
                 // A device that has not caught up asks for the rest itself, by the cursor that it came with.
-                None if !self.caught_up => From::Seq(lane.at_most.filter(|&first| first <= lane.peer_head)?),
+                None if !self.caught_up => {
+                    ReadFrom::Seq(lane.at_most.filter(|&first| first <= lane.peer_head)?)
+                }
                 None => Some(lane.reads_from(self.since)).filter(|_| lane.peer_head > 0)?,
             };
             Some(Debt { conversation_id: id.clone(), first_unacked, row: lane.row })

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::delivery::{Delivery, Moment};
-use crate::{Event, HandOver, presence::TYPING_EVERY};
+use crate::{HandOver, SessionEvent, presence::TYPING_EVERY};
 
 /// Typing is worth nothing later: beyond this it is dropped.
 const TYPING_MAX: usize = 32;
@@ -151,7 +151,7 @@ impl Handle {
 
     /// Offers an event for a user's session. The entry that led here may have been written by anybody who can write to
     /// the session store: a session of somebody else's is refused, or it would be given this user's messages.
-    pub(crate) fn offer_to(&self, user: &UserId, event: Event) -> HandOver {
+    pub(crate) fn offer_to(&self, user: &UserId, event: SessionEvent) -> HandOver {
         let state = self.state.lock();
         match state.delivery.is_of(user) {
             true => self.put(state, event),
@@ -159,36 +159,36 @@ impl Handle {
         }
     }
 
-    pub(crate) fn offer(&self, event: Event) -> HandOver {
+    pub(crate) fn offer(&self, event: SessionEvent) -> HandOver {
         self.put(self.state.lock(), event)
     }
 
-    fn put(&self, mut state: MutexGuard<'_, State>, event: Event) -> HandOver {
+    fn put(&self, mut state: MutexGuard<'_, State>, event: SessionEvent) -> HandOver {
         if !state.open {
             return HandOver::Refused;
         }
         match event {
-            Event::Messages { messages, row_written, origin } => {
+            SessionEvent::Messages { messages, row_written, origin } => {
                 state.delivery.now = self.moment(Instant::now());
                 for message in messages.iter() {
                     state.delivery.hand_over(message, row_written, origin);
                 }
             }
-            Event::Wake { conversation_id } => state.delivery.wake(conversation_id),
-            Event::Ticks(ticks) => merge(&mut state.ticks, ticks),
-            Event::OwnTicks(ticks) => {
+            SessionEvent::Wake { conversation_id } => state.delivery.wake(conversation_id),
+            SessionEvent::Ticks(ticks) => merge(&mut state.ticks, ticks),
+            SessionEvent::OwnTicks(ticks) => {
                 state.own_ticks_at.get_or_insert_with(|| Instant::now() + OWN_TICKS_WAIT);
                 merge(&mut state.own_ticks, ticks);
             }
-            Event::Typing(typing) => {
+            SessionEvent::Typing(typing) => {
                 if state.typing.len() < TYPING_MAX && state.tells_typing(&typing.conversation_id) {
                     state.typing.push(typing);
                 }
             }
-            Event::Presence(presence) => {
+            SessionEvent::Presence(presence) => {
                 state.presence.insert(presence.user_id.clone(), presence);
             }
-            Event::Close(why) => {
+            SessionEvent::Close(why) => {
                 state.close.get_or_insert(why);
             }
         }
@@ -247,17 +247,17 @@ mod tests {
         let told = || handle.with(|state| std::mem::take(&mut state.typing).len());
         let mut all = 0;
         for _ in 0..100 {
-            handle.offer(Event::Typing(typing("alice")));
+            handle.offer(SessionEvent::Typing(typing("alice")));
             all += told();
         }
         assert_eq!(all, 1);
-        handle.offer(Event::Typing(typing("adam")));
+        handle.offer(SessionEvent::Typing(typing("adam")));
         assert_eq!(told(), 1, "another conversation");
         tokio::time::advance(TYPING_EVERY).await;
-        handle.offer(Event::Typing(typing("alice")));
+        handle.offer(SessionEvent::Typing(typing("alice")));
         assert_eq!(told(), 1, "a second later");
         for n in 0..2 * TYPING_TOLD_MAX {
-            handle.offer(Event::Typing(typing(&format!("a{n}"))));
+            handle.offer(SessionEvent::Typing(typing(&format!("a{n}"))));
             told();
         }
         assert!(handle.with(|state| state.typing_told.len()) <= TYPING_TOLD_MAX);
@@ -267,7 +267,7 @@ mod tests {
     async fn a_session_takes_nothing_that_is_for_somebody_else() {
         let (bob, mallory) = (UserId::new("bob").unwrap(), UserId::new("mallory").unwrap());
         let handle = Handle::new(Delivery::new(mallory.clone(), SessionId(1), 8));
-        let wake = || Event::Wake { conversation_id: ConversationId::new("alice~bob").unwrap() };
+        let wake = || SessionEvent::Wake { conversation_id: ConversationId::new("alice~bob").unwrap() };
         assert_eq!(handle.offer_to(&bob, wake()), HandOver::Refused);
         assert_eq!(handle.offer_to(&mallory, wake()), HandOver::Taken);
     }
@@ -280,8 +280,8 @@ mod tests {
             let conversation_id = ConversationId::new(&format!("{peer}~bob")).unwrap();
             let (last_delivered_seq, last_read_seq) = (1, 0);
             let ticks = Ticks { conversation_id, user_id: peer.clone(), last_delivered_seq, last_read_seq };
-            handle.offer(Event::Ticks(ticks));
-            handle.offer(Event::Presence(Presence { user_id: peer, online: true, last_seen: None }));
+            handle.offer(SessionEvent::Ticks(ticks));
+            handle.offer(SessionEvent::Presence(Presence { user_id: peer, online: true, last_seen: None }));
         }
         let taken = || handle.with(|state| state.take_frames(64).len());
         assert_eq!([taken(), taken(), taken(), taken(), taken()], [64, 64, 64, 8, 0]);
@@ -297,9 +297,9 @@ mod tests {
             last_delivered_seq,
             last_read_seq,
         };
-        handle.offer(Event::OwnTicks(ticks(4, 0)));
-        handle.offer(Event::Ticks(ticks(5, 5)));
-        handle.offer(Event::OwnTicks(ticks(7, 5)));
+        handle.offer(SessionEvent::OwnTicks(ticks(4, 0)));
+        handle.offer(SessionEvent::Ticks(ticks(5, 5)));
+        handle.offer(SessionEvent::OwnTicks(ticks(7, 5)));
         let told = handle.with(|state| {
             state.release_own_ticks();
             std::mem::take(&mut state.ticks).into_values().collect::<Vec<_>>()

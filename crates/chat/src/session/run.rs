@@ -31,8 +31,8 @@ use super::{
     requests::{Answered, Receipted, Receipts, error_frame},
 };
 use crate::{
-    Answer, Debt, DebtsRequest, Exhausted, Plan, PlanRequest, Range, RangeRequest, SettleRequest, Settled,
-    Step, budget::units_of, rate_limited, rules::rule, slot::poll_slot, trace::Glimpse, units,
+    AppResult, Debt, DebtsRequest, Exhausted, MessageRange, Plan, PlanRequest, RangeRequest, SettleRequest,
+    Settled, Step, budget::units_of, rate_limited, rules::rule, slot::poll_slot, trace::Glimpse, units,
 };
 
 use upkeep::Upkeep;
@@ -69,7 +69,7 @@ enum Ready {
     Gone,
 }
 
-type RangeRead = (ConversationId, Answer<Range>);
+type RangeRead = (ConversationId, AppResult<MessageRange>);
 /// Why a session ends; nothing where the client is gone, and nobody is left to say `bye` to.
 type End = Option<WireError>;
 

@@ -11,8 +11,8 @@ use std::{
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    Admin, App, Begun, ChatConfig, Collector, Gateway, Link, Node, SendRequest, Unlimited, UploadLimits,
-    Uploads,
+    Admin, App, Begun, ChatConfig, ChatService, Collector, Gateway, Link, SendRequest, Unlimited,
+    UploadLimits, Uploads,
 };
 use bluetick_protocol::{
     ErrorCode, Json, S3Ref, SignedRequest, UploadParts, UploadRequest, UploadedParts, WireError,
@@ -108,7 +108,7 @@ impl Uploads for Shelf {
 struct Scene {
     world: World,
     shelf: Arc<Shelf>,
-    node: Arc<Node>,
+    node: Arc<ChatService>,
 }
 
 impl Scene {
@@ -130,7 +130,7 @@ impl Scene {
             stuck: Mutex::default(),
             hangs: AtomicBool::default(),
         });
-        let node = Node::new(
+        let node = ChatService::new(
             world.store.clone(),
             nobody(),
             world.clock.clone(),

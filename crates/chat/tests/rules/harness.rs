@@ -17,8 +17,8 @@ use std::{
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    Answer, App, ChatConfig, Event, Gateway, Gateways, HandOver, HandingOver, Node, PushConfig,
-    RequestBudget, Rule, Rules, SendBudget, SendRequest, Spawner, Unlimited,
+    App, AppResult, ChatConfig, ChatService, Gateway, Gateways, HandOver, HandingOver, PushConfig,
+    RequestBudget, Rule, Rules, SendBudget, SendRequest, SessionEvent, Spawner, Unlimited,
     session::{Identity, SessionConfig, SessionHost, TokenCheck},
 };
 use bluetick_protocol::{
@@ -57,7 +57,7 @@ pub struct World {
     pub steps: Arc<Steps>,
     pub disturbed: Arc<Disturbed>,
     pub store: Store,
-    pub node: Arc<Node>,
+    pub node: Arc<ChatService>,
     pub phones: Arc<Phones>,
     pub service: Option<Service>,
     gateways: Arc<GatewaysByName>,
@@ -82,7 +82,7 @@ struct Process {
 }
 
 impl GatewaysByName {
-    fn reach(&self, to: &SessionEntry, event: Event) -> HandingOver {
+    fn reach(&self, to: &SessionEntry, event: SessionEvent) -> HandingOver {
         let gateway = self.up.lock().get(&*to.gateway).map(|process| process.gateway.clone());
         match gateway {
             Some(gateway) => gateway.hand_over(to, event),
@@ -95,7 +95,7 @@ impl GatewaysByName {
 struct ToGateways(Arc<GatewaysByName>);
 
 impl Gateways for ToGateways {
-    fn hand_over(&self, to: &SessionEntry, event: Event) -> HandingOver {
+    fn hand_over(&self, to: &SessionEntry, event: SessionEvent) -> HandingOver {
         let gateways = self.0.clone();
         if gateways.silent.lock().contains(&*to.gateway) {
             return Either::Right(Box::pin(std::future::pending()));
@@ -181,7 +181,7 @@ impl World {
         let gateways = Arc::new(GatewaysByName::default());
         let to_gateways = Arc::new(ToGateways(gateways.clone()));
         let sends = setup.sends.unwrap_or_else(|| Arc::new(Unlimited));
-        let node = Node::new(store.clone(), to_gateways, clock.clone(), setup.chat, sends)
+        let node = ChatService::new(store.clone(), to_gateways, clock.clone(), setup.chat, sends)
             .with_rules(setup.rules.clone())
             .with_spawner(Arc::new(TestSpawner));
         let mut world = World {
@@ -285,12 +285,12 @@ impl World {
         self.quiet().await;
     }
 
-    pub async fn send_frame(&self, from: &str, frame: SendFrame) -> Answer<Sent> {
+    pub async fn send_frame(&self, from: &str, frame: SendFrame) -> AppResult<Sent> {
         let request = SendRequest { user: user(from), session: None, sends: vec![frame] };
         self.node.send(request).await.remove(0)
     }
 
-    pub async fn try_send(&self, from: &str, to: &str, body: &str) -> Answer<Sent> {
+    pub async fn try_send(&self, from: &str, to: &str, body: &str) -> AppResult<Sent> {
         self.send_frame(from, message(to, body)).await
     }
 
@@ -301,7 +301,7 @@ impl World {
     }
 
     /// The same in a task of its own, which can be stopped at a step or aborted.
-    pub fn sending(&self, from: &str, to: &str, body: &str) -> JoinHandle<Answer<Sent>> {
+    pub fn sending(&self, from: &str, to: &str, body: &str) -> JoinHandle<AppResult<Sent>> {
         let request = SendRequest { user: user(from), session: None, sends: vec![message(to, body)] };
         let node = self.node.clone();
         spawn(async move { node.send(request).await.remove(0) })

@@ -457,7 +457,7 @@ async fn what_is_known_of_a_revocation_is_kept_only_where_that_is_asked_for() {
     let config = Config::load(None, Default::default()).unwrap().chat();
     let budget = Arc::new(bluetick_chat::Unlimited);
     let app: Arc<dyn bluetick_chat::App> =
-        Arc::new(bluetick_chat::Node::new(store.clone(), gateways, clock, config, budget));
+        Arc::new(bluetick_chat::ChatService::new(store.clone(), gateways, clock, config, budget));
     let kept_for = Duration::from_secs(5);
     let of_requests = RevocableTokens::new(Arc::new(by_secret()), app.clone(), kept_for);
     let of_sessions = RevocableTokens::new(Arc::new(by_secret()), app.clone(), Duration::ZERO);

@@ -8,8 +8,8 @@ use axum::{
     http::{Method, Request as HttpRequest},
 };
 use bluetick_chat::{
-    Admin, Answer, Debt, DebtsRequest, Gateway, Gateways, Node, Plan, PlanRequest, Range, RangeRequest,
-    ReceiptRequest, SendRequest, SettleRequest, Settled, Unlimited,
+    Admin, AppResult, ChatService, Debt, DebtsRequest, Gateway, Gateways, MessageRange, Plan, PlanRequest,
+    RangeRequest, ReceiptRequest, SendRequest, SettleRequest, Settled, Unlimited,
     session::{Identity, SessionConfig},
 };
 use bluetick_protocol::{

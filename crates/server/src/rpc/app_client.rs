@@ -23,7 +23,7 @@ use std::{
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    AdminCall, Answer, App, Debt, DebtsRequest, Operator, Plan, PlanRequest, Range, RangeRequest,
+    AdminCall, App, AppResult, Debt, DebtsRequest, MessageRange, Operator, Plan, PlanRequest, RangeRequest,
     ReceiptRequest, SendRequest, SettleRequest, Settled, TraceEvent,
 };
 use bluetick_protocol::{
@@ -183,8 +183,8 @@ impl AppServers {
         &self,
         request: &Request,
         (whole, attempt): (Duration, Duration),
-        settled: impl Fn(&Answer<T>) -> bool,
-    ) -> Answer<T> {
+        settled: impl Fn(&AppResult<T>) -> bool,
+    ) -> AppResult<T> {
         let mut payload = written(request)?;
         let deadline = Instant::now() + whole;
         let mut tried = BTreeSet::new();
@@ -196,7 +196,7 @@ impl AppServers {
                 metrics::counter!("bluetick_rpc_retries_total").increment(1);
             }
             match link.call(payload.clone(), deadline.min(Instant::now() + attempt)).await {
-                Ok(answer) => match serde_json::from_slice::<Answer<T>>(&answer) {
+                Ok(answer) => match serde_json::from_slice::<AppResult<T>>(&answer) {
                     Ok(answer) if settled(&answer) => return answer,
                     Ok(Err(error)) if error.message == WRONG_ROLE => {
                         tracing::warn!(peer = link.address(), "this is not an app server any more");
@@ -233,7 +233,7 @@ impl AppServers {
         last.unwrap_or_else(|| Err(unavailable()))
     }
 
-    async fn request<T: DeserializeOwned + Send>(&self, request: Request) -> Answer<T> {
+    async fn request<T: DeserializeOwned + Send>(&self, request: Request) -> AppResult<T> {
         let times = (self.config.request, self.config.attempt);
         self.ask(&request, times, |answer| !is_unavailable(answer)).await
     }
@@ -255,14 +255,14 @@ fn may_come_late(request: &Request) -> bool {
     )
 }
 
-fn written(request: &Request) -> Answer<Bytes> {
+fn written(request: &Request) -> AppResult<Bytes> {
     serde_json::to_vec(request).map(Bytes::from).map_err(|error| {
         tracing::error!(%error, "a request cannot be written");
         WireError::new(ErrorCode::Internal, "the server met an error it did not expect")
     })
 }
 
-fn is_unavailable<T>(answer: &Answer<T>) -> bool {
+fn is_unavailable<T>(answer: &AppResult<T>) -> bool {
     matches!(answer, Err(e) if e.code == ErrorCode::Unavailable)
 }
 
@@ -276,10 +276,10 @@ pub struct RemoteApp(pub Arc<AppServers>);
 
 #[async_trait]
 impl App for RemoteApp {
-    async fn send(&self, request: SendRequest) -> Vec<Answer<Sent>> {
+    async fn send(&self, request: SendRequest) -> Vec<AppResult<Sent>> {
         let count = request.sends.len();
         let times = (self.0.config.request, self.0.config.attempt);
-        let settled = |answer: &Answer<Vec<Answer<Sent>>>| match answer {
+        let settled = |answer: &AppResult<Vec<AppResult<Sent>>>| match answer {
             Ok(sent) => !sent.iter().all(is_unavailable),
             Err(e) => e.code != ErrorCode::Unavailable,
         };
@@ -290,55 +290,55 @@ impl App for RemoteApp {
         }
     }
 
-    async fn plan(&self, request: PlanRequest) -> Answer<Plan> {
+    async fn plan(&self, request: PlanRequest) -> AppResult<Plan> {
         self.0.request(Request::Plan(request)).await
     }
 
-    async fn read_range(&self, request: RangeRequest) -> Answer<Range> {
+    async fn read_range(&self, request: RangeRequest) -> AppResult<MessageRange> {
         self.0.request(Request::ReadRange(request)).await
     }
 
-    async fn pending_row(&self, user: UserId, conversation: ConversationId) -> Answer<Option<Seq>> {
+    async fn pending_row(&self, user: UserId, conversation: ConversationId) -> AppResult<Option<Seq>> {
         self.0.request(Request::PendingRow(user, conversation)).await
     }
 
-    async fn ack(&self, request: ReceiptRequest) -> Answer<()> {
+    async fn ack(&self, request: ReceiptRequest) -> AppResult<()> {
         self.0.request(Request::Ack(request)).await
     }
 
-    async fn read(&self, request: ReceiptRequest) -> Answer<()> {
+    async fn read(&self, request: ReceiptRequest) -> AppResult<()> {
         self.0.request(Request::Read(request)).await
     }
 
-    async fn settle(&self, request: SettleRequest) -> Answer<Settled> {
+    async fn settle(&self, request: SettleRequest) -> AppResult<Settled> {
         self.0.request(Request::Settle(request)).await
     }
 
-    async fn pay_debts(&self, request: DebtsRequest) -> Answer<Vec<Debt>> {
+    async fn pay_debts(&self, request: DebtsRequest) -> AppResult<Vec<Debt>> {
         self.0.request::<DebtsLeft>(Request::PayDebts(request)).await
     }
 
-    async fn typing(&self, user: UserId, conversation: ConversationId) -> Answer<()> {
+    async fn typing(&self, user: UserId, conversation: ConversationId) -> AppResult<()> {
         self.0.request(Request::Typing(user, conversation)).await
     }
 
-    async fn inbox(&self, user: UserId, query: InboxQuery) -> Answer<InboxPage> {
+    async fn inbox(&self, user: UserId, query: InboxQuery) -> AppResult<InboxPage> {
         self.0.request(Request::Inbox(user, query)).await
     }
 
-    async fn history(&self, user: UserId, query: HistoryQuery) -> Answer<HistoryPage> {
+    async fn history(&self, user: UserId, query: HistoryQuery) -> AppResult<HistoryPage> {
         self.0.request(Request::History(user, query)).await
     }
 
-    async fn status(&self, user: UserId, conversation: ConversationId) -> Answer<StatusAnswer> {
+    async fn status(&self, user: UserId, conversation: ConversationId) -> AppResult<StatusAnswer> {
         self.0.request(Request::Status(user, conversation)).await
     }
 
-    async fn watch(&self, watcher: SessionEntry, users: Vec<UserId>) -> Answer<Vec<Presence>> {
+    async fn watch(&self, watcher: SessionEntry, users: Vec<UserId>) -> AppResult<Vec<Presence>> {
         self.0.request(Request::Watch(watcher, users)).await
     }
 
-    async fn presence_changed(&self, user: UserId, online: bool) -> Answer<()> {
+    async fn presence_changed(&self, user: UserId, online: bool) -> AppResult<()> {
         self.0.request(Request::PresenceChanged(user, online)).await
     }
 
@@ -352,31 +352,31 @@ impl App for RemoteApp {
         }
     }
 
-    async fn not_before(&self, user: UserId) -> Answer<Option<u64>> {
+    async fn not_before(&self, user: UserId) -> AppResult<Option<u64>> {
         self.0.request(Request::NotBefore(user)).await
     }
 
-    async fn profile(&self, user: UserId) -> Answer<UserCard> {
+    async fn profile(&self, user: UserId) -> AppResult<UserCard> {
         self.0.request(Request::Profile(user)).await
     }
 
-    async fn put_profile(&self, user: UserId, profile: Profile) -> Answer<UserCard> {
+    async fn put_profile(&self, user: UserId, profile: Profile) -> AppResult<UserCard> {
         self.0.request(Request::PutProfile(user, profile)).await
     }
 
-    async fn token_profile(&self, user: UserId, profile: Profile) -> Answer<()> {
+    async fn token_profile(&self, user: UserId, profile: Profile) -> AppResult<()> {
         self.0.request(Request::TokenProfile(user, profile)).await
     }
 
-    async fn user_card(&self, user: UserId, other: UserId) -> Answer<UserCard> {
+    async fn user_card(&self, user: UserId, other: UserId) -> AppResult<UserCard> {
         self.0.request(Request::UserCard(user, other)).await
     }
 
-    async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> Answer<()> {
+    async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> AppResult<()> {
         self.0.request(Request::SetBlock(user, other, blocked)).await
     }
 
-    async fn blocks(&self, user: UserId) -> Answer<Vec<UserId>> {
+    async fn blocks(&self, user: UserId) -> AppResult<Vec<UserId>> {
         self.0.request(Request::Blocks(user)).await
     }
 
@@ -385,39 +385,44 @@ impl App for RemoteApp {
         user: UserId,
         device: DeviceId,
         registration: PushRegistration,
-    ) -> Answer<PushDeviceCard> {
+    ) -> AppResult<PushDeviceCard> {
         self.0.request(Request::PutPush(user, device, registration)).await
     }
 
-    async fn delete_push(&self, user: UserId, device: DeviceId) -> Answer<()> {
+    async fn delete_push(&self, user: UserId, device: DeviceId) -> AppResult<()> {
         self.0.request(Request::DeletePush(user, device)).await
     }
 
-    async fn push_devices(&self, user: UserId) -> Answer<Vec<PushDeviceCard>> {
+    async fn push_devices(&self, user: UserId) -> AppResult<Vec<PushDeviceCard>> {
         self.0.request(Request::PushDevices(user)).await
     }
 
-    async fn mute(&self, user: UserId, mute: Mute) -> Answer<()> {
+    async fn mute(&self, user: UserId, mute: Mute) -> AppResult<()> {
         self.0.request(Request::Mute(user, mute)).await
     }
 
-    async fn unmute(&self, user: UserId, conversation: ConversationId) -> Answer<()> {
+    async fn unmute(&self, user: UserId, conversation: ConversationId) -> AppResult<()> {
         self.0.request(Request::Unmute(user, conversation)).await
     }
 
-    async fn mutes(&self, user: UserId) -> Answer<Vec<Mute>> {
+    async fn mutes(&self, user: UserId) -> AppResult<Vec<Mute>> {
         self.0.request(Request::Mutes(user)).await
     }
 
-    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> Answer<Upload> {
+    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> AppResult<Upload> {
         self.0.request(Request::BeginUpload(user, request)).await
     }
 
-    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> Answer<()> {
+    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> AppResult<()> {
         self.0.request(Request::CompleteUpload(user, s3_ref, parts)).await
     }
 
-    async fn download(&self, user: UserId, conversation: ConversationId, s3_ref: S3Ref) -> Answer<Download> {
+    async fn download(
+        &self,
+        user: UserId,
+        conversation: ConversationId,
+        s3_ref: S3Ref,
+    ) -> AppResult<Download> {
         self.0.request(Request::Download(user, conversation, s3_ref)).await
     }
 }
@@ -432,14 +437,14 @@ pub struct ClusterOperator {
 
 #[async_trait]
 impl Operator for ClusterOperator {
-    async fn run(&self, call: AdminCall) -> Answer<Json> {
+    async fn run(&self, call: AdminCall) -> AppResult<Json> {
         let traced = matches!(call, AdminCall::Trace(..) | AdminCall::TraceId(_));
         let answer = match &self.own {
             Some(own) => own.run(call).await?,
             None => {
                 let whole = self.servers.config.operator;
                 self.servers
-                    .ask(&Request::Admin(call), (whole, whole), |a: &Answer<Json>| !is_unavailable(a))
+                    .ask(&Request::Admin(call), (whole, whole), |a: &AppResult<Json>| !is_unavailable(a))
                     .await?
             }
         };
@@ -463,7 +468,7 @@ impl ClusterOperator {
             async move { link.call(payload, deadline).await.ok() }
         });
         for answer in futures_util::future::join_all(asked).await.into_iter().flatten() {
-            if let Ok(Ok(steps)) = serde_json::from_slice::<Answer<Vec<TraceEvent>>>(&answer) {
+            if let Ok(Ok(steps)) = serde_json::from_slice::<AppResult<Vec<TraceEvent>>>(&answer) {
                 events.extend(steps.into_iter().filter(|step| !events.contains(step)).collect::<Vec<_>>());
             }
         }

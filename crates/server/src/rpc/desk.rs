@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bluetick_chat::{Answer, App, Gateway, Gateways, Operator};
+use bluetick_chat::{App, AppResult, Gateway, Gateways, Operator};
 use bluetick_protocol::{ErrorCode, WireError};
 use bytes::Bytes;
 use serde::Serialize;
@@ -95,7 +95,7 @@ async fn ask(app: &dyn App, request: Request) -> Bytes {
     }
 }
 
-fn write<T: Serialize>(answer: &Answer<T>) -> Bytes {
+fn write<T: Serialize>(answer: &AppResult<T>) -> Bytes {
     match serde_json::to_vec(answer) {
         Ok(text) => text.into(),
         Err(error) => {

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bluetick_chat::{Answer, Event, Gateway, Gateways, HandOver, HandingOver};
+use bluetick_chat::{AppResult, Gateway, Gateways, HandOver, HandingOver, SessionEvent};
 use bluetick_store::SessionEntry;
 use bytes::Bytes;
 use futures_util::future::Either;
@@ -105,7 +105,7 @@ impl Used {
 }
 
 impl Gateways for RemoteGateways {
-    fn hand_over(&self, to: &SessionEntry, event: Event) -> HandingOver {
+    fn hand_over(&self, to: &SessionEntry, event: SessionEvent) -> HandingOver {
         if let Some(own) = &self.own
             && *own.name() == to.gateway
         {
@@ -120,7 +120,7 @@ impl Gateways for RemoteGateways {
         let gateway = to.gateway.clone();
         Either::Right(Box::pin(async move {
             match link.call(Bytes::from(payload), deadline).await {
-                Ok(answer) => match serde_json::from_slice::<Answer<HandOver>>(&answer) {
+                Ok(answer) => match serde_json::from_slice::<AppResult<HandOver>>(&answer) {
                     Ok(Ok(handed)) => handed,
                     // Of another version, or of another role. The session may be well there.
                     Ok(Err(_)) | Err(_) => HandOver::NotUnderstood,

@@ -6,7 +6,7 @@
 //! and those of other calls go between them.
 
 use bluetick_chat::{
-    AdminCall, Debt, DebtsRequest, Event, PlanRequest, RangeRequest, ReceiptRequest, SendRequest,
+    AdminCall, Debt, DebtsRequest, PlanRequest, RangeRequest, ReceiptRequest, SendRequest, SessionEvent,
     SettleRequest,
 };
 use bluetick_protocol::{
@@ -75,7 +75,7 @@ pub struct Part {
     pub more: bool,
 }
 
-/// Everything that one process may ask of another. The answer to each is an `Answer<T>` as JSON.
+/// Everything that one process may ask of another. The answer to each is an `AppResult<T>` as JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Request {
     Send(SendRequest),
@@ -109,7 +109,7 @@ pub enum Request {
     BeginUpload(UserId, UploadRequest),
     CompleteUpload(UserId, S3Ref, UploadedParts),
     Download(UserId, ConversationId, S3Ref),
-    HandOver(SessionEntry, Event),
+    HandOver(SessionEntry, SessionEvent),
     Admin(AdminCall),
 }
 

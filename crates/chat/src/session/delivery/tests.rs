@@ -64,7 +64,8 @@ fn drained(window: usize, lanes: &[(&str, Seq, &[u64])]) -> Delivery {
         let messages: Vec<_> =
             ids.iter().zip(1..).map(|(message_id, seq)| message(&id, seq, *message_id)).collect();
         let last_seq = messages.len() as Seq;
-        delivery.read_done(&id, Some(Range { first_seq: 1, messages, next_seq: last_seq + 1, last_seq }));
+        delivery
+            .read_done(&id, Some(MessageRange { first_seq: 1, messages, next_seq: last_seq + 1, last_seq }));
     }
     delivery
 }
@@ -109,7 +110,7 @@ fn no_more_goes_out_than_the_socket_has_room_for() {
     let mut delivery = drained(100, &[("alice", 20, &[])]);
     let messages: Vec<_> = (1..=20).map(|seq| large(&id, seq)).collect();
     assert_eq!(delivery.reads().len(), 1);
-    delivery.read_done(&id, Some(Range { first_seq: 1, messages, next_seq: 21, last_seq: 20 }));
+    delivery.read_done(&id, Some(MessageRange { first_seq: 1, messages, next_seq: 21, last_seq: 20 }));
     let mut went = 0;
     for turn in 0.. {
         delivery.set_room(limits::OUTBOUND_HIGH_WATER_BYTES);
@@ -140,7 +141,7 @@ fn a_live_message_without_room_is_read_again_later() {
     assert!((5..8).contains(&direct), "{direct} of 20 at once");
     let reads = delivery.reads();
     assert_eq!(reads.len(), 1);
-    assert_eq!(reads[0].from, From::Seq(direct + 1), "the rest is remembered");
+    assert_eq!(reads[0].from, ReadFrom::Seq(direct + 1), "the rest is remembered");
 }
 
 #[test]

@@ -11,9 +11,9 @@ use crate::{is_revoked, token_revoked};
 pub(super) enum Upkeep {
     Opened {
         registered: bool,
-        plan: Answer<Plan>,
+        plan: AppResult<Plan>,
         /// Read after the registration, as the plan is.
-        not_before: Answer<Option<u64>>,
+        not_before: AppResult<Option<u64>>,
         first: bool,
         at_ms: u64,
         /// The sessions of the same device whose place it took.
@@ -24,21 +24,21 @@ pub(super) enum Upkeep {
         connected_at: u64,
     },
     Looked {
-        plan: Answer<Plan>,
+        plan: AppResult<Plan>,
         at_ms: u64,
     },
     /// The rest of the first plan, or a further part of it.
-    More(Answer<Plan>),
+    More(AppResult<Plan>),
     Refreshed(Refresh),
-    Settled(Vec<(ConversationId, Answer<Settled>)>),
-    Rows(Vec<(ConversationId, Answer<Option<Seq>>)>),
-    Ticks(Vec<(ConversationId, Answer<StatusAnswer>)>),
+    Settled(Vec<(ConversationId, AppResult<Settled>)>),
+    Rows(Vec<(ConversationId, AppResult<Option<Seq>>)>),
+    Ticks(Vec<(ConversationId, AppResult<StatusAnswer>)>),
     /// The overdue messages that could not be told of, if any.
     Overdue(Vec<Debt>),
     /// Watchers were told that this user is there, or knew it.
     Announced,
     /// The watches of this session are in the session store again.
-    Watched(Answer<Vec<Presence>>),
+    Watched(AppResult<Vec<Presence>>),
 }
 
 pub(super) enum Refresh {

@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    App, Node, Notification, NotificationKind, Notifier, Push, PushConfig, Pushed, Unlimited,
+    App, ChatService, Notification, NotificationKind, Notifier, Push, PushConfig, Pushed, Unlimited,
 };
 use bluetick_protocol::{DeviceId, PushContent, PushRegistration, PushTarget};
 use bluetick_store::DeviceRow;
@@ -142,7 +142,7 @@ impl Notifier for Phones {
 /// An app server's notification service, and the task that it runs in.
 pub struct Service {
     pub push: Arc<Push>,
-    pub node: Arc<Node>,
+    pub node: Arc<ChatService>,
     task: JoinHandle<()>,
 }
 
@@ -157,7 +157,7 @@ impl World {
     /// One more app server that notifies.
     pub fn service(&self, config: PushConfig) -> Service {
         let chat = bluetick_chat::ChatConfig::default();
-        let node = Node::new(
+        let node = ChatService::new(
             self.store.clone(),
             Arc::new(ToGateways(self.gateways.clone())),
             self.clock.clone(),

@@ -19,7 +19,7 @@ impl FakeApp {
         *self.not_before.lock() = Some(u64::MAX);
     }
 
-    pub(super) fn note<T>(&self, what: String, answer: T) -> Answer<T> {
+    pub(super) fn note<T>(&self, what: String, answer: T) -> AppResult<T> {
         if self.revoked_at.lock().is_some_and(|call| what.starts_with(call)) {
             self.revoke();
         }
@@ -39,13 +39,13 @@ pub(super) fn card(user: UserId) -> UserCard {
     UserCard { user_id: user, name: None, avatar_url: None }
 }
 
-pub(super) fn unused<T>() -> Answer<T> {
+pub(super) fn unused<T>() -> AppResult<T> {
     Err(WireError::new(ErrorCode::Unsupported, "not over http"))
 }
 
 #[async_trait]
 impl App for FakeApp {
-    async fn send(&self, request: SendRequest) -> Vec<Answer<Sent>> {
+    async fn send(&self, request: SendRequest) -> Vec<AppResult<Sent>> {
         let send = request.sends[0].clone();
         let sent = Sent {
             reference: send.reference,
@@ -58,11 +58,11 @@ impl App for FakeApp {
         };
         vec![self.note(format!("send {} {:?} {}", request.user, send.to, send.body), sent)]
     }
-    async fn inbox(&self, user: UserId, query: InboxQuery) -> Answer<InboxPage> {
+    async fn inbox(&self, user: UserId, query: InboxQuery) -> AppResult<InboxPage> {
         let page = InboxPage { reference: None, conversations: vec![], next: None };
         self.note(format!("inbox {user} {:?} {:?}", query.limit, query.before), page)
     }
-    async fn history(&self, user: UserId, q: HistoryQuery) -> Answer<HistoryPage> {
+    async fn history(&self, user: UserId, q: HistoryQuery) -> AppResult<HistoryPage> {
         let page = HistoryPage {
             reference: None,
             conversation_id: q.conversation_id.clone(),
@@ -77,32 +77,32 @@ impl App for FakeApp {
         );
         self.note(asked, page)
     }
-    async fn status(&self, user: UserId, conversation_id: ConversationId) -> Answer<StatusAnswer> {
+    async fn status(&self, user: UserId, conversation_id: ConversationId) -> AppResult<StatusAnswer> {
         let asked = format!("status {user} {conversation_id}");
         let (own, peer) = Default::default();
         let answer =
             StatusAnswer { reference: None, conversation_id, last_seq: 0, unread_count: 0, own, peer };
         self.note(asked, answer)
     }
-    async fn read(&self, r: ReceiptRequest) -> Answer<()> {
+    async fn read(&self, r: ReceiptRequest) -> AppResult<()> {
         self.note(format!("read {} {} {}", r.user, r.conversation_id, r.seq), ())
     }
-    async fn profile(&self, user: UserId) -> Answer<UserCard> {
+    async fn profile(&self, user: UserId) -> AppResult<UserCard> {
         self.note(format!("profile {user}"), card(user))
     }
-    async fn put_profile(&self, user: UserId, profile: Profile) -> Answer<UserCard> {
+    async fn put_profile(&self, user: UserId, profile: Profile) -> AppResult<UserCard> {
         self.note(format!("put_profile {user} {:?}", profile.name), card(user))
     }
-    async fn token_profile(&self, user: UserId, profile: Profile) -> Answer<()> {
+    async fn token_profile(&self, user: UserId, profile: Profile) -> AppResult<()> {
         self.note(format!("token_profile {user} {:?}", profile.name), ())
     }
-    async fn user_card(&self, user: UserId, other: UserId) -> Answer<UserCard> {
+    async fn user_card(&self, user: UserId, other: UserId) -> AppResult<UserCard> {
         self.note(format!("user_card {user} {other}"), card(other))
     }
-    async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> Answer<()> {
+    async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> AppResult<()> {
         self.note(format!("set_block {user} {other} {blocked}"), ())
     }
-    async fn blocks(&self, user: UserId) -> Answer<Vec<UserId>> {
+    async fn blocks(&self, user: UserId) -> AppResult<Vec<UserId>> {
         self.note(format!("blocks {user}"), vec![UserId::new("mallory").unwrap()])
     }
 
@@ -111,7 +111,7 @@ impl App for FakeApp {
         user: UserId,
         device: DeviceId,
         registration: PushRegistration,
-    ) -> Answer<PushDeviceCard> {
+    ) -> AppResult<PushDeviceCard> {
         let card = PushDeviceCard {
             device: device.clone(),
             provider: registration.target.provider(),
@@ -121,26 +121,26 @@ impl App for FakeApp {
         self.note(format!("put_push {user} {device} {}", registration.target.address()), card)
     }
 
-    async fn delete_push(&self, user: UserId, device: DeviceId) -> Answer<()> {
+    async fn delete_push(&self, user: UserId, device: DeviceId) -> AppResult<()> {
         self.note(format!("delete_push {user} {device}"), ())
     }
 
-    async fn push_devices(&self, user: UserId) -> Answer<Vec<PushDeviceCard>> {
+    async fn push_devices(&self, user: UserId) -> AppResult<Vec<PushDeviceCard>> {
         self.note(format!("push_devices {user}"), Vec::new())
     }
 
-    async fn mute(&self, user: UserId, mute: Mute) -> Answer<()> {
+    async fn mute(&self, user: UserId, mute: Mute) -> AppResult<()> {
         self.note(format!("mute {user} {} {:?}", mute.conversation_id, mute.until), ())
     }
 
-    async fn unmute(&self, user: UserId, conversation: ConversationId) -> Answer<()> {
+    async fn unmute(&self, user: UserId, conversation: ConversationId) -> AppResult<()> {
         self.note(format!("unmute {user} {conversation}"), ())
     }
 
-    async fn mutes(&self, user: UserId) -> Answer<Vec<Mute>> {
+    async fn mutes(&self, user: UserId) -> AppResult<Vec<Mute>> {
         self.note(format!("mutes {user}"), Vec::new())
     }
-    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> Answer<Upload> {
+    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> AppResult<Upload> {
         let upload = SignedRequest {
             method: "PUT".into(),
             url: "/v1/blobs/x?expires=1".into(),
@@ -150,10 +150,15 @@ impl App for FakeApp {
         let upload = Upload { s3_ref, upload: Some(upload), parts: vec![], expires_at: 1 };
         self.note(format!("begin_upload {user} {} {}", request.name, request.bytes), upload)
     }
-    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> Answer<()> {
+    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> AppResult<()> {
         self.note(format!("complete_upload {user} {s3_ref} {:?}", parts.etags), ())
     }
-    async fn download(&self, user: UserId, conversation: ConversationId, s3_ref: S3Ref) -> Answer<Download> {
+    async fn download(
+        &self,
+        user: UserId,
+        conversation: ConversationId,
+        s3_ref: S3Ref,
+    ) -> AppResult<Download> {
         let download = Download {
             url: "https://bucket.example/x".into(),
             expires_at: 1,
@@ -164,35 +169,35 @@ impl App for FakeApp {
         };
         self.note(format!("download {user} {conversation} {s3_ref}"), download)
     }
-    async fn plan(&self, _: PlanRequest) -> Answer<Plan> {
+    async fn plan(&self, _: PlanRequest) -> AppResult<Plan> {
         unused()
     }
-    async fn read_range(&self, _: RangeRequest) -> Answer<Range> {
+    async fn read_range(&self, _: RangeRequest) -> AppResult<MessageRange> {
         unused()
     }
-    async fn pending_row(&self, _: UserId, _: ConversationId) -> Answer<Option<Seq>> {
+    async fn pending_row(&self, _: UserId, _: ConversationId) -> AppResult<Option<Seq>> {
         unused()
     }
-    async fn ack(&self, _: ReceiptRequest) -> Answer<()> {
+    async fn ack(&self, _: ReceiptRequest) -> AppResult<()> {
         unused()
     }
-    async fn settle(&self, _: SettleRequest) -> Answer<Settled> {
+    async fn settle(&self, _: SettleRequest) -> AppResult<Settled> {
         unused()
     }
-    async fn pay_debts(&self, _: DebtsRequest) -> Answer<Vec<Debt>> {
+    async fn pay_debts(&self, _: DebtsRequest) -> AppResult<Vec<Debt>> {
         unused()
     }
-    async fn typing(&self, _: UserId, _: ConversationId) -> Answer<()> {
+    async fn typing(&self, _: UserId, _: ConversationId) -> AppResult<()> {
         unused()
     }
-    async fn watch(&self, _: SessionEntry, _: Vec<UserId>) -> Answer<Vec<Presence>> {
+    async fn watch(&self, _: SessionEntry, _: Vec<UserId>) -> AppResult<Vec<Presence>> {
         unused()
     }
-    async fn presence_changed(&self, _: UserId, _: bool) -> Answer<()> {
+    async fn presence_changed(&self, _: UserId, _: bool) -> AppResult<()> {
         unused()
     }
     async fn end_sessions(&self, _: Vec<SessionEntry>, _: WireError) {}
-    async fn not_before(&self, _: UserId) -> Answer<Option<u64>> {
+    async fn not_before(&self, _: UserId) -> AppResult<Option<u64>> {
         Ok(*self.not_before.lock())
     }
 }
@@ -250,7 +255,8 @@ pub(super) fn fixture_with(change: impl FnOnce(&mut Config)) -> Fixture {
     let store = Store::memory(clock.clone());
     let gateway = Arc::new(Gateway::new("test"));
     let gateways: Arc<dyn Gateways> = gateway.clone();
-    let node = Node::new(store.clone(), gateways.clone(), clock.clone(), config.chat(), Arc::new(Unlimited));
+    let node =
+        ChatService::new(store.clone(), gateways.clone(), clock.clone(), config.chat(), Arc::new(Unlimited));
     let tokens: Arc<dyn TokenCheck> = Arc::new(FakeTokens);
     let sessions = SessionHost {
         app: app.clone(),

@@ -5,7 +5,7 @@ use std::{
 };
 
 use bluetick_chat::{
-    AdminCall, App as _, Event, Gateways as _, HandOver, ReceiptRequest, SendRequest, Unlimited,
+    AdminCall, App as _, Gateways as _, HandOver, ReceiptRequest, SendRequest, SessionEvent, Unlimited,
     session::{
         FrameSink, FrameSource, Gone, Identity, Incoming, OutboundQueue, Outgoing, SessionHost, TokenCheck,
     },
@@ -325,7 +325,7 @@ async fn a_session_that_is_not_there_is_refused_fast() {
     let (gateway, host) = world.gateway().await;
     let address = gateway.cluster_address().unwrap();
     let gateways = RemoteGateways::new(None, Guard::default(), LinkConfig::default(), Duration::from_secs(2));
-    let wake = || Event::Wake { conversation_id: ConversationId::new("alice~bob").unwrap() };
+    let wake = || SessionEvent::Wake { conversation_id: ConversationId::new("alice~bob").unwrap() };
     let began = Instant::now();
     for stale in [
         // An earlier process at the same address, another port where nobody listens, and what is no name at all.

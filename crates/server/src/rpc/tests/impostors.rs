@@ -10,7 +10,7 @@ use std::{
 };
 
 use axum::http;
-use bluetick_chat::{Event, Gateways as _, HandOver};
+use bluetick_chat::{Gateways as _, HandOver, SessionEvent};
 use bluetick_protocol::{ConversationId, DeviceId, SessionId, UserId};
 use bluetick_store::{Clock, Directory as _, ManualClock, MemoryDirectory, NodeRole, SessionEntry};
 use http_body_util::BodyExt as _;
@@ -123,8 +123,8 @@ fn to(gateway: &str) -> SessionEntry {
     }
 }
 
-fn wake() -> Event {
-    Event::Wake { conversation_id: ConversationId::new("alice~bob").unwrap() }
+fn wake() -> SessionEvent {
+    SessionEvent::Wake { conversation_id: ConversationId::new("alice~bob").unwrap() }
 }
 
 fn clock() -> Arc<dyn Clock> {

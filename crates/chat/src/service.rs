@@ -11,9 +11,9 @@ use bluetick_protocol::{
 use bluetick_store::{Clock, Message, SessionEntry, Store};
 
 use crate::{
-    Answer, App, Background, Debt, DebtsRequest, Event, Gateways, Plan, PlanRequest, ProfileRules, Push,
-    Range, RangeRequest, ReceiptRequest, Rules, SendBudget, SendRequest, SettleRequest, Settled, Spawner,
-    Trace, Uploads, fanout::Fanout, presence::TypingLimit, trace::Glimpse,
+    App, AppResult, Background, Debt, DebtsRequest, Gateways, MessageRange, Plan, PlanRequest, ProfileRules,
+    Push, RangeRequest, ReceiptRequest, Rules, SendBudget, SendRequest, SessionEvent, SettleRequest, Settled,
+    Spawner, Trace, Uploads, fanout::Fanout, presence::TypingLimit, trace::Glimpse,
 };
 
 #[derive(Debug, Clone)]
@@ -51,7 +51,7 @@ impl Default for ChatConfig {
     }
 }
 
-pub struct Node {
+pub struct ChatService {
     pub(crate) store: Store,
     pub(crate) fanout: Arc<Fanout>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -86,14 +86,14 @@ impl Meters {
     }
 }
 
-impl Node {
+impl ChatService {
     pub fn new(
         store: Store,
         gateways: Arc<dyn Gateways>,
         clock: Arc<dyn Clock>,
         config: ChatConfig,
         budget: Arc<dyn SendBudget>,
-    ) -> Node {
+    ) -> ChatService {
         let trace = Arc::new(Trace::default());
         let fanout = Fanout {
             sessions: store.sessions.clone(),
@@ -107,7 +107,7 @@ impl Node {
             hand_overs: metrics::counter!("bluetick_hand_overs_total"),
             hedged: metrics::counter!("bluetick_hand_overs_hedged_total"),
         };
-        Node {
+        ChatService {
             store,
             fanout: Arc::new(fanout),
             clock,
@@ -123,7 +123,7 @@ impl Node {
     }
 
     #[cfg(feature = "sim")]
-    pub fn with_rules(mut self, rules: Rules) -> Node {
+    pub fn with_rules(mut self, rules: Rules) -> ChatService {
         Arc::make_mut(&mut self.fanout).rules = rules.clone();
         self.rules = rules;
         self
@@ -131,7 +131,7 @@ impl Node {
 
     /// Lets requests be answered before the hand-overs that they do not depend on are confirmed. Without it they wait
     /// for all of them, which is right where every session is in this process.
-    pub fn with_spawner(mut self, spawner: Arc<dyn Spawner>) -> Node {
+    pub fn with_spawner(mut self, spawner: Arc<dyn Spawner>) -> ChatService {
         Arc::make_mut(&mut self.fanout).set_spawner(spawner);
         self
     }
@@ -142,13 +142,13 @@ impl Node {
     }
 
     /// Notifies those whom no live session tells of a message (R14).
-    pub fn with_push(mut self, push: Arc<Push>) -> Node {
+    pub fn with_push(mut self, push: Arc<Push>) -> ChatService {
         self.push = Some(push);
         self
     }
 
     /// Lets messages have attachments.
-    pub fn with_uploads(mut self, uploads: Arc<dyn Uploads>) -> Node {
+    pub fn with_uploads(mut self, uploads: Arc<dyn Uploads>) -> ChatService {
         self.uploads = Some(uploads);
         self
     }
@@ -172,7 +172,7 @@ impl Node {
     }
 
     /// The side a user is on in a conversation that exists, or the one error for all others.
-    pub(crate) async fn member_of(&self, user: &UserId, id: &ConversationId) -> Answer<Side> {
+    pub(crate) async fn member_of(&self, user: &UserId, id: &ConversationId) -> AppResult<Side> {
         let side = id.side_of(user).ok_or_else(WireError::not_found)?;
         match self.store.messages.last_seq(id).await.map_err(crate::wire)? {
             0 => Err(WireError::not_found()),
@@ -186,92 +186,92 @@ impl Node {
 }
 
 #[async_trait]
-impl App for Node {
-    async fn send(&self, request: SendRequest) -> Vec<Answer<Sent>> {
+impl App for ChatService {
+    async fn send(&self, request: SendRequest) -> Vec<AppResult<Sent>> {
         self.send_all(request).await
     }
 
-    async fn plan(&self, request: PlanRequest) -> Answer<Plan> {
+    async fn plan(&self, request: PlanRequest) -> AppResult<Plan> {
         self.make_plan(request).await
     }
 
-    async fn read_range(&self, request: RangeRequest) -> Answer<Range> {
+    async fn read_range(&self, request: RangeRequest) -> AppResult<MessageRange> {
         self.range(request).await
     }
 
-    async fn pending_row(&self, user: UserId, conversation: ConversationId) -> Answer<Option<Seq>> {
+    async fn pending_row(&self, user: UserId, conversation: ConversationId) -> AppResult<Option<Seq>> {
         self.store.pending.pending_row(&user, &conversation).await.map_err(crate::wire)
     }
 
-    async fn ack(&self, request: ReceiptRequest) -> Answer<()> {
+    async fn ack(&self, request: ReceiptRequest) -> AppResult<()> {
         self.take_ack(request).await
     }
 
-    async fn read(&self, request: ReceiptRequest) -> Answer<()> {
+    async fn read(&self, request: ReceiptRequest) -> AppResult<()> {
         self.take_read(request).await
     }
 
-    async fn settle(&self, request: SettleRequest) -> Answer<Settled> {
+    async fn settle(&self, request: SettleRequest) -> AppResult<Settled> {
         self.settle_row(request).await
     }
 
-    async fn pay_debts(&self, request: DebtsRequest) -> Answer<Vec<Debt>> {
+    async fn pay_debts(&self, request: DebtsRequest) -> AppResult<Vec<Debt>> {
         Ok(self.take_debts(request).await)
     }
 
-    async fn typing(&self, user: UserId, conversation: ConversationId) -> Answer<()> {
+    async fn typing(&self, user: UserId, conversation: ConversationId) -> AppResult<()> {
         self.tell_typing(user, conversation).await
     }
 
-    async fn inbox(&self, user: UserId, query: InboxQuery) -> Answer<InboxPage> {
+    async fn inbox(&self, user: UserId, query: InboxQuery) -> AppResult<InboxPage> {
         self.inbox_page(user, query).await
     }
 
-    async fn history(&self, user: UserId, query: HistoryQuery) -> Answer<HistoryPage> {
+    async fn history(&self, user: UserId, query: HistoryQuery) -> AppResult<HistoryPage> {
         self.history_page(user, query).await
     }
 
-    async fn status(&self, user: UserId, conversation: ConversationId) -> Answer<StatusAnswer> {
+    async fn status(&self, user: UserId, conversation: ConversationId) -> AppResult<StatusAnswer> {
         self.status_of(user, conversation).await
     }
 
-    async fn watch(&self, watcher: SessionEntry, users: Vec<UserId>) -> Answer<Vec<Presence>> {
+    async fn watch(&self, watcher: SessionEntry, users: Vec<UserId>) -> AppResult<Vec<Presence>> {
         self.watch_users(watcher, users).await
     }
 
-    async fn presence_changed(&self, user: UserId, online: bool) -> Answer<()> {
+    async fn presence_changed(&self, user: UserId, online: bool) -> AppResult<()> {
         self.tell_presence(user, online).await
     }
 
     async fn end_sessions(&self, sessions: Vec<SessionEntry>, why: WireError) {
-        self.fanout.hand_over_all(&sessions, &[], |_| Event::Close(why.clone())).await;
+        self.fanout.hand_over_all(&sessions, &[], |_| SessionEvent::Close(why.clone())).await;
     }
 
-    async fn not_before(&self, user: UserId) -> Answer<Option<u64>> {
+    async fn not_before(&self, user: UserId) -> AppResult<Option<u64>> {
         self.store.users.not_before(&user).await.map_err(crate::wire)
     }
 
-    async fn profile(&self, user: UserId) -> Answer<UserCard> {
+    async fn profile(&self, user: UserId) -> AppResult<UserCard> {
         self.card(user).await
     }
 
-    async fn put_profile(&self, user: UserId, profile: Profile) -> Answer<UserCard> {
+    async fn put_profile(&self, user: UserId, profile: Profile) -> AppResult<UserCard> {
         self.change_profile(user, profile).await
     }
 
-    async fn token_profile(&self, user: UserId, profile: Profile) -> Answer<()> {
+    async fn token_profile(&self, user: UserId, profile: Profile) -> AppResult<()> {
         self.take_token_profile(user, profile).await
     }
 
-    async fn user_card(&self, user: UserId, other: UserId) -> Answer<UserCard> {
+    async fn user_card(&self, user: UserId, other: UserId) -> AppResult<UserCard> {
         self.card_for(user, other).await
     }
 
-    async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> Answer<()> {
+    async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> AppResult<()> {
         self.change_block(user, other, blocked).await
     }
 
-    async fn blocks(&self, user: UserId) -> Answer<Vec<UserId>> {
+    async fn blocks(&self, user: UserId) -> AppResult<Vec<UserId>> {
         self.store.users.blocked_by(&user).await.map_err(crate::wire)
     }
 
@@ -280,39 +280,44 @@ impl App for Node {
         user: UserId,
         device: DeviceId,
         registration: PushRegistration,
-    ) -> Answer<PushDeviceCard> {
+    ) -> AppResult<PushDeviceCard> {
         self.register_push(user, device, registration).await
     }
 
-    async fn delete_push(&self, user: UserId, device: DeviceId) -> Answer<()> {
+    async fn delete_push(&self, user: UserId, device: DeviceId) -> AppResult<()> {
         self.unregister_push(user, device).await
     }
 
-    async fn push_devices(&self, user: UserId) -> Answer<Vec<PushDeviceCard>> {
+    async fn push_devices(&self, user: UserId) -> AppResult<Vec<PushDeviceCard>> {
         self.push_devices_of(user).await
     }
 
-    async fn mute(&self, user: UserId, mute: Mute) -> Answer<()> {
+    async fn mute(&self, user: UserId, mute: Mute) -> AppResult<()> {
         self.mute_conversation(user, mute).await
     }
 
-    async fn unmute(&self, user: UserId, conversation: ConversationId) -> Answer<()> {
+    async fn unmute(&self, user: UserId, conversation: ConversationId) -> AppResult<()> {
         self.unmute_conversation(user, conversation).await
     }
 
-    async fn mutes(&self, user: UserId) -> Answer<Vec<Mute>> {
+    async fn mutes(&self, user: UserId) -> AppResult<Vec<Mute>> {
         self.mutes_of(user).await
     }
 
-    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> Answer<Upload> {
+    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> AppResult<Upload> {
         self.announce_upload(user, request).await
     }
 
-    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> Answer<()> {
+    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> AppResult<()> {
         self.finish_upload(user, s3_ref, parts).await
     }
 
-    async fn download(&self, user: UserId, conversation: ConversationId, s3_ref: S3Ref) -> Answer<Download> {
+    async fn download(
+        &self,
+        user: UserId,
+        conversation: ConversationId,
+        s3_ref: S3Ref,
+    ) -> AppResult<Download> {
         self.download_link(user, conversation, s3_ref).await
     }
 }
