@@ -42,5 +42,6 @@ mod rows;
 mod sessions;
 #[cfg(debug_assertions)]
 mod town;
+mod tour;
 mod watch;
 mod write_flow;
