@@ -8,16 +8,16 @@ import { Phone } from './phone.js';
 const LONGEST_MS = 4000;
 
 export class Phones {
-  /** @param {{left: HTMLElement, right: HTMLElement, pick: HTMLElement}} places */
-  constructor(places) {
-    Object.assign(this, { places, all: [], carol: false, shown: 0, tabs: [] });
+  /** @param {{left: HTMLElement, right: HTMLElement, pick: HTMLElement}} places @param {import('./timeline.js').Timeline} timeline */
+  constructor(places, timeline) {
+    Object.assign(this, { places, timeline, all: [], carol: false, shown: 0, tabs: [] });
   }
 
   /** Phones for these users, and not yet on the network. Carol's waits until she is wanted. */
   async meet(users) {
     await Promise.all(this.all.map((phone) => phone.end()));
     const { left, right } = this.places;
-    this.all = users.map((user, n) => new Phone(n ? right : left, user, this.peersOf(user, users)));
+    this.all = users.map((user, n) => new Phone(n ? right : left, user, this.peersOf(user, users), this.timeline));
     this.tabs = this.all.map((phone, n) => make('button', { type: 'button', onclick: () => this.show(n) }, make('span', {}, phone.name), make('i', { 'aria-hidden': 'true' })));
     arrange(this.places.pick, this.tabs);
     this.all.forEach((phone, n) => phone.client.on('change', () => this.drawTab(n)));

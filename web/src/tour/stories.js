@@ -1,8 +1,7 @@
-// The stories that "Show me" tells. A step does something with the real phones and says what to watch; it is over when
-// the server has taken the steps it waits for.
+// The stories that "Show me" tells. A step acts with the real phones and says what to watch; it is over when the steps
+// that the server took are shown.
 //
-// `stage` is what a story can touch: `alice` and `bob` (Phones), `after(step, how many)` (a promise of such events from
-// now on), and `point(table)`.
+// `stage` is what a story can touch: `alice` and `bob` (phones), and `after(step, user)`, a promise of the next such event.
 
 /** @typedef {{title: string, caption: string, watch?: string[], act?: (stage: object) => unknown}} StoryStep */
 
@@ -25,11 +24,15 @@ async function write(phone, to, ...bodies) {
   for (const body of bodies) await phone.say(to.user, body);
 }
 
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+/** A phone connects within some ten milliseconds. */
+const BETWEEN_SENDS_MS = 8;
+
 export const STORIES = [
   {
     id: 'offline',
     name: 'Bob is offline',
-    pace: 500,
+    gapMs: 500,
     steps: [
       { title: 'Two phones, one server', caption: 'Alice and Bob are connected: each has an entry in `ws:`.', watch: ['ws'], act: bothOnline },
       { title: 'Bob goes through a tunnel', caption: 'His connection ends, and his entry in `ws:` goes. Everything else stays as it is.', watch: ['ws'], act: offline },
@@ -67,7 +70,7 @@ export const STORIES = [
   {
     id: 'online',
     name: 'Both online',
-    pace: 500,
+    gapMs: 500,
     steps: [
       { title: 'Two phones, one server', caption: 'Alice and Bob are connected: each has an entry in `ws:`.', watch: ['ws'], act: bothOnline },
       {
@@ -100,21 +103,24 @@ export const STORIES = [
   {
     id: 'race',
     name: 'The race',
-    pace: 1000,
+    gapMs: 400,
     steps: [
-      { title: 'Two phones, one server', caption: 'The write flow has one dangerous moment: between the look for Bob and the write. Slowed down, one can step into it.', watch: ['ws'], act: bothOnline },
-      { title: 'Bob is away', caption: 'So the first look for him will find nobody.', watch: ['ws'], act: offline },
+      { title: 'Two phones, one server', caption: 'The write flow has one dangerous moment: between the lookup of Bob’s sessions and the write. He may connect just then.', watch: ['ws'], act: bothOnline },
+      { title: 'Bob is away', caption: 'So the first lookup will find no session of his.', watch: ['ws'], act: offline },
       {
-        title: 'He returns in the middle of it', caption: 'Alice sends, nobody is found, and at that very moment Bob connects. He is registered before he reads (R1), and looked up again after the write (R2).', watch: ['ws', 'pending_deliveries'],
+        title: 'He connects while Alice sends', caption: 'Four messages while he connects, as fast as the server is. The replay shows who was first: he is registered before he reads (R1), and looked up again after each write (R2).', watch: ['ws', 'pending_deliveries'],
         async act({ alice, bob, after }) {
-          const [looked, acked, gone] = [after('looked_up', bob.user), after('acked', bob.user), after('row_gone', bob.user)];
-          const sent = write(alice, bob, 'Mind the gap');
-          await looked;
+          const caughtUp = after('caught_up', bob.user);
+          const sends = [alice.say(bob.user, 'Mind')];
           bob.turn(true);
-          await Promise.all([sent, acked, gone]);
+          for (const body of ['the', 'gap,', 'please']) {
+            await sleep(BETWEEN_SENDS_MS);
+            sends.push(alice.say(bob.user, body));
+          }
+          await Promise.all([...sends, caughtUp]);
         },
       },
-      { title: 'Whoever is first delivers', caption: 'His drain or the second look: one of the two always sees the message, and what comes twice his phone drops. Without them it could lie in its row until his next connection.' },
+      { title: 'Whoever is first delivers', caption: 'His drain or the second lookup: one of the two always sees the message, and his phone drops what comes twice. Without them a message could lie in its row until his next connection. Tell it again: the order may differ.' },
     ],
   },
 ];
