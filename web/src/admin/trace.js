@@ -27,8 +27,8 @@ export function traceReport(report, href, userHref) {
     ['Stored', moment(report.stored_at)], ['Tick', make('span', { class: 'tick' }, tickMark(TICKS[report.tick] ?? 'sent'), report.tick)],
     ['Pending', report.first_undelivered_seq === null ? 'no row waits for it' : `a row from seq ${report.first_undelivered_seq} on waits for ${receiver}`],
   ];
-  if (report.withheld) facts.push(['Withheld', `${receiver} blocked ${sender} when it came`]);
-  if (report.void) facts.push(['Void', 'it holds its place and nothing else']);
+  if (report.withheld) facts.push(['Withheld', `${receiver} blocked ${sender} when it was sent`]);
+  if (report.void) facts.push(['Void', 'only its seq is kept']);
   return make('div', { class: 'trace' },
     make('dl', { class: 'facts' }, facts.map(([name, value]) => make('div', {}, make('dt', {}, name), make('dd', {}, value)))),
     timeline(report), neighbours(id, seq, href));
@@ -50,7 +50,7 @@ export function telling(events, sender) {
 
 function timeline({ events, seq, sender, stored_at: stored }) {
   if (events.length === 0) {
-    return make('p', { class: 'otherwise' }, 'The server remembers no steps of it: they were long ago, or before its last start.');
+    return make('p', { class: 'otherwise' }, 'No steps are kept: they are too old, or from before the server’s last start.');
   }
   return make('ol', { class: 'timeline', 'aria-label': 'Steps' }, telling(events, sender).map((event) => make('li', { class: `step-${event.step}` },
     make('span', { class: 'after' }, after(Math.max(0, event.at - stored))), make('b', {}, stepWords(event.step)),

@@ -58,7 +58,7 @@ class Tour {
     drawLegend(at('.legend'));
   }
 
-  /** Begins with these people: whatever was shown is gone. */
+  /** Starts with these users and an empty page. */
   async meet(users) {
     this.users = users;
     this.timeline.clear();
@@ -69,13 +69,13 @@ class Tour {
     this.tables.empty();
     this.stream.close();
     await this.phones.meet(users);
-    // They connect before anything is shown: the picture begins with two phones that are there.
+    // They connect before the stream opens: the page starts with two connected phones.
     await this.phones.start();
     await Promise.all([this.stream.follow(users), this.rows.of(users)]);
     document.body.dataset.ready = users[0];
   }
 
-  /** The server does not know the key any more: it was started again. */
+  /** The server does not accept the key any more: it was restarted. */
   async leave() {
     this.rows.users = [];
     this.walk.end();
@@ -138,13 +138,13 @@ class Tour {
     this.rows.soon();
   }
 
-  /** What a story may touch. */
+  /** What a story can use. */
   stage() {
     const [alice, bob] = this.phones.all;
     return { alice: this.phones.held(alice), bob: this.phones.held(bob), after: (step, user) => this.after(step, user) };
   }
 
-  /** The next such event of a user's. */
+  /** The next such event of this user. */
   after(step, user) {
     return new Promise((resolve) => {
       const waits = (event) => {
@@ -162,24 +162,24 @@ class Tour {
     while (!past()) await new Promise((resolve) => setTimeout(resolve, 60));
   }
 
-  /** Everything that was begun has happened and is shown, and the rows are those of now. */
+  /** Every step so far is shown, and the rows are current. */
   async settled() {
     await this.quiet(CALM_MS, 0);
     await this.rows.reconcile();
   }
 }
 
-/** This server shows no rows to this page: it is no demo, or the page lacks the key of this start. */
+/** This server shows no rows to this page: it is not in demo mode, or the page lacks the current key. */
 function explain() {
   at('main').replaceChildren(make('section', { class: 'absent' },
-    make('h2', {}, hasDemoKey() ? 'This address is of an earlier start of the server' : 'The tour needs the address that the server printed'),
-    make('p', {}, 'The tour shows the very rows of the store and signs in as anybody, so the server offers it in demo mode only, on its own machine, to who opens the address that it prints when it starts. ',
-      'That address ends with ', make('code', {}, '/tour#demo='), ' and a key, which is another one after each start.'),
+    make('h2', {}, hasDemoKey() ? 'This address is from an earlier start of the server' : 'The tour needs the address that the server printed'),
+    make('p', {}, 'The tour shows the rows of the store and signs in as any user. So the server offers it in demo mode only, on its own machine, at the address that it prints when it starts. ',
+      'That address ends with ', make('code', {}, '/tour#demo='), ' and a key that changes with each start.'),
     make('p', {}, 'Start ', make('code', {}, 'bluetick'), ' without a configuration on your own machine and open the address that it prints. ',
-      make('a', { href: '/v1/docs' }, 'Here are the docs of this server’s API.'))));
+      make('a', { href: '/v1/docs' }, 'API documentation of this server'))));
 }
 
-/** Whether this server shows rows to this page. One that does not answer is asked again. */
+/** Whether this server shows rows to this page. Retries while it does not answer. */
 async function showsRows() {
   for (;;) {
     try {

@@ -12,8 +12,8 @@ const WORDS = { online: 'online', connecting: 'connecting…', waiting: 'no conn
 
 export class Phone {
   /**
-   * @param {HTMLElement} place where it stands
-   * @param {string[]} peers whom its chat list always has
+   * @param {HTMLElement} place its parent element
+   * @param {string[]} peers users that its chat list always has
    * @param {import('./timeline.js').Timeline} timeline
    */
   constructor(place, user, peers, timeline) {
@@ -32,7 +32,7 @@ export class Phone {
     this.chat = mountChat(this.screen, this.client, {
       compact: true,
       peers: this.peers,
-      // A phone behind another tab is in nobody's hand.
+      // Nobody reads on a phone that is not shown.
       readable: () => this.root.offsetParent !== null,
     });
     this.draw();
@@ -40,7 +40,7 @@ export class Phone {
 
   get wanted() { return this.client.state !== 'offline' && this.client.state !== 'closed'; }
 
-  /** On or off the network. Off closes the connection without a word, as a tunnel does. */
+  /** Connects or disconnects. A disconnect closes the connection without a goodbye, as a tunnel does. */
   turn(on) {
     if (on === this.wanted) return;
     if (on) this.client.connect();
@@ -56,7 +56,7 @@ export class Phone {
 
   say(to, body) { return this.client.send(to, body).sent; }
   open(peer) { this.chat.open(peer); }
-  /** The list is the chat's own; it looks at it whenever it draws. */
+  /** The chat reads this list whenever it draws. */
   setPeers(peers) { this.peers.splice(0, Infinity, ...peers); }
   back() { this.chat.open(null); }
 

@@ -35,9 +35,9 @@ export const STORIES = [
     gapMs: 500,
     steps: [
       { title: 'Two phones, one server', caption: 'Alice and Bob are connected: each has an entry in `ws:`.', watch: ['ws'], act: bothOnline },
-      { title: 'Bob goes through a tunnel', caption: 'His connection ends, and his entry in `ws:` goes. Everything else stays as it is.', watch: ['ws'], act: offline },
+      { title: 'Bob goes through a tunnel', caption: 'His connection ends, and his entry in `ws:` is removed. Nothing else changes.', watch: ['ws'], act: offline },
       {
-        title: 'Alice writes to him', caption: 'Nobody is found, so the message and a pending row are stored in one write. Then the server looks again. Only then does Alice get her tick.', watch: ['messages', 'pending_deliveries'],
+        title: 'Alice writes to him', caption: 'No session is found, so the message and a pending row are stored in one write. Then the server looks Bob up again. Only then does Alice get her tick.', watch: ['messages', 'pending_deliveries'],
         act: ({ alice, bob }) => write(alice, bob, 'Are you there?'),
       },
       {
@@ -46,10 +46,10 @@ export const STORIES = [
       },
       {
         title: 'Look at the pending row', watch: ['pending_deliveries'],
-        caption: 'This one row is all that is kept for Bob while he is away. It would be the same after a thousand messages, or a restart of the server.',
+        caption: 'This one row is all that the server keeps for Bob while he is away. It would be the same after a thousand messages, or after a restart of the server.',
       },
       {
-        title: 'Bob is back', caption: 'Registered first, then drained in order. His phone acks, `last_delivered_seq` moves, the row goes, and Alice’s ticks turn double.', watch: ['ws', 'message_status', 'pending_deliveries'],
+        title: 'Bob is back', caption: 'Registered first, then drained in order. His phone acks, `last_delivered_seq` moves, the row is deleted, and Alice sees double ticks.', watch: ['ws', 'message_status', 'pending_deliveries'],
         async act({ bob, after }) {
           const done = Promise.all([after('caught_up', bob.user), after('acked', bob.user), after('row_gone', bob.user)]);
           bob.turn(true);
@@ -74,7 +74,7 @@ export const STORIES = [
     steps: [
       { title: 'Two phones, one server', caption: 'Alice and Bob are connected: each has an entry in `ws:`.', watch: ['ws'], act: bothOnline },
       {
-        title: 'Alice writes, Bob is there', caption: 'The look after the write finds his session, which takes the message: no pending row. His phone acks by itself: two ticks.', watch: ['messages', 'ws', 'message_status'],
+        title: 'Alice writes, Bob is there', caption: 'The lookup after the write finds his session, which accepts the message: no pending row. His phone acks it: two ticks.', watch: ['messages', 'ws', 'message_status'],
         async act({ alice, bob, after }) {
           const done = after('acked', bob.user);
           await write(alice, bob, 'Lunch?');
@@ -82,7 +82,7 @@ export const STORIES = [
         },
       },
       {
-        title: 'Bob opens the chat', caption: 'Read is what a person does, not a phone: only now `last_read_seq` moves, and the ticks turn blue.', watch: ['message_status', 'conversations'],
+        title: 'Bob opens the chat', caption: 'A person reads, not a phone: only now `last_read_seq` moves, and the ticks turn blue.', watch: ['message_status', 'conversations'],
         async act({ alice, bob, after }) {
           const done = after('read', bob.user);
           bob.open(alice.user);
@@ -90,7 +90,7 @@ export const STORIES = [
         },
       },
       {
-        title: 'Bob answers', caption: 'The same steps the other way round. Alice has the chat open, so his ticks are blue at once.', watch: ['messages', 'message_status'],
+        title: 'Bob answers', caption: 'The same steps in the other direction. Alice has the chat open, so his ticks are blue at once.', watch: ['messages', 'message_status'],
         async act({ alice, bob, after }) {
           const done = after('read', alice.user);
           await write(bob, alice, 'At one, by the river');

@@ -8,7 +8,7 @@ import { STORIES } from './stories.js';
 /** Time to read a caption: a moment, and so much for each character. */
 const readingMs = (text) => 1500 + 32 * text.length;
 
-/** What a step waits for may have happened before, by somebody's hand. When nothing happens for so long, the walk goes on. */
+/** The visitor may have done by hand what a step waits for. If nothing happens for so long, the walk goes on. */
 const GIVE_UP_MS = 5000;
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -19,7 +19,7 @@ export class Walk {
     Object.assign(this, { root, page, story: null, at: -1, busy: false, playing: false, trip: 0 });
     this.choices = STORIES.map((story, n) => make('button', { type: 'button', class: n ? 'press' : 'press strong', 'data-story': story.id, onclick: () => this.start(story) }, n ? story.name : `Show me: ${story.name}`));
     this.menu = make('div', { class: 'menu' }, this.choices,
-      make('p', { class: 'hint' }, 'Under a minute each, with the real phones. Or just write on them, and switch one off.'));
+      make('p', { class: 'hint' }, 'Under a minute each, with the real phones. Or write on the phones yourself, and switch one off.'));
     this.title = make('strong');
     this.caption = make('span');
     this.where = make('span', { class: 'where' });
@@ -43,7 +43,7 @@ export class Walk {
     await this.step();
   }
 
-  /** Does the next step, or ends the story after the last. */
+  /** Does the next step; after the last one, ends the story. */
   async step() {
     if (this.busy || !this.story) return;
     if (this.last) { this.end(); return; }
