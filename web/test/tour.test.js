@@ -182,14 +182,14 @@ describe('the tour', { timeout: 240_000 }, () => {
     assert.ok((await shown(page, 'ws')).every(({ key }) => !users.includes(key.slice(3))));
     await until('the others have left', async () => (await server.cli('inspect', 'sessions', '--user', users[0], '--json')).length === 0);
     await assertRows(page, server);
-    // Whoever comes without a number gets one that is not in use.
+    // An address without a number gets an unused one.
     const other = await page.context().newPage();
     await other.goto(server.page('/tour'));
     await other.waitForSelector('body[data-ready]');
     assert.notEqual(await other.getAttribute('body', 'data-ready'), await page.getAttribute('body', 'data-ready'));
     assert.deepEqual(await shown(other, 'messages'), []);
     await other.close();
-    // Whoever reloads finds the same people.
+    // A reload keeps the users.
     const address = page.url();
     await page.reload();
     await page.waitForSelector('body[data-ready]');
@@ -268,7 +268,7 @@ describe('the tour', { timeout: 240_000 }, () => {
     const own = await Server.start();
     const others = new AbortController();
     const watch = () => fetch(`${own.url}/demo/events?users=somebody`, { signal: others.signal, headers: own.demoHeaders });
-    // Kept: what nobody holds is closed by the collector of garbage, and its place is free again.
+    // Kept in a list: the garbage collector closes a response that nothing refers to, which frees its place.
     const watching = [await watch()];
     while (watching.at(-1).ok) watching.push(await watch());
     const page = await openPage(t, browser, own.page('/tour'), { allow: [/503/] });
@@ -303,7 +303,7 @@ describe('the tour', { timeout: 240_000 }, () => {
   });
 
   test('says so to who is not on this machine', async (t) => {
-    // What a proxy on this machine asks for may be for anybody.
+    // A proxy on this machine may ask on behalf of anybody.
     const context = { extraHTTPHeaders: { 'x-forwarded-for': '203.0.113.7' } };
     const page = await openPage(t, browser, server.page('/tour'), { allow: [/404/], context });
     await page.waitForSelector('.absent');

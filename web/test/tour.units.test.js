@@ -13,7 +13,7 @@ import { Timeline } from '../src/tour/timeline.js';
 const event = (step, more = {}) => ({ at: 1794780613926, step, conversation_id: null, seq: null, user: null, device: null, count: null, ...more });
 const chat = 'alice~bob';
 
-/** What the server says when Alice writes and Bob is away. */
+/** The events of a send to Bob, who is offline. */
 const offlineSend = (seq) => [
   event('looked_up', { conversation_id: chat, user: 'bob', count: 0 }),
   event('stored', { conversation_id: chat, seq, user: 'alice' }),
@@ -22,7 +22,7 @@ const offlineSend = (seq) => [
   event('sent', { conversation_id: chat, seq, user: 'alice' }),
 ];
 
-/** A clock that only moves when told to, with its timers. */
+/** A clock with timers that only moves when a test moves it. */
 function handClock() {
   const clock = { time: 0, timers: [] };
   clock.setTimeout = (f, ms) => { const timer = { at: clock.time + ms, f }; clock.timers.push(timer); return timer; };
@@ -163,7 +163,7 @@ test('a cleared timeline shows nothing more', () => {
   assert.ok(line.isEmpty);
 });
 
-/** A socket that says what it was given, and on which a test speaks for the server. */
+/** A socket that records what it is given; the test plays the server. */
 class FakeSocket {
   sent = [];
   readyState = 1;

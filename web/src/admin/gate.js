@@ -1,9 +1,9 @@
-// What stands before the data: the admin key.
+// The form for the admin key.
 
 import { make, setAttr, setText } from '../lib/dom.js';
 import { icon } from '../lib/icons.js';
 
-/** What an HTTP header can carry. */
+/** The characters that an HTTP header can carry. */
 const POSSIBLE = /^[\x21-\x7e]+$/;
 
 /** @param {import('./api.js').Api} api @param {() => void} onOpen */

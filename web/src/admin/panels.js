@@ -1,11 +1,11 @@
-// Which figures the page shows, in which order, and from which of the server's they come. The sections are those of
-// the Grafana dashboard (deploy/grafana).
+// The figures of the page, in their order, and the metrics they come from. The sections are those of the Grafana
+// dashboard (deploy/grafana).
 
 import { bound, gauge, mean, quantile, rate, valuesOf } from './figures.js';
 
 const one = (name, figure) => ({ names: () => [name], figure: () => figure });
 const counter = (name, metric) => one(name, rate(metric));
-/** One series for each value of a label that was ever counted: the server has all of them from the start, at 0. */
+/** One series for each label value with a count above 0: the server exports all of them from the start. */
 const each = (metric, label, of = rate) => ({
   byLabel: true,
   names: (sample) => valuesOf(sample, metric, label, ({ value }) => value > 0),
@@ -15,7 +15,7 @@ const shares = (metric) => [
   one('p50', quantile(metric, 0.5)), one('p95', quantile(metric, 0.95)), one('p99', quantile(metric, 0.99)),
 ];
 
-/** Whether the server has any figure of this beginning. */
+/** Whether the server has a metric with this prefix. */
 export const has = (sample, beginning) => [...sample.families.keys()].some((name) => name.startsWith(beginning));
 
 const plot = (id, title, unit, metric, series, note) => ({ id, title, unit, metric, series, note, byLabel: series.some((s) => s.byLabel) });
@@ -119,9 +119,9 @@ export function isShown(section, sample) {
 
 export const seriesId = (plotId, name) => `${plotId}/${name}`;
 
-/** Every plotted value of this moment, by series. */
+/** All plotted values of a sample, by series. */
 export function collect(now, before) {
-  // No plot of its own, but a tile.
+  // It has a tile and no plot.
   const values = new Map([['disk/free', gauge('bluetick_free_bytes')(now)]]);
   for (const { plots } of SECTIONS) {
     for (const { id, series } of plots) {

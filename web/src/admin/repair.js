@@ -1,4 +1,4 @@
-// The one thing that this page changes: a user's unread messages are counted anew. Asked twice, and what it did is told.
+// The only change that this page makes: it recounts a user's unread messages, after a confirmation, and shows the result.
 
 import { make, plural, setText } from '../lib/dom.js';
 import { exact } from './format.js';

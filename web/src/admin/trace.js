@@ -1,16 +1,16 @@
-// What happened to one message, as a timeline.
+// The trace of one message, as a timeline.
 
 import { make } from '../lib/dom.js';
 import { tickMark } from '../lib/ticks.js';
 import { after, exact, moment } from './format.js';
 import { stepWords } from './steps.js';
 
-/** What the rows call a tick, and what the drawing does. */
+/** From the report's names of ticks to those of the drawing. */
 const TICKS = { single: 'sent', double: 'delivered', blue: 'read' };
 
 const conversationPath = (id, seq) => `trace/${encodeURIComponent(id)}/${seq}`;
 
-/** The admin path of what somebody wrote: an id, or a conversation and a seq. Throws what is wrong with it. */
+/** The admin path for an input: an id, or a conversation and a seq. Throws if it is neither. */
 export function tracePath(written) {
   const words = written.trim().split(/[\s/]+/);
   if (words.length === 1 && /^\d+$/.test(words[0])) return `trace/${words[0]}`;
@@ -35,8 +35,8 @@ export function traceReport(report, href, userHref) {
 }
 
 /**
- * Every later receipt covers the message too, and the sender's own are about others: the receiver's first of each kind is
- * what moved its tick.
+ * Only the receiver's first receipt of each kind moved the tick: later ones cover the message too, and the sender's own
+ * are about other messages.
  */
 export function telling(events, sender) {
   const told = new Set();
