@@ -217,7 +217,7 @@ test('without the demo key a token is asked for, and nothing is asked of the dem
 
 test('a key of an earlier start opens nothing, and says so', async (t) => {
   const page = await openPage(t, browser, `${server.url}/#demo=0123456789abcdef0123456789abcdef`, { allow: [/status of 404.*demo\/token/] });
-  await page.getByText('of an earlier start').waitFor();
+  await page.getByText('from an earlier start').waitFor();
   await page.getByRole('heading', { name: 'Sign in with a token' }).waitFor();
   assert.equal(page.url(), `${server.url}/`);
 });

@@ -53,7 +53,7 @@ function close(words = '') {
 
 function onLook() {
   const { trouble, ready, now } = watch;
-  if (trouble?.status === 401) return close('The server no longer takes this key.');
+  if (trouble?.status === 401) return close('The server no longer accepts this key.');
   const { level, word, detail } = trouble ? bad('No answer', trouble.message) : readyState(ready);
   setAttr(state, 'class', `state ${level}`);
   setText(state, word);

@@ -47,7 +47,7 @@ export const SECTIONS = [
       ], 'Rows written for receivers who are away, and deleted when they have everything'),
       plot('hand_overs', 'Hand-overs', 'rate', null, [
         counter('to live sessions', 'bluetick_hand_overs_total'), counter('stale entries', 'bluetick_stale_sessions_total'),
-      ], 'Messages that their sender handed to a live session, and entries that named none'),
+      ], 'Messages handed to a live session at once, and stale session entries'),
       plot('drains', 'Conversations to drain', 'count', 'bluetick_drain_conversations', [
         one('mean', mean('bluetick_drain_conversations')), one('p99 at most', bound('bluetick_drain_conversations', 0.99)),
       ]),
@@ -59,7 +59,7 @@ export const SECTIONS = [
       plot('push', 'Notifications', 'rate', null, [
         counter('sent', 'bluetick_push_sent_total'), counter('failed', 'bluetick_push_failed_total'),
         counter('taken again', 'bluetick_push_claimed_total'), counter('left to the outbox', 'bluetick_push_queue_full_total'),
-      ], 'What the providers took and did not take'),
+      ], 'Notifications that the providers accepted and rejected'),
       plot('push_time', 'Providers', 'seconds', 'bluetick_push_request_seconds', shares('bluetick_push_request_seconds')),
     ],
   },
@@ -96,7 +96,7 @@ export const SECTIONS = [
       plot('cold_calls', 'Reads and errors', 'rate', null, [
         counter('reads', 'bluetick_cold_reads_total'), counter('errors', 'bluetick_cold_errors_total'),
         counter('lost races', 'bluetick_cold_lost_races_total'),
-      ], 'Range reads of objects, looks that failed and are tried again, runs that somebody else was faster with'),
+      ], 'Range reads of objects, failed rounds, and runs that another server moved first'),
     ],
   },
   {

@@ -51,7 +51,7 @@ export const KINDS = [
     ],
   },
   {
-    kind: 'push', title: 'Push outbox', none: 'No notification is owed.',
+    kind: 'push', title: 'Push outbox', none: 'No notification is waiting.',
     columns: [
       text('conversation_id'), message('seq'), { column: 'clear', of: (row) => String(row.clear) }, number('attempts'),
       { column: 'devices', of: (row) => (row.devices ?? []).join(', ') || '–' }, time('due_at'),

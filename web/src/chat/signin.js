@@ -8,7 +8,7 @@ import { wrongUserId } from './people.js';
 import { subjectOf } from './session.js';
 
 export const SUGGESTED = ['alice', 'bob', 'carol'];
-const STALE_KEY = 'This address is of an earlier start of the server. For the demo, open the address that the server printed last.';
+const STALE_KEY = 'This address is from an earlier start of the server. For the demo, open the address that the server printed last.';
 
 /** Draws the form into `root`. `done` gets {user} on the demo, {user, token} elsewhere. */
 export async function signIn(root, { links, toggle, reason, done }) {
