@@ -1,7 +1,7 @@
 // Builds web/dist, the files that the server embeds. They are committed, so that building the server needs no Node.
 //
 //   node web/build.js           writes web/dist
-//   node web/build.js admin     writes that page only (or chat, tour, client), for while the others do not build
+//   node web/build.js admin     writes only that page (or chat, tour, client)
 //   node web/build.js --check   fails if web/dist is not what the sources give
 //
 // A page is a directory of web/src with index.html, main.js and main.css. The same sources give the same bytes.
@@ -18,7 +18,7 @@ const src = join(web, 'src');
 const dist = join(web, 'dist');
 const sdk = join(web, '..', 'clients', 'js', 'src', 'index.js');
 
-/** Each page, and the name that its HTML has in web/dist. */
+/** Each page, and the name of its HTML in web/dist. */
 const PAGES = { chat: 'index.html', tour: 'tour.html', admin: 'admin.html' };
 
 const OPTIONS = {
@@ -39,7 +39,7 @@ async function bundle(entry) {
   return Buffer.from(result.outputFiles[0].contents);
 }
 
-/** Without comments and indentation; line ends stay, since they may part words. */
+/** Without comments and indentation; line ends stay, because they may separate words. */
 function small(markup) {
   const lines = markup.replace(/<!--[\s\S]*?-->/g, '').split('\n').map((line) => line.trim());
   return Buffer.from(`${lines.filter(Boolean).join('\n')}\n`);
@@ -55,7 +55,7 @@ async function page(name, html, files) {
   }
 }
 
-/** Everything that web/dist should hold, by name, or what of it is asked for. */
+/** The contents of web/dist by name, or the pages that were asked for. */
 async function built(asked) {
   const files = new Map();
   const wanted = (name) => asked.length === 0 || asked.includes(name);

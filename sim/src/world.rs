@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    ChatConfig, ChatService, Rule, Rules, Unlimited,
+    ChatConfig, ChatService, DeliveryObserver, Rule, Rules, Unlimited,
     session::{Identity, SessionConfig, SessionHost, TokenCheck},
 };
 use bluetick_protocol::{ClientMsgId, ConversationId, DeviceId, ErrorCode, UserId, WireError};
@@ -84,7 +84,7 @@ impl Doors {
             tokens: Arc::new(TokenIsUser),
             clock: clock.clone(),
             config: config.clone(),
-            trace: Default::default(),
+            observer: Arc::new(DeliveryObserver::new(clock.clone())),
             budget: Arc::new(Unlimited),
             rules: rules.clone(),
         };

@@ -44,7 +44,7 @@ test('rates count what came between two looks', () => {
   assert.equal(rate('bluetick_sends_total')(FIRST, null), null);
   assert.equal(rate('bluetick_never_total')(SECOND, FIRST), 0);
   assert.equal(rate('bluetick_errors_total', ({ code }) => code === 'not_found')(SECOND, FIRST), 2);
-  // A server that began anew counts from nothing.
+  // A restarted server counts from zero.
   assert.equal(rate('bluetick_sends_total')({ ...FIRST, at: 5_000 }, SECOND), 5);
 });
 

@@ -32,7 +32,7 @@ const tile = (page, id, part = 'value') => page.textContent(`[data-tile=${id}] .
 const counted = async (name) => total(parse(await server.metrics(), 0), name) ?? 0;
 const written = (count) => new Intl.NumberFormat('en').format(count);
 
-/** A session from a page of this server, which takes and acks everything. Returns the messages' bodies. */
+/** A session from a page of this server, which acks everything. Returns the bodies of the messages. */
 async function connect(t, user) {
   const page = await openPage(t, browser, `${server.url}/admin`);
   await page.evaluate(([token]) => new Promise((resolve, reject) => {

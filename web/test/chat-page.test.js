@@ -1,4 +1,4 @@
-// The chat page as such: files, the keyboard, narrow windows, screen readers, long histories, light and dark, its weight.
+// The chat page: files, the keyboard, narrow windows, screen readers, long histories, light and dark, its size.
 
 import assert from 'node:assert/strict';
 import { gzipSync } from 'node:zlib';
@@ -212,7 +212,7 @@ test('nothing sticks out at any width, whatever the words', async (t) => {
   }
 });
 
-/** The harness lets go what a scrolling box clips; in the conversation nothing may need that. */
+/** The harness ignores what a scrolling box clips; nothing in the conversation may be clipped. */
 async function noneSticksOut(page) {
   const out = await page.locator('.talk').evaluate((talk) => {
     const { left, right } = talk.getBoundingClientRect();
@@ -254,7 +254,7 @@ for (const scheme of ['light', 'dark']) {
     await page.locator('.tray li').nth(1).waitFor();
     await assertAccessible(page);
     await say(page, 'two files');
-    // An upload holds up nobody: whichever is done first is sent first.
+    // Uploads do not block each other: the first to finish is sent first.
     const [captioned, plain] = ['you: two files [sent]', 'you:  [sent]'];
     await Promise.any([endsWith(page, captioned, plain), endsWith(page, plain, captioned)]);
     await server.as(me, 'PUT', '/v1/blocks/vera');
@@ -286,7 +286,7 @@ test('300 messages: scrolling back keeps the order and the place, and the page s
   for (let n = 1; n <= 300; n += 1) await server.send(n % 3 ? 'xena' : 'yuri', n % 3 ? 'yuri' : 'xena', `number ${n}`);
   const page = await openPage(t, browser);
   await signIn(page, server.url, 'yuri', 'xena');
-  // One sent last reads everything, so the chat opens at its end.
+  // The last send implies that everything is read, so the chat opens at its end.
   await endsWith(page, 'you: number 300 [sent]');
   // Where it opens is settled when it is no longer busy.
   await page.waitForSelector('[role=log]:not([aria-busy]):not(.unplaced)');
@@ -297,7 +297,7 @@ test('300 messages: scrolling back keeps the order and the place, and the page s
   await until('the first message is reached', async () => {
     const now = await numbers();
     now.forEach((n, at) => { seen.add(n); assert.ok(at === 0 || n === now[at - 1] + 1, `${now[at - 1]} is followed by ${n}`); });
-    // Up by a little less than a screen: what was first in sight must be where it was, moved by as much.
+    // Up by a little less than a screen: the first visible row must have moved by as much.
     const drift = await log.evaluate(async (el) => {
       const row = [...el.querySelectorAll('.msg')].find((r) => r.getBoundingClientRect().top > el.getBoundingClientRect().top);
       const before = row.getBoundingClientRect().top;

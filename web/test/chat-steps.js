@@ -1,9 +1,9 @@
-// What a person does on the chat page, and what they see there.
+// Actions on the chat page, and what it shows.
 
 import { deflateSync, crc32 } from 'node:zlib';
 import { until, withDemo } from './harness.js';
 
-/** A page that was cut off cannot help saying so. */
+/** What a page logs when it loses its connection. */
 export const CUT_OFF = [/WebSocket connection to .* failed/, /net::ERR_/];
 
 /** Signs in by the demo's shortcut and waits until the chat is connected. */
@@ -12,7 +12,7 @@ export async function signIn(page, url, user, peer = '') {
   await page.locator('.chat:not([data-offline])').waitFor();
 }
 
-/** By the dialog, as for somebody never written to. */
+/** Opens a chat with a new peer by the dialog. */
 export async function newChat(page, peer) {
   await page.getByRole('button', { name: 'New chat' }).click();
   await page.getByLabel('User id').fill(peer);
@@ -28,7 +28,7 @@ export async function say(page, text) {
   await composer(page).press('Enter');
 }
 
-/** What stands in the conversation: `you: hello [read]`, `bob: hi`, and the lines between. */
+/** The rows of the conversation: `you: hello [read]`, `bob: hi`, and the lines between. */
 export function shown(page) {
   return page.locator('.rows').evaluate((rows) => [...rows.children].map((row) => {
     if (!row.classList.contains('msg')) return row.classList.contains('dots') ? '…' : `-- ${row.textContent}`;

@@ -1,4 +1,4 @@
-// The chat page with two people at it: ticks, presence, a network that breaks, a reload in the middle.
+// The chat page with two users: ticks, presence, a network that breaks, a reload in the middle.
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
@@ -34,11 +34,11 @@ test('two browsers chat: list, badge, title, ticks, typing, presence', async (t)
   await composer(ben).press('Enter');
   await endsWith(ann, 'you: are you there? [read]', 'peer: yes\nI am');
   await ann.locator('.dots').waitFor({ state: 'detached' });
-  // Only who has written is seen.
+  // Presence is shown only for users who have written.
   await ann.locator('.talk .head .sub', { hasText: 'online' }).waitFor();
   await endsWith(ben, 'you: yes\nI am [read]');
 
-  // The back button of a phone leads to the list.
+  // On a phone the back button leads to the list.
   await ben.goBack();
   await entry(ben, 'ann').waitFor();
   assert.equal(new URL(ben.url()).hash, '');
@@ -51,7 +51,7 @@ test('what is hidden or scrolled away is not said to be read', async (t) => {
   for (let n = 1; n <= 40; n += 1) await server.send('cleo', 'dan', `line ${n}`);
   const dan = await openPage(t, browser);
   await signIn(dan, server.url, 'dan', 'cleo');
-  // Forty lines do not fit: the chat opens where the unread begin, and the end is not in sight.
+  // Forty lines do not fit: the chat opens at the first unread message, and the end is not visible.
   await dan.locator('.divider', { hasText: '40 unread messages' }).waitFor();
   const cleo = await openPage(t, browser);
   await signIn(cleo, server.url, 'cleo', 'dan');
@@ -63,7 +63,7 @@ test('what is hidden or scrolled away is not said to be read', async (t) => {
   await endsWith(cleo, 'you: line 40 [read]');
   assert.ok((await shown(dan)).includes('-- 40 unread messages'), 'the line stays while one looks');
 
-  // Somebody who reads above is not dragged down, and the button counts.
+  // The log does not scroll down while the user reads above, and the button counts.
   await dan.getByRole('log').evaluate((log) => { log.scrollTop = 100; });
   await dan.getByRole('button', { name: 'To the newest message', exact: true }).waitFor();
   const inSight = async () => Math.round((await dan.locator('.msg', { hasText: 'line 8' }).boundingBox()).y);
@@ -75,7 +75,7 @@ test('what is hidden or scrolled away is not said to be read', async (t) => {
   await dan.getByRole('button', { name: 'To the newest message, 1 new' }).click();
   await endsWith(cleo, 'you: one more [read]');
 
-  // At the end, but in a tab that nobody sees.
+  // At the end, but in a hidden tab.
   const hide = (state) => dan.evaluate((value) => {
     Object.defineProperty(document, 'visibilityState', { value, configurable: true });
     document.dispatchEvent(new Event('visibilitychange'));
@@ -134,7 +134,7 @@ test('a reload in the middle of a send sends once', async (t) => {
   await say(gil, 'first');
   await endsWith(gil, 'you: first [delivered]');
 
-  // The server stores it, but its answer never reaches the page: the page goes while it still waits.
+  // The server stores it, but its answer never reaches the page, which is closed while it waits.
   proxy.hold('down');
   await say(gil, 'only once');
   await entry(hal, 'gil').getByText('only once').waitFor();
@@ -217,7 +217,7 @@ test('without the demo key a token is asked for, and nothing is asked of the dem
 
 test('a key of an earlier start opens nothing, and says so', async (t) => {
   const page = await openPage(t, browser, `${server.url}/#demo=0123456789abcdef0123456789abcdef`, { allow: [/status of 404.*demo\/token/] });
-  await page.getByText('of an earlier start').waitFor();
+  await page.getByText('from an earlier start').waitFor();
   await page.getByRole('heading', { name: 'Sign in with a token' }).waitFor();
   assert.equal(page.url(), `${server.url}/`);
 });
@@ -252,7 +252,7 @@ test('a demo chat goes on after a restart, with the token it has', async (t) => 
   await page.context().close();
 });
 
-/** A page whose requests and frames are noted. */
+/** A page whose requests and frames are recorded. */
 async function watched(t) {
   const page = await openPage(t, browser);
   const sent = [];

@@ -1,5 +1,5 @@
-// What every browser test stands on: the real server on a fresh data directory, Chromium, and a page that must stay
-// quiet. Needs BLUETICK_BIN, the server's binary; CHROMIUM, if it is not /usr/bin/chromium.
+// The harness of the browser tests: the real server with a new data directory, Chromium, and pages that must log no
+// errors. Needs BLUETICK_BIN, the server's binary, and CHROMIUM if it is not /usr/bin/chromium.
 
 import assert from 'node:assert/strict';
 import { spawn, execFile } from 'node:child_process';
@@ -25,7 +25,7 @@ function binary() {
   return path;
 }
 
-/** Asks until the answer is true (or truthy), and says what was waited for if it never is. */
+/** Polls until the answer is truthy, and fails with the name of what it waited for. */
 export async function until(what, ask, ms = 10_000) {
   const end = Date.now() + ms;
   for (;;) {
@@ -36,10 +36,10 @@ export async function until(what, ask, ms = 10_000) {
   }
 }
 
-/** The key of the demo, by the port that leads to it. */
+/** The demo's key, by port. */
 const demoKeys = new Map();
 
-/** The address of a page behind this one, server or proxy, with the demo. */
+/** The address of a page of this server or proxy, with the demo's key. */
 export const withDemo = (url, path = '/') => `${url}${path}#demo=${demoKeys.get(Number(new URL(url).port))}`;
 
 /** A proxy in front of a server: see proxy.js. */
@@ -49,9 +49,9 @@ export async function startProxy(port) {
   return proxy;
 }
 
-/** A server of one's own. `stop()` is gentle, `kill()` is not; `start()` after either serves the same data at the same port. */
+/** A server process. `stop()` shuts it down, `kill()` kills it; `start()` afterwards serves the same data at the same port. */
 export class Server {
-  /** @param {Record<string, string>} env settings @param {{ready?: boolean}} [o] ready: false for one that is to refuse sends */
+  /** @param {Record<string, string>} env settings @param {{ready?: boolean}} [o] ready: false if it is expected to refuse sends */
   static async start(env = {}, { ready = true } = {}) {
     const server = new Server();
     server.awaitsReady = ready;
@@ -83,12 +83,12 @@ export class Server {
     demoKeys.set(this.port, this.demoKey);
   }
 
-  /** The address of a page with the demo, as the server prints it. */
+  /** The address of a page with the demo's key, as the server prints it. */
   page(path = '/') {
     return withDemo(this.url, path);
   }
 
-  /** What a program sends to be let into the demo. */
+  /** The headers that the demo asks for. */
   get demoHeaders() {
     return { 'x-bluetick-demo': this.demoKey };
   }
@@ -134,7 +134,7 @@ export class Server {
     return this.#json(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
   }
 
-  /** One message over HTTP, from somebody who has no page open. */
+  /** Sends one message over HTTP, for a user without a page. */
   send(from, to, body) {
     const client_msg_id = `t-${Date.now()}-${Math.random().toString(36).slice(2)}`;
     return this.as(from, 'POST', '/v1/messages', { client_msg_id, to, body });
@@ -158,7 +158,7 @@ export class Server {
     return (await fetch(`${this.url}/metrics`)).text();
   }
 
-  /** What the command line says: `await server.cli('inspect', 'pending', '--user', 'bob', '--json')`. */
+  /** The JSON that the command line prints: `await server.cli('inspect', 'pending', '--user', 'bob', '--json')`. */
   async cli(...args) {
     const { stdout } = await promisify(execFile)(this.bin, [...args, '--data', this.data], { cwd: this.dir });
     return args.includes('--json') ? JSON.parse(stdout) : stdout;
@@ -175,7 +175,7 @@ export function launchBrowser() {
 /**
  * A page in a context (a person's browser) of its own. When the test `t` ends, the context is closed, and the test
  * fails if the page logged an error, threw one or broke its Content-Security-Policy, unless an expression of `allow`
- * matches it: a page that is cut off cannot help logging that.
+ * matches it: a page that loses its connection logs that.
  *
  * @param {{size?: 'phone'|'desk', scheme?: 'light'|'dark', allow?: RegExp[], bypassCSP?: boolean, context?: object}} [o]
  *   bypassCSP only for `assertAccessible`; context: further options of Playwright's newContext
@@ -201,7 +201,7 @@ export async function openPage(t, browser, url, o = {}) {
   return page;
 }
 
-/** Everything that a quiet context would not say. Covers later pages of the context too. */
+/** Collects the errors of a context, those of later pages too. */
 function listen(context) {
   const loud = [];
   context.on('console', (message) => {
@@ -216,7 +216,7 @@ function listen(context) {
   return loud;
 }
 
-/** Keeps a picture for people, in BLUETICK_SHOTS or a directory of the system's temporary ones. */
+/** Saves a screenshot in BLUETICK_SHOTS or a temporary directory. */
 export async function screenshot(page, name, options = {}) {
   const path = join(process.env.BLUETICK_SHOTS ?? join(tmpdir(), 'bluetick-shots'), `${name}.png`);
   await mkdir(dirname(path), { recursive: true });

@@ -1,4 +1,4 @@
-// How a page looks, as far as a program can tell: does anything stick out, can everybody use it.
+// Automatic checks of layout and accessibility.
 
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
@@ -6,7 +6,7 @@ import { createRequire } from 'node:module';
 
 const axe = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
 
-/** No finding of axe that is serious or worse. The page must have been opened with `bypassCSP`. */
+/** axe has no serious finding. The page must have been opened with `bypassCSP`. */
 export async function assertAccessible(page) {
   await page.evaluate(await readFile(axe, 'utf8'));
   const result = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'] }));
@@ -19,7 +19,7 @@ export async function assertAccessible(page) {
   return result.violations;
 }
 
-/** The page does not scroll sideways, and nothing that can be seen sticks out of the window. */
+/** The page does not scroll sideways, and no visible element exceeds the window. */
 export async function assertNoOverflow(page) {
   const found = await page.evaluate(findOverflow);
   assert.deepEqual(found, [], 'something sticks out');

@@ -1,4 +1,4 @@
-// A stretch of bad network in front of the server: it can hold bytes back, delay them, and cut every line.
+// A proxy that simulates a bad network: it can hold bytes back, delay them, and cut every connection.
 
 import net from 'node:net';
 
@@ -44,7 +44,7 @@ class Proxy {
     server.on('data', (bytes) => this.#pass(line, 'down', browser, bytes));
   }
 
-  /** Bytes of one direction stay in order: what waits goes first. */
+  /** Bytes of one direction stay in order: held ones go first. */
   #pass(line, way, to, bytes) {
     line[way].push({ to, bytes, at: Date.now() + this.slow });
     this.#flush(line, way);

@@ -1,5 +1,5 @@
-// How the tour looks, at its beginning, in the middle of the offline story and at its end: nothing sticks out, the main
-// picture needs no scrolling on a desk, and everybody can use it. Keeps the pictures for people (see harness.js).
+// The layout of the tour at the beginning, in the middle and at the end of the offline story: nothing exceeds the window,
+// a desktop needs no scrolling, and the page is accessible. Keeps screenshots (see harness.js).
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -60,7 +60,7 @@ async function lookAt(page, { fits, low }, name) {
   if (!fits) await screenshot(page, `${name}-whole`, { fullPage: true });
 }
 
-/** Everything is in the window: the page does not scroll, and the last part of it is to be seen. */
+/** Everything is in the window: the page does not scroll, and its last part is visible. */
 async function assertFits(page, last) {
   const found = await page.evaluate((selector) => {
     const box = document.querySelector(selector).getBoundingClientRect();

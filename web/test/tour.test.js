@@ -1,5 +1,5 @@
-// The tour, on the real server: its buttons walk through the offline write flow, each step lights up in its order, and at
-// each pause the rows on the page are those that `bluetick inspect` prints.
+// The tour, on the real server: its buttons walk through the offline write flow, each step lights up in its order, at
+// each pause the rows on the page are those that `bluetick inspect` prints, and the replay goes at the visitor's speed.
 
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
@@ -70,7 +70,6 @@ describe('the tour', { timeout: 240_000 }, () => {
     await pauseAt(page, 7);
     await page.click('.walk .next');
     await page.waitForSelector('.walk[data-walk="none"]');
-    assert.equal(await page.getAttribute('body', 'data-pace'), '0', 'the story has let go of the server');
   });
 
   test('plays the online story by itself, and stops when told', async (t) => {
@@ -94,7 +93,7 @@ describe('the tour', { timeout: 240_000 }, () => {
     await page.waitForSelector('.walk[data-walk="none"]');
   });
 
-  test('tells the race: who connects in the middle of a send is found by the second look', async (t) => {
+  test('tells the race: whoever is first, every message arrives, in order', async (t) => {
     const { page, users } = await open(t);
     const watch = await Watch.start(t, server, users);
     await page.click('[data-story="race"]');
@@ -102,39 +101,74 @@ describe('the tour', { timeout: 240_000 }, () => {
     await page.click('.walk .next');
     await pauseAt(page, 1);
     await page.click('.walk .next');
-    await pauseAt(page, 2, 40_000);
-    const count = (step) => watch.events.find((event) => event.step === step).count;
-    assert.equal(count('looked_up'), 0);
-    assert.equal(count('looked_again'), 1);
+    await pauseAt(page, 2, 60_000);
+    const steps = watch.events.map(({ step }) => step);
+    assert.equal(watch.events.find(({ step }) => step === 'looked_up').count, 0, 'the first lookup found nobody');
+    assert.equal(steps.filter((step) => step === 'sent').length, 4);
+    const written = watch.events.filter(({ step }) => step === 'drained' || step === 'written').map(({ seq }) => seq);
+    assert.deepEqual(written, [1, 2, 3, 4], 'each once, in order');
+    assert.ok(steps.indexOf('registered') < steps.indexOf('drained'), 'R1: register, then read');
     assert.deepEqual(await shown(page, 'pending_deliveries'), []);
+    assert.deepEqual((await shown(page, 'message_status')).map((row) => row.last_delivered_seq), [4]);
     await assertRows(page, server);
   });
 
-  test('slow motion slows the server while its stream is open, and no longer', async (t) => {
+  test('replays steps, rows and phones together, while the server goes on', async (t) => {
     const { page, users } = await open(t);
     const watch = await Watch.start(t, server, users);
-    const gaps = async (send) => {
-      watch.events.length = 0;
-      await send();
-      await until('the message is sent', () => watch.events.some(({ step }) => step === 'sent'), 20_000);
-      const steps = watch.events.filter(({ step }) => SEND_ONLINE.includes(step));
-      return steps.slice(1).map(({ at }, n) => at - steps[n].at);
+    const conversation_id = users.slice(0, 2).join('~');
+    const bodies = (name) => page.$$eval(`.phone[data-name="${name}"] .talk .log .msg`, (all) => all.length);
+    await page.locator('.phone[data-name="bob"] .list li button').first().click();
+    await noteLit(page);
+    await page.click('.replay .pause');
+    await say(page, 'alice', 'held');
+    await until('the server is done', () => watch.events.some(({ step }) => step === 'acked'), 5000);
+    await page.waitForFunction(() => /\(\d+\)/.test(document.querySelector('.replay .step').textContent));
+    assert.deepEqual(await lit(page), [], 'the picture is held');
+    assert.deepEqual(await shown(page, 'messages'), []);
+    assert.equal(await bodies('bob'), 0);
+
+    const seen = [];
+    const step = async (name) => {
+      while (seen.at(-1) !== name) {
+        await page.click('.replay .step');
+        const [now, ...more] = await lit(page);
+        assert.ok(now && more.length === 0, `one step each: ${[now, ...more]}`);
+        seen.push(now);
+      }
     };
-    const most = (list) => Math.max(...list);
+    await step('stored');
+    assert.deepEqual((await shown(page, 'messages')).map(({ seq }) => seq), [1]);
+    assert.deepEqual(await shown(page, 'message_status'), [], 'the ack is not shown yet');
+    assert.equal(await bodies('bob'), 0);
+    await step('written');
+    await until('his phone shows it', async () => await bodies('bob') === 1);
+    await step('acked');
+    assert.deepEqual((await shown(page, 'message_status')).find((row) => row.user_id === users[1]), { user_id: users[1], conversation_id, last_delivered_seq: 1, last_read_seq: 0 });
+    await page.click('.replay .pause');
+    await until('the ticks are blue', async () => (await ticks(page)).join() === 'read', 15_000);
+    await assertRows(page, server);
+  });
 
-    assert.ok(most(await gaps(() => say(page, 'alice', 'fast'))) < 800);
-    await page.click('.switch.slow');
-    await page.waitForSelector('body[data-pace="1200"][data-stream="open"]');
-    const slow = await gaps(() => say(page, 'alice', 'slow'));
-    assert.ok(Math.min(...slow) >= 1150, `gaps of ${slow}`);
-    await page.click('.switch.slow');
-    await page.waitForSelector('body[data-pace="0"][data-stream="open"]');
-    assert.ok(most(await gaps(() => say(page, 'alice', 'fast again'))) < 800);
-
-    await page.click('.switch.slow');
-    await page.waitForSelector('body[data-pace="1200"][data-stream="open"]');
-    await page.close();
-    await until('the server has noticed', async () => most(await gaps(() => server.send(users[0], users[1], 'nobody looks'))) < 800, 30_000);
+  test('shows steps at the speed that is asked for, and the server keeps its own', async (t) => {
+    const { page, users } = await open(t);
+    const watch = await Watch.start(t, server, users);
+    await page.evaluate(() => {
+      globalThis.times = [];
+      new MutationObserver(() => globalThis.times.push(performance.now())).observe(document.querySelector('.steplog ol'), { childList: true });
+    });
+    const gaps = (times) => times.slice(1).map((time, n) => time - times[n]);
+    await page.selectOption('.replay .speed', '1000');
+    await say(page, 'alice', 'slowly');
+    await until('the server is done', () => watch.events.some(({ step }) => step === 'sent'), 3000);
+    const own = watch.events.filter(({ step }) => SEND_ONLINE.includes(step)).map(({ at }) => at);
+    assert.ok(Math.max(...gaps(own)) < 800, `the server waited: ${gaps(own)}`);
+    await until('some steps are shown', () => page.evaluate(() => globalThis.times.length >= 4), 15_000);
+    const slow = gaps(await page.evaluate(() => globalThis.times));
+    assert.ok(Math.min(...slow) >= 900, `gaps of ${slow}`);
+    await page.selectOption('.replay .speed', 'live');
+    await until('the rest is shown', async () => (await shown(page, 'message_status')).some((row) => row.last_delivered_seq === 1), 5000);
+    await assertRows(page, server);
   });
 
   test('starts over with new people and empty tables', async (t) => {
@@ -148,14 +182,14 @@ describe('the tour', { timeout: 240_000 }, () => {
     assert.ok((await shown(page, 'ws')).every(({ key }) => !users.includes(key.slice(3))));
     await until('the others have left', async () => (await server.cli('inspect', 'sessions', '--user', users[0], '--json')).length === 0);
     await assertRows(page, server);
-    // Whoever comes without a number gets one that is not in use.
+    // An address without a number gets an unused one.
     const other = await page.context().newPage();
     await other.goto(server.page('/tour'));
     await other.waitForSelector('body[data-ready]');
     assert.notEqual(await other.getAttribute('body', 'data-ready'), await page.getAttribute('body', 'data-ready'));
     assert.deepEqual(await shown(other, 'messages'), []);
     await other.close();
-    // Whoever reloads finds the same people.
+    // A reload keeps the users.
     const address = page.url();
     await page.reload();
     await page.waitForSelector('body[data-ready]');
@@ -234,7 +268,7 @@ describe('the tour', { timeout: 240_000 }, () => {
     const own = await Server.start();
     const others = new AbortController();
     const watch = () => fetch(`${own.url}/demo/events?users=somebody`, { signal: others.signal, headers: own.demoHeaders });
-    // Kept: what nobody holds is closed by the collector of garbage, and its place is free again.
+    // Kept in a list: the garbage collector closes a response that nothing refers to, which frees its place.
     const watching = [await watch()];
     while (watching.at(-1).ok) watching.push(await watch());
     const page = await openPage(t, browser, own.page('/tour'), { allow: [/503/] });
@@ -269,7 +303,7 @@ describe('the tour', { timeout: 240_000 }, () => {
   });
 
   test('says so to who is not on this machine', async (t) => {
-    // What a proxy on this machine asks for may be for anybody.
+    // A proxy on this machine may ask on behalf of anybody.
     const context = { extraHTTPHeaders: { 'x-forwarded-for': '203.0.113.7' } };
     const page = await openPage(t, browser, server.page('/tour'), { allow: [/404/], context });
     await page.waitForSelector('.absent');

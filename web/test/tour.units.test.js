@@ -1,16 +1,19 @@
-// The parts of the tour that need no browser: the player of events, the sorting into runs, the texts.
+// The parts of the tour that need no browser: the timeline, the phones' sockets, the rows after a step, the sorting into
+// runs, the texts.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Player } from '../src/tour/player.js';
+import { afterStep } from '../src/tour/rows.js';
 import { Runs } from '../src/tour/runs.js';
 import { TABLES, written } from '../src/tour/schema.js';
+import { replayedSocket } from '../src/tour/socket.js';
 import { LANES, STEPS, laneOf, line, placeOf, tell } from '../src/tour/steps.js';
+import { Timeline } from '../src/tour/timeline.js';
 
 const event = (step, more = {}) => ({ at: 1794780613926, step, conversation_id: null, seq: null, user: null, device: null, count: null, ...more });
 const chat = 'alice~bob';
 
-/** What the server says when Alice writes and Bob is away. */
+/** The events of a send to Bob, who is offline. */
 const offlineSend = (seq) => [
   event('looked_up', { conversation_id: chat, user: 'bob', count: 0 }),
   event('stored', { conversation_id: chat, seq, user: 'alice' }),
@@ -19,7 +22,7 @@ const offlineSend = (seq) => [
   event('sent', { conversation_id: chat, seq, user: 'alice' }),
 ];
 
-/** A clock that only moves when told to, with its timers. */
+/** A clock with timers that only moves when a test moves it. */
 function handClock() {
   const clock = { time: 0, timers: [] };
   clock.setTimeout = (f, ms) => { const timer = { at: clock.time + ms, f }; clock.timers.push(timer); return timer; };
@@ -38,59 +41,194 @@ function handClock() {
   return clock;
 }
 
-function playing() {
+function timeline() {
   const clock = handClock();
   const shown = [];
-  const player = new Player((one) => shown.push([clock.time, one]), clock);
-  return { clock, shown, player };
+  const line = new Timeline(() => {}, clock);
+  const addStep = (name, at = clock.time) => line.addStep(at, () => shown.push([clock.time, name]));
+  const addFrame = (name, owner = 'bob') => line.addFrame(owner, () => shown.push([clock.time, name]));
+  const names = () => shown.map(([, name]) => name);
+  return { clock, shown, line, addStep, addFrame, names };
 }
 
-test('the player spreads a burst out and keeps its order', () => {
-  const { clock, shown, player } = playing();
-  const burst = offlineSend(1);
-  for (const one of burst) player.push(one);
+test('the timeline spreads a burst out and keeps its order', () => {
+  const { clock, shown, addStep, names } = timeline();
+  const burst = ['looked_up', 'stored', 'pending_row', 'looked_again', 'sent'];
+  for (const step of burst) addStep(step);
   clock.to(10_000);
-  assert.deepEqual(shown.map(([, one]) => one), burst);
+  assert.deepEqual(names(), burst);
   const gaps = shown.slice(1).map(([time], n) => time - shown[n][0]);
   for (const gap of gaps) assert.ok(gap >= 300 && gap <= 600, `a gap of ${gap} ms`);
 });
 
-test('the player is never far behind', () => {
-  const { clock, shown, player } = playing();
-  for (let n = 0; n < 500; n += 1) player.push(event('stored', { seq: n }));
-  assert.ok(player.queue.length <= 80);
+test('live, the timeline is never far behind', () => {
+  const { clock, shown, addStep, names } = timeline();
+  for (let n = 0; n < 90; n += 1) addStep(n);
   clock.to(15_000);
-  assert.equal(shown.length, 500);
+  assert.deepEqual(names(), [...Array(90).keys()]);
   assert.ok(shown.at(-1)[0] < 3500, `the last was shown after ${shown.at(-1)[0]} ms`);
-  assert.deepEqual(shown.map(([, one]) => one.seq), [...Array(500).keys()]);
 });
 
-test('what comes at its own pace is shown at once', () => {
-  const { clock, shown, player } = playing();
-  for (let n = 0; n < 5; n += 1) { clock.to(n * 1200); player.push(event('stored', { seq: n })); clock.to(n * 1200 + 1); }
+test('a long queue is bounded: the oldest are shown at once', () => {
+  const { line, addStep, names } = timeline();
+  line.pause();
+  for (let n = 0; n < 2500; n += 1) addStep(n);
+  assert.equal(line.waiting, 2000);
+  assert.deepEqual(names(), [...Array(500).keys()]);
+});
+
+test('what comes slowly is shown at once', () => {
+  const { clock, shown, addStep } = timeline();
+  for (let n = 0; n < 5; n += 1) { clock.to(n * 1200); addStep(n); clock.to(n * 1200 + 1); }
   assert.deepEqual(shown.map(([time]) => time), [0, 1200, 2400, 3600, 4800]);
 });
 
-test('with a pace, two steps between two waits of the server do not make the player late', () => {
-  const { clock, shown, player } = playing();
-  player.pace = 500;
-  for (let n = 0; n < 20; n += 1) {
-    clock.to(n * 500);
-    player.push(event('drained', { seq: n }));
-    clock.to(n * 500 + 7);
-    player.push(event('acked', { seq: n }));
-  }
-  clock.to(20_000);
-  for (const [time, { seq }] of shown) assert.ok(time - seq * 500 < 500, `${seq} at ${time}`);
+test('at a speed, every gap is the same, however many wait', () => {
+  const { clock, shown, line, addStep } = timeline();
+  line.setGap(2000);
+  for (let n = 0; n < 20; n += 1) addStep(n);
+  clock.to(100_000);
+  assert.deepEqual(shown.map(([time]) => time), [...Array(20).keys()].map((n) => n * 2000));
 });
 
-test('a cleared player shows nothing more', () => {
-  const { clock, shown, player } = playing();
-  for (const one of offlineSend(1)) player.push(one);
-  player.clear();
+test('a frame is shown with the step that caused it, though it arrived before the event', () => {
+  const { clock, shown, line, addStep, addFrame } = timeline();
+  line.setGap(1000);
+  addStep('stored', 0);
+  addStep('sent', 3);
+  clock.to(4);
+  addFrame('one tick');
+  clock.to(5);
+  addStep('acked', 8);
+  clock.to(9);
+  addFrame('two ticks');
+  clock.to(10);
+  addStep('written', 4);
+  clock.to(10_000);
+  // 'written' is the later event: steps keep the order of the stream.
+  assert.deepEqual(shown, [[0, 'stored'], [1000, 'sent'], [1000, 'one tick'], [2000, 'acked'], [3000, 'written'], [3000, 'two ticks']]);
+});
+
+test('frames go on without steps, and wait for the step that is on its way', () => {
+  const { clock, shown, addStep, addFrame } = timeline();
+  clock.to(100);
+  addFrame('typing');
+  clock.to(120);
+  addStep('written', 99);
+  clock.to(1000);
+  assert.deepEqual(shown, [[120, 'written'], [150, 'typing']]);
+});
+
+test('paused, nothing is shown until it is stepped or goes on', () => {
+  const { clock, line, addStep, addFrame, names } = timeline();
+  line.pause();
+  addStep('looked_up', 0);
+  addStep('sent', 1);
+  clock.to(2);
+  addFrame('one tick');
+  clock.to(3);
+  addStep('acked', 3);
+  clock.to(60_000);
+  assert.deepEqual(names(), []);
+  line.step();
+  assert.deepEqual(names(), ['looked_up']);
+  line.step();
+  assert.deepEqual(names(), ['looked_up', 'sent', 'one tick'], 'a step and the frames it caused');
+  clock.to(120_000);
+  assert.equal(names().length, 3);
+  line.play();
+  clock.to(180_000);
+  assert.equal(names().at(-1), 'acked');
+  assert.ok(line.isEmpty);
+});
+
+test('a flush shows the frames of one phone, and of no other', () => {
+  const { line, addStep, addFrame, names } = timeline();
+  line.pause();
+  addStep('stored');
+  addFrame('his', 'bob');
+  addFrame('hers', 'alice');
+  line.flush('bob');
+  assert.deepEqual(names(), ['his']);
+  line.step();
+  assert.deepEqual(names(), ['his', 'stored', 'hers']);
+});
+
+test('a cleared timeline shows nothing more', () => {
+  const { clock, shown, line, addStep } = timeline();
+  for (const n of [1, 2, 3]) addStep(n);
+  line.clear();
   clock.to(10_000);
   assert.deepEqual(shown, []);
-  assert.ok(player.idle);
+  assert.ok(line.isEmpty);
+});
+
+/** A socket that records what it is given; the test plays the server. */
+class FakeSocket {
+  sent = [];
+  readyState = 1;
+  send(data) { this.sent.push(JSON.parse(data)); }
+  close() { this.readyState = 3; }
+  receive(frame) { this.onmessage({ data: JSON.stringify(frame) }); }
+}
+
+test('a phone acks a message at once and shows it when its turn comes', () => {
+  const { line } = timeline();
+  line.pause();
+  const Socket = replayedSocket(line, 'bob', 'his phone', FakeSocket);
+  const phone = new Socket('ws://here');
+  const heard = [];
+  phone.onmessage = ({ data }) => heard.push(JSON.parse(data).type);
+  phone.socket.receive({ type: 'welcome' });
+  phone.socket.receive({ type: 'message', conversation_id: chat, seq: 4, sender: 'alice' });
+  phone.socket.receive({ type: 'message', conversation_id: chat, seq: 5, sender: 'bob' });
+  phone.socket.receive({ type: 'pong' });
+  assert.deepEqual(phone.socket.sent, [{ type: 'ack', conversation_id: chat, seq: 4 }], 'own messages need no ack');
+  assert.deepEqual(heard, ['welcome', 'pong']);
+  line.step();
+  assert.deepEqual(heard, ['welcome', 'pong', 'message', 'message']);
+  phone.socket.receive({ type: 'ticks' });
+  phone.onmessage = null;
+  line.step();
+  phone.close();
+  assert.equal(phone.readyState, 3);
+});
+
+const noRows = () => ({ messages: [], pending_deliveries: [], message_status: [], conversations: [], inbox: { alice: [], bob: [] }, ws: { alice: [], bob: [] } });
+
+test('a step brings the rows that it wrote, and no other row changes', () => {
+  const first = { receiver_id: 'bob', conversation_id: chat, first_undelivered_seq: 1 };
+  const other = { receiver_id: 'bob', conversation_id: 'bob~carol', first_undelivered_seq: 7 };
+  const before = { ...noRows(), pending_deliveries: [other] };
+  const noted = afterStep(before, event('pending_row', { user: 'bob', conversation_id: chat, seq: 1, rows: { pending_deliveries: [first] } }));
+  assert.deepEqual(noted, { ...before, pending_deliveries: [first, other] }, 'in the order of the keys');
+  const again = afterStep(noted, event('pending_row', { user: 'bob', conversation_id: chat, seq: 2, rows: { pending_deliveries: [first] } }));
+  assert.deepEqual(again, noted, 'still one row');
+  const gone = afterStep(again, event('row_gone', { user: 'bob', conversation_id: chat, seq: 1, rows: { pending_deliveries: [] } }));
+  assert.deepEqual(gone, before);
+  assert.deepEqual(afterStep(before, event('looked_up', { user: 'bob', rows: {} })), before);
+});
+
+test('a stored message brings its row, both conversations rows and the order of the inboxes', () => {
+  const entry = (id, ts) => ({ conversation_id: id, last_message_ts: ts });
+  const before = { ...noRows(), inbox: { alice: [entry('alice~carol', 5), entry(chat, 3)], bob: [] } };
+  const message = { conversation_id: chat, seq: 2, body: 'hi' };
+  const conversations = ['alice', 'bob'].map((user_id) => ({ user_id, conversation_id: chat, last_seq: 2 }));
+  const rows = { messages: [message], message_status: [], conversations, inbox: { alice: [entry(chat, 9)], bob: [entry(chat, 9)] } };
+  const after = afterStep(before, event('stored', { user: 'alice', conversation_id: chat, seq: 2, rows }));
+  assert.deepEqual(after.messages, [message]);
+  assert.deepEqual(after.conversations, conversations);
+  assert.deepEqual(after.inbox, { alice: [entry(chat, 9), entry('alice~carol', 5)], bob: [entry(chat, 9)] });
+  const later = conversations.map((row) => ({ ...row, last_seq: 3 }));
+  const next = afterStep(after, event('stored', { user: 'alice', conversation_id: chat, seq: 3, rows: { ...rows, messages: [{ ...message, seq: 3 }], conversations: later } }));
+  assert.deepEqual(next.messages.map(({ seq }) => seq), [2, 3]);
+  assert.deepEqual(next.conversations, later);
+});
+
+test('sessions come and go by user', () => {
+  const there = afterStep(noRows(), event('registered', { user: 'bob', rows: { ws: { bob: [{ session_id: '1' }] } } }));
+  assert.deepEqual(there.ws, { alice: [], bob: [{ session_id: '1' }] });
+  assert.deepEqual(afterStep(there, event('unregistered', { user: 'bob', rows: { ws: { bob: [] } } })), noRows());
 });
 
 test('a send is one run, from the look to the tick', () => {

@@ -1,47 +1,50 @@
 //! Receipts: delivered and read. Both only grow, and are told as state, never as events (R10, R11).
 
-use bluetick_protocol::{Seq, SessionId, WireError};
+use bluetick_protocol::{SessionId, WireError};
 use bluetick_store::Advanced;
 
-use crate::{AppResult, ChatService, ReceiptRequest, Step, push::ReadOn, trace::Glimpse, wire};
+use crate::{AppResult, ChatService, ReceiptRequest, push::ReadOn, wire};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ReceiptKind {
+    Delivered,
+    Read,
+}
 
 impl ChatService {
     /// A device holds everything up to this seq: the double tick.
     pub(crate) async fn take_ack(&self, request: ReceiptRequest) -> AppResult<()> {
-        self.meters.acks.increment(1);
-        let seq = request.seq;
-        self.advance(request, seq, 0, Step::Acked).await
+        self.observer.ack_received();
+        self.advance(request, ReceiptKind::Delivered).await
     }
 
     /// The user has seen everything up to this seq: the blue tick.
     pub(crate) async fn take_read(&self, request: ReceiptRequest) -> AppResult<()> {
-        self.meters.reads.increment(1);
-        let seq = request.seq;
-        self.advance(request, seq, seq, Step::Read).await
+        self.observer.read_received();
+        self.advance(request, ReceiptKind::Read).await
     }
 
-    async fn advance(&self, request: ReceiptRequest, delivered: Seq, read: Seq, step: Step) -> AppResult<()> {
-        let ReceiptRequest { user, session, conversation_id: id, again, .. } = request;
+    async fn advance(&self, request: ReceiptRequest, kind: ReceiptKind) -> AppResult<()> {
+        let ReceiptRequest { user, session, conversation_id: id, seq, again, .. } = request;
         id.side_of(&user).ok_or_else(WireError::not_found)?;
-        let advanced = self.store.status.advance(&user, &id, delivered, read).await.map_err(wire)?;
+        let read = if kind == ReceiptKind::Read { seq } else { 0 };
+        let advanced = self.store.status.advance(&user, &id, seq, read).await.map_err(wire)?;
         if !advanced.moved && advanced.row.last_delivered_seq == 0 {
             // Nothing of it was ever acked: there may be no such conversation.
             self.member_of(&user, &id).await?;
         }
         if advanced.moved {
-            bluetick_store::failpoint::hit("ack.stored");
-            let seq = match step {
-                Step::Read => advanced.row.last_read_seq,
-                _ => advanced.row.last_delivered_seq,
-            };
-            self.show(Glimpse::new(step, &user).message(&id, seq)).await;
+            match kind {
+                ReceiptKind::Delivered => self.observer.acked(&advanced.row),
+                ReceiptKind::Read => self.observer.read(&advanced.row),
+            }
         }
         // Whoever stored it the first time may have died before telling, and those who are connected ask nobody.
         if advanced.moved || (again && advanced.row.last_delivered_seq > 0) {
-            let origin = session.filter(|_| step == Step::Acked);
+            let origin = session.filter(|_| kind == ReceiptKind::Delivered);
             self.fanout.tell_ticks(&advanced.row, origin).await;
         }
-        if step == Step::Read {
+        if kind == ReceiptKind::Read {
             self.clear_read(&advanced, session, again);
         }
         Ok(())

@@ -15,7 +15,7 @@ use bluetick_store::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AppResult, ColdStep, ColdSurvey, Gateways, Mover, ProfileRules, Push, PushTested, Step, Trace,
+    AppResult, ColdStep, ColdSurvey, DeliveryObserver, Gateways, Mover, ProfileRules, Push, PushTested,
     TraceEvent, Uploads, token_revoked, wire,
 };
 
@@ -78,7 +78,7 @@ pub struct Admin {
     pub(crate) store: Store,
     pub(crate) gateways: Arc<dyn Gateways>,
     pub(crate) clock: Arc<dyn Clock>,
-    trace: Arc<Trace>,
+    observer: Arc<DeliveryObserver>,
     /// Nothing where nobody is to be notified.
     push: Option<Arc<Push>>,
     /// Nothing where there is no object store.
@@ -193,7 +193,7 @@ impl Operator for Admin {
             AdminCall::Revoke(user) => json(&self.revoke(&user).await?),
             AdminCall::TraceId(id) => json(&self.trace_id(id).await?),
             AdminCall::Trace(id, seq) => json(&self.trace(&id, seq).await?),
-            AdminCall::Events(id, seq) => json(&self.trace.of(&id, seq)),
+            AdminCall::Events(id, seq) => json(&self.observer.steps_of(&id, seq)),
             AdminCall::ColdStep(step) => json(&self.mover()?.step(step).await?),
             AdminCall::ColdSurvey(survey) => json(&self.mover()?.survey(survey).await?),
             AdminCall::ColdVerify(after) => json(&self.mover()?.verify(after).await?),
@@ -207,7 +207,7 @@ impl Operator for Admin {
 
 /// The sender's own receipts are of what the other member wrote.
 fn concerns(message: &Message, event: &TraceEvent) -> bool {
-    !matches!(event.step, Step::Acked | Step::Read) || event.who != message.sender().as_str()
+    !event.step.is_receipt() || event.who != message.sender().as_str()
 }
 
 fn json(answer: &impl Serialize) -> AppResult<Json> {
@@ -219,9 +219,14 @@ fn json(answer: &impl Serialize) -> AppResult<Json> {
 }
 
 impl Admin {
-    pub fn new(store: Store, gateways: Arc<dyn Gateways>, trace: Arc<Trace>, clock: Arc<dyn Clock>) -> Admin {
+    pub fn new(
+        store: Store,
+        gateways: Arc<dyn Gateways>,
+        observer: Arc<DeliveryObserver>,
+        clock: Arc<dyn Clock>,
+    ) -> Admin {
         let profiles = ProfileRules::default();
-        Admin { store, gateways, clock, trace, push: None, mover: None, uploads: None, profiles }
+        Admin { store, gateways, clock, observer, push: None, mover: None, uploads: None, profiles }
     }
 
     /// With the notification service, if there is one.
@@ -348,7 +353,12 @@ impl Admin {
             void: message.void,
             tick,
             first_undelivered_seq: row.filter(|&first| first <= seq),
-            events: self.trace.of(id, seq).into_iter().filter(|event| concerns(message, event)).collect(),
+            events: self
+                .observer
+                .steps_of(id, seq)
+                .into_iter()
+                .filter(|event| concerns(message, event))
+                .collect(),
         })
     }
 

@@ -8,10 +8,9 @@ use bluetick_store::{Committed, Message, OwedPush, SessionEntry, StatusRow};
 use futures_util::future::{Either, join};
 
 use crate::{
-    AppResult, ChatService, HandOver, SessionEvent, Step,
+    AppResult, ChatService, HandOver, SessionEvent,
     fanout::{Fanout, InFlight},
     rules::rule,
-    trace::Glimpse,
     wire,
 };
 
@@ -33,9 +32,8 @@ impl ChatService {
     ) -> AppResult<()> {
         let messages: Arc<[Arc<Message>]> = committed.iter().map(|c| c.message.clone()).collect();
         if row_written {
-            let new = || committed.iter().filter(|c| !c.duplicate).map(|c| &c.message);
-            metrics::counter!("bluetick_pending_rows_written_total").increment(new().count() as u64);
-            self.show_each(Glimpse::new(Step::PendingRow, receiver), new()).await;
+            let new = committed.iter().filter(|c| !c.duplicate).map(|c| &c.message);
+            self.observer.pending_row_committed(receiver, new);
             if !rule!(self.rules, R2) {
                 return Ok(());
             }
@@ -43,8 +41,7 @@ impl ChatService {
         // The first run of what is repeated may have left a row, and nobody who knows of it.
         let look_for_row = row_written || committed.iter().any(|c| c.duplicate);
         let sessions = self.sessions_of(receiver).await;
-        self.show_each(Glimpse::new(Step::LookedAgain, receiver).count(sessions.len()), messages.iter())
-            .await;
+        self.observer.looked_again(receiver, sessions.len(), &messages);
         let (mut accepted, mut unanswered) = (false, Vec::new());
         for session in &sessions {
             let event = SessionEvent::Messages {
@@ -55,7 +52,7 @@ impl ChatService {
             match self.fanout.begin(session, event) {
                 Either::Left(HandOver::Taken) => {
                     accepted = true;
-                    self.fanout.accepted(session, &messages).await;
+                    self.observer.handed_over(session, &messages);
                 }
                 Either::Left(_) => {}
                 Either::Right(hand_over) => unanswered.push((session.session_id, hand_over)),
@@ -72,7 +69,7 @@ impl ChatService {
             }
             if !accepted && !in_flight.unanswered().is_empty() {
                 *patience = Duration::ZERO;
-                self.fanout.hedged.increment(1);
+                self.observer.hand_over_hedged();
                 slow.extend_from_slice(in_flight.unanswered());
             }
             rest = in_flight.leave();
@@ -116,7 +113,7 @@ impl ChatService {
         else {
             return Ok(());
         };
-        bluetick_store::failpoint::hit("deliver.nobody_took_it");
+        self.observer.nobody_accepted();
         let id = &first.conversation_id;
         let (noted, owed) = join(
             self.note_and_wake(receiver, id, first.seq, slow),
@@ -126,7 +123,7 @@ impl ChatService {
         noted?;
         // The row stands for the others too, now that it is there.
         let others = nobody_has.iter().copied().filter(|message| message.seq != first.seq);
-        self.show_each(Glimpse::new(Step::PendingRow, receiver), others).await;
+        self.observer.pending_row_covers(receiver, others);
         owed
     }
 
@@ -161,13 +158,10 @@ impl ChatService {
         seq: Seq,
         slow: &[SessionId],
     ) -> AppResult<()> {
-        let mut noted = Ok(());
+        let (mut noted, mut written) = (Ok(()), false);
         if rule!(self.rules, R3) {
             match self.store.pending.note_undelivered(receiver, id, seq).await {
-                Ok(row) if row.written => {
-                    metrics::counter!("bluetick_pending_rows_written_total").increment(1);
-                }
-                Ok(_) => {}
+                Ok(row) => written = row.written,
                 // It may have been written all the same, and then somebody must look for it.
                 Err(e) => noted = Err(wire(e)),
             }
@@ -175,8 +169,7 @@ impl ChatService {
             // Get, then put: what the notes do.
             self.store.pending.note_undelivered(receiver, id, seq).await.map_err(wire)?;
         }
-        self.show(Glimpse::new(Step::PendingRow, receiver).message(id, seq)).await;
-        bluetick_store::failpoint::hit("deliver.row_written");
+        self.observer.pending_row_noted(receiver, id, seq, written);
         if rule!(self.rules, R2) {
             self.wake(receiver, id, slow).await;
         }

@@ -8,7 +8,7 @@
 use std::{future::ready, pin::pin, sync::Arc, time::Duration};
 
 use bluetick_protocol::{SessionId, Ticks, UserId};
-use bluetick_store::{Clock, Message, SessionEntry, SessionStore, StatusRow};
+use bluetick_store::{Message, SessionEntry, SessionStore, StatusRow};
 use futures_util::{
     StreamExt as _,
     future::{BoxFuture, Either, join},
@@ -19,7 +19,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{Gateways, HandOver, Rules, SessionEvent, Step, Trace, rules::rule, trace::Glimpse};
+use crate::{DeliveryObserver, Gateways, HandOver, Rules, SessionEvent, rules::rule};
 
 /// Jobs that may run in the background of an app server at once. Each lives no longer than a few hand-over deadlines.
 const BACKGROUND_MAX: u32 = 4_096;
@@ -95,14 +95,11 @@ type Unanswered = BoxFuture<'static, (SessionEntry, HandOver)>;
 pub(crate) struct Fanout {
     pub sessions: Arc<dyn SessionStore>,
     pub gateways: Arc<dyn Gateways>,
-    pub clock: Arc<dyn Clock>,
-    pub trace: Arc<Trace>,
+    pub observer: Arc<DeliveryObserver>,
     pub rules: Rules,
     pub background: Arc<Background>,
     pub deadline: Duration,
     pub hedge: Duration,
-    pub hand_overs: metrics::Counter,
-    pub hedged: metrics::Counter,
 }
 
 impl Fanout {
@@ -144,7 +141,7 @@ impl Fanout {
 
     /// A session that is not there is removed from the session store, if the entry still names it (R12).
     async fn refused(&self, to: &SessionEntry) -> HandOver {
-        metrics::counter!("bluetick_stale_sessions_total").increment(1);
+        self.observer.stale_session();
         if !rule!(self.rules, R12) {
             return HandOver::Taken;
         }
@@ -194,14 +191,6 @@ impl Fanout {
         if let Some(rest) = self.background.run(rest) {
             rest.await;
         }
-    }
-
-    /// A session has accepted messages.
-    pub async fn accepted(&self, by: &SessionEntry, messages: &[Arc<Message>]) {
-        self.hand_overs.increment(messages.len() as u64);
-        bluetick_store::failpoint::hit("deliver.handed_over");
-        let glimpse = Glimpse::new(Step::HandedOver, &by.user_id).device(&by.device);
-        self.trace.show_each(&*self.clock, glimpse, messages.iter()).await;
     }
 
     /// Own sends reach the user's other devices; the session that sent them only learns that the seqs are taken.
@@ -272,18 +261,18 @@ impl InFlight {
                 () = &mut out_of_patience => None,
             };
             let Some(answered) = answered else { return accepted };
-            accepted |= self.take(answered).await;
+            accepted |= self.take(answered);
             if accepted && !all {
                 return true;
             }
         }
     }
 
-    async fn take(&mut self, (session, answer): (SessionEntry, HandOver)) -> bool {
+    fn take(&mut self, (session, answer): (SessionEntry, HandOver)) -> bool {
         self.sessions.retain(|id| *id != session.session_id);
         let accepted = answer == HandOver::Taken;
         if accepted {
-            self.fanout.accepted(&session, &self.messages).await;
+            self.fanout.observer.handed_over(&session, &self.messages);
         }
         accepted
     }
@@ -301,7 +290,7 @@ impl InFlight {
         let background = self.fanout.background.clone();
         background.run(async move {
             while let Some(answered) = self.hand_overs.next().await {
-                self.take(answered).await;
+                self.take(answered);
             }
         })
     }

@@ -16,7 +16,7 @@ mod fanout;
 mod gateway;
 mod history;
 mod inbox;
-mod onlookers;
+mod observer;
 mod plan;
 mod presence;
 mod profiles;
@@ -29,6 +29,7 @@ mod service;
 pub mod session;
 mod settle;
 mod slot;
+mod subscribers;
 mod trace;
 mod users;
 
@@ -45,7 +46,7 @@ pub use cold::{
 pub use error::wire;
 pub use fanout::{Background, Spawner};
 pub use gateway::Gateway;
-pub use onlookers::{Onlookers, Onlooking, Seen};
+pub use observer::DeliveryObserver;
 pub use profiles::{ProfileRules, ProfileSource};
 pub use push::{
     About, Notification, NotificationKind, Notifier, Push, PushConfig, PushTested, Pushed, RouteHealth,
@@ -55,4 +56,5 @@ pub use revocation::{is_revoked, token_revoked};
 pub use rules::Rule;
 pub use rules::Rules;
 pub use service::{ChatConfig, ChatService};
-pub use trace::{Step, Trace, TraceEvent};
+pub use subscribers::{StepEvent, Subscription};
+pub use trace::{TraceEvent, TraceStep};

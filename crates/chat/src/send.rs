@@ -11,10 +11,7 @@ use futures_util::future::{join, join_all};
 use serde::de::IgnoredAny;
 use tokio::time::Instant;
 
-use crate::{
-    AppResult, ChatService, Exhausted, SendCost, SendRequest, Step, rate_limited, rules::rule,
-    trace::Glimpse, wire,
-};
+use crate::{AppResult, ChatService, Exhausted, SendCost, SendRequest, rate_limited, rules::rule, wire};
 
 /// Messages that are handed to a session at once, by their weight.
 const PORTION_BYTES: usize = 256 * 1024;
@@ -100,7 +97,7 @@ impl ChatService {
         for (place, committed) in places.into_iter().zip(committed) {
             match committed {
                 Ok(committed) => {
-                    bluetick_store::failpoint::hit("send.committed");
+                    self.observer.committed();
                     if let Some(lane) = lanes.get_mut(&committed.message.conversation_id) {
                         lane.stored.push(Stored { place, committed });
                     }
@@ -120,7 +117,7 @@ impl ChatService {
             join_all(wake).await;
         }
         let stored: usize = lanes.values().map(|lane| lane.stored.len()).sum();
-        self.meters.sends.increment(stored as u64);
+        self.observer.batch_committed(stored);
         // The conversations side by side: a receiver whose gateway hangs holds up nobody else.
         let deliver = lanes.into_values().map(|lane| self.deliver_lane(&user, session, lane));
         for Delivered { stored, all, repeated } in join_all(deliver).await {
@@ -130,7 +127,7 @@ impl ChatService {
                 answers[place] = Some(done.map(|()| sent(&committed, reference)));
             }
         }
-        self.meters.send_seconds.record(began.elapsed().as_secs_f64());
+        self.observer.batch_answered(began.elapsed());
         let lost = || Err(WireError::new(ErrorCode::Internal, "this send got lost in the server"));
         answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
     }
@@ -148,7 +145,7 @@ impl ChatService {
         };
         if all.is_ok() {
             let messages = stored.iter().map(|stored| &stored.committed.message);
-            self.show_each(Glimpse::new(Step::Sent, sender), messages).await;
+            self.observer.sent(sender, messages);
         }
         Delivered { stored, all, repeated }
     }
@@ -228,7 +225,7 @@ impl ChatService {
         let withheld = blocked.map_err(wire)?;
         let offline = !withheld && {
             let sessions = self.sessions_of(&user).await.len();
-            self.show(Glimpse::new(Step::LookedUp, &user).conversation(id).count(sessions)).await;
+            self.observer.looked_up(&user, id, sessions);
             sessions == 0
         };
         Ok(Receiver { user, withheld, offline })
@@ -254,15 +251,13 @@ impl ChatService {
             .filter(|committed| !committed.duplicate || rule!(self.rules, R9))
             .collect();
         let new = stored.iter().filter(|committed| !committed.duplicate).map(|committed| &committed.message);
-        self.show_each(Glimpse::new(Step::Stored, sender), new).await;
+        self.observer.stored(sender, new);
         let theirs: Vec<&Committed> =
             stored.iter().copied().filter(|c| !c.message.withheld && !c.message.void).collect();
         let row_written = receiver.offline && rule!(self.rules, R3);
-        // In slow motion one after another.
-        let paced = !self.trace.onlookers.pace_of(&receiver.user).is_zero();
         // A gateway that hangs is waited for once, not for each portion.
         let mut patience = self.fanout.hedge;
-        for portion in portions(&theirs, if paced { 1 } else { usize::MAX }) {
+        for portion in portions(&theirs) {
             self.deliver_to_receiver(&receiver.user, portion, row_written, &mut patience).await?;
         }
         let own: Arc<[_]> = stored.iter().filter(|c| !c.message.void).map(|c| c.message.clone()).collect();
@@ -320,12 +315,12 @@ fn reserved_key(meta: &Json) -> Option<String> {
     keys.into_keys().find(|key| key.starts_with('_'))
 }
 
-/// Cuts messages into what is handed over at once: at most so many, and not more than a gateway takes in well before its deadline.
-fn portions<'a>(messages: &'a [&'a Committed], most: usize) -> impl Iterator<Item = &'a [&'a Committed]> {
+/// Cuts messages into what is handed over at once: not more than a gateway takes in well before its deadline.
+fn portions<'a>(messages: &'a [&'a Committed]) -> impl Iterator<Item = &'a [&'a Committed]> {
     let mut left = messages;
     std::iter::from_fn(move || {
         let mut bytes = 0;
-        let fitting = left.iter().take(most).take_while(|committed| {
+        let fitting = left.iter().take_while(|committed| {
             bytes += committed.message.weight();
             bytes <= PORTION_BYTES
         });

@@ -8,12 +8,12 @@ use bluetick_protocol::{
     Presence, Profile, PushDeviceCard, PushRegistration, S3Ref, Sent, Seq, Side, StatusAnswer, Upload,
     UploadRequest, UploadedParts, UserCard, UserId, WireError, limits,
 };
-use bluetick_store::{Clock, Message, SessionEntry, Store};
+use bluetick_store::{Clock, SessionEntry, Store};
 
 use crate::{
-    App, AppResult, Background, Debt, DebtsRequest, Gateways, MessageRange, Plan, PlanRequest, ProfileRules,
-    Push, RangeRequest, ReceiptRequest, Rules, SendBudget, SendRequest, SessionEvent, SettleRequest, Settled,
-    Spawner, Trace, Uploads, fanout::Fanout, presence::TypingLimit, trace::Glimpse,
+    App, AppResult, Background, Debt, DebtsRequest, DeliveryObserver, Gateways, MessageRange, Plan,
+    PlanRequest, ProfileRules, Push, RangeRequest, ReceiptRequest, Rules, SendBudget, SendRequest,
+    SessionEvent, SettleRequest, Settled, Spawner, Uploads, fanout::Fanout, presence::TypingLimit,
 };
 
 #[derive(Debug, Clone)]
@@ -57,33 +57,13 @@ pub struct ChatService {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) config: ChatConfig,
     pub(crate) budget: Arc<dyn SendBudget>,
-    pub(crate) trace: Arc<Trace>,
+    pub(crate) observer: Arc<DeliveryObserver>,
     /// Nothing where nobody is to be notified.
     pub(crate) push: Option<Arc<Push>>,
     /// Nothing where messages have no attachments.
     pub(crate) uploads: Option<Arc<dyn Uploads>>,
     pub(crate) rules: Rules,
-    pub(crate) meters: Meters,
     pub(crate) typing: TypingLimit,
-}
-
-/// Looked up once: they are raised with every message.
-pub(crate) struct Meters {
-    pub sends: metrics::Counter,
-    pub send_seconds: metrics::Histogram,
-    pub acks: metrics::Counter,
-    pub reads: metrics::Counter,
-}
-
-impl Meters {
-    fn new() -> Meters {
-        Meters {
-            sends: metrics::counter!("bluetick_sends_total"),
-            send_seconds: metrics::histogram!("bluetick_send_seconds"),
-            acks: metrics::counter!("bluetick_acks_total"),
-            reads: metrics::counter!("bluetick_reads_total"),
-        }
-    }
 }
 
 impl ChatService {
@@ -94,18 +74,15 @@ impl ChatService {
         config: ChatConfig,
         budget: Arc<dyn SendBudget>,
     ) -> ChatService {
-        let trace = Arc::new(Trace::default());
+        let observer = Arc::new(DeliveryObserver::new(clock.clone()));
         let fanout = Fanout {
             sessions: store.sessions.clone(),
             gateways,
-            clock: clock.clone(),
-            trace: trace.clone(),
+            observer: observer.clone(),
             rules: Rules::default(),
             background: Arc::default(),
             deadline: config.hand_over_deadline,
             hedge: config.hand_over_hedge.min(config.hand_over_deadline),
-            hand_overs: metrics::counter!("bluetick_hand_overs_total"),
-            hedged: metrics::counter!("bluetick_hand_overs_hedged_total"),
         };
         ChatService {
             store,
@@ -113,11 +90,10 @@ impl ChatService {
             clock,
             config,
             budget,
-            trace,
+            observer,
             push: None,
             uploads: None,
             rules: Rules::default(),
-            meters: Meters::new(),
             typing: TypingLimit::default(),
         }
     }
@@ -153,22 +129,8 @@ impl ChatService {
         self
     }
 
-    pub fn trace(&self) -> Arc<Trace> {
-        self.trace.clone()
-    }
-
-    /// A step that this node has just made.
-    pub(crate) async fn show(&self, glimpse: Glimpse<'_>) {
-        self.trace.show(&*self.clock, glimpse).await;
-    }
-
-    /// The same of several messages.
-    pub(crate) async fn show_each(
-        &self,
-        glimpse: Glimpse<'_>,
-        messages: impl Iterator<Item = &Arc<Message>>,
-    ) {
-        self.trace.show_each(&*self.clock, glimpse, messages).await;
+    pub fn observer(&self) -> Arc<DeliveryObserver> {
+        self.observer.clone()
     }
 
     /// The side a user is on in a conversation that exists, or the one error for all others.

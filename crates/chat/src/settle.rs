@@ -5,8 +5,7 @@ use bluetick_protocol::{ConversationId, SessionId, UserId};
 use futures_util::future::{join, join_all};
 
 use crate::{
-    AppResult, ChatService, Debt, DebtsRequest, SessionEvent, SettleRequest, Settled, Step, rules::rule,
-    trace::Glimpse, wire,
+    AppResult, ChatService, Debt, DebtsRequest, SessionEvent, SettleRequest, Settled, rules::rule, wire,
 };
 
 /// Debts that are paid side by side.
@@ -17,9 +16,7 @@ impl ChatService {
         let SettleRequest { user, conversation_id: id, row } = request;
         let removed = self.store.pending.settle(&user, &id, row, None).await.map_err(wire)?;
         if removed {
-            metrics::counter!("bluetick_pending_rows_deleted_total").increment(1);
-            bluetick_store::failpoint::hit("settle.row_removed");
-            self.show(Glimpse::new(Step::RowGone, &user).message(&id, row)).await;
+            self.observer.row_removed(&user, &id, row);
         }
         let row = match removed {
             true => None,
@@ -70,7 +67,7 @@ impl ChatService {
         let row = async {
             match moved {
                 true => {
-                    bluetick_store::failpoint::hit("close.row_moved");
+                    self.observer.row_moved();
                     self.wake(user, id, &[]).await;
                     Ok(())
                 }

@@ -4,8 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use bluetick_chat::{
-    Admin, App, Background, ChatService, Collector, Gateway, Gateways, Mover, Operator, Push, SendBudget,
-    Spawner, Trace, Uploads,
+    Admin, App, Background, ChatService, Collector, DeliveryObserver, Gateway, Gateways, Mover, Operator,
+    Push, SendBudget, Spawner, Uploads,
 };
 use bluetick_store::{Clock, Store};
 use futures_util::future::BoxFuture;
@@ -25,7 +25,7 @@ pub struct Process {
     pub gateway: Arc<Gateway>,
     pub readiness: Arc<Readiness>,
     pub store: Option<Store>,
-    pub trace: Arc<Trace>,
+    pub observer: Arc<DeliveryObserver>,
     /// What app requests leave to be done after their answers.
     background: Option<Arc<Background>>,
     /// Of a process that notifies devices.
@@ -145,7 +145,7 @@ impl Process {
             notifying: rules.notify(),
             moving: rules.begin_moving(config),
             _collecting: rules.collect(),
-            trace: rules.trace,
+            observer: rules.observer,
             app: rules.app,
             operator: rules.operator,
             gateway,
@@ -210,7 +210,7 @@ impl Spawner for RuntimeSpawner {
 struct Rules {
     app: Arc<dyn App>,
     operator: Arc<dyn Operator>,
-    trace: Arc<Trace>,
+    observer: Arc<DeliveryObserver>,
     background: Arc<Background>,
     push: Option<Arc<Push>>,
     /// None where there is no object store.
@@ -229,7 +229,7 @@ impl Rules {
                 store.clone(),
                 providers,
                 clock.clone(),
-                node.trace(),
+                node.observer(),
                 settings,
                 chance::draw(),
             ))
@@ -247,12 +247,13 @@ impl Rules {
             let holder = format!("{:016x}", chance::draw());
             Arc::new(Mover::new(store.clone(), clock.clone(), config.mover(), holder))
         });
-        let admin = Admin::new(store.clone(), gateways, node.trace(), clock.clone()).with_push(push.clone());
+        let admin =
+            Admin::new(store.clone(), gateways, node.observer(), clock.clone()).with_push(push.clone());
         let admin = admin.with_mover(mover.clone()).with_uploads(uploads.clone());
         let admin = admin.with_profiles(config.profiles.rules());
         let collector = uploads.map(|uploads| Arc::new(Collector::new(store.clone(), uploads, clock)));
         Rules {
-            trace: node.trace(),
+            observer: node.observer(),
             background: node.background(),
             app: Arc::new(node),
             operator: Arc::new(admin),
@@ -351,6 +352,7 @@ mod cluster {
             let links = LinkConfig::default();
             Arc::new(RemoteGateways::new(own_gateway.clone(), guard.clone(), links, deadline))
         });
+        let clock = means.clock.clone();
         let own = match (&opened.store, &gateways) {
             (Some(store), Some(gateways)) => Some(Rules::new(config, store, gateways.clone(), means)),
             _ => None,
@@ -385,7 +387,9 @@ mod cluster {
             notifying: own.as_ref().and_then(Rules::notify),
             moving: own.as_ref().and_then(|own| own.begin_moving(config)),
             _collecting: own.as_ref().and_then(Rules::collect),
-            trace: own.as_ref().map(|own| own.trace.clone()).unwrap_or_default(),
+            observer: own
+                .as_ref()
+                .map_or_else(|| Arc::new(DeliveryObserver::new(clock)), |own| own.observer.clone()),
             app,
             operator: Arc::new(ClusterOperator { own: operator, servers }),
             gateway,

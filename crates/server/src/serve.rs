@@ -217,7 +217,7 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         tokens: of_sessions,
         clock,
         config: config.session(),
-        trace: process.trace.clone(),
+        observer: process.observer.clone(),
         budget: requests,
         rules: Default::default(),
     });

@@ -1,10 +1,9 @@
-// The admin interface, with the key that the operator gave. The key lives as long as the tab, and goes nowhere but to
-// this server's /admin/v1/.
+// The admin API, with the operator's key. The key is kept as long as the tab, and sent only to /admin/v1/ of this server.
 
 const KEPT = 'bluetick-admin-key';
 const PATIENCE_MS = 10_000;
 
-/** What the server, or the way to it, did not do. `status` is 0 where nothing answered. */
+/** A request that failed. `status` is 0 if there was no answer. */
 export class Refused extends Error {
   constructor(status, code, message) {
     super(message);
@@ -49,12 +48,12 @@ export class Api {
     return answer.json();
   }
 
-  /** An answer that goes on: the caller reads its body and ends it by the signal. */
+  /** A streamed answer: the caller reads its body and ends it by the signal. */
   stream(path, signal) {
     return this.#ask(path, { headers: { accept: 'text/event-stream' } }, signal);
   }
 
-  /** Whether the server takes messages. Needs no key. */
+  /** Whether the server accepts messages. Needs no key. */
   async ready() {
     const answer = await reach('/readyz', {}, AbortSignal.timeout(PATIENCE_MS));
     return answer.json();

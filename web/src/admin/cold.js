@@ -1,4 +1,4 @@
-// What is cold, added up when asked: the server goes through its runs in steps, and each answer says where the next goes on.
+// The size of the cold tier, on request: the server scans its runs in pages, and each answer names the next page.
 
 import { make, setText } from '../lib/dom.js';
 import { bytes, exact, moment } from './format.js';

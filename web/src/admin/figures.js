@@ -1,8 +1,8 @@
-// What is plotted, computed from two looks at /metrics: gauges, rates, shares of a histogram. A figure is a function of
-// (now, before) and gives a number, or null where there is nothing to say: no such gauge, no second look yet, nothing
-// observed in between.
+// The plotted figures, computed from two samples of /metrics: gauges, rates, quantiles. A figure is a function of
+// (now, before) and returns a number, or null if there is none: no such metric, no second sample yet, nothing observed in
+// between.
 
-/** All of a family added up; null if the server has none. */
+/** The sum of a family; null if the server does not have it. */
 export function total(sample, name, matches = () => true) {
   const family = sample.families.get(name)?.filter((one) => matches(one.labels));
   return family?.length ? family.reduce((sum, one) => sum + one.value, 0) : null;
@@ -10,26 +10,26 @@ export function total(sample, name, matches = () => true) {
 
 export const gauge = (name, matches) => (now) => total(now, name, matches);
 
-/** What a counter gained. Less than before means that the server began anew, from nothing. */
+/** The increase of a counter. A lower value than before means that the server restarted from zero. */
 export function gained(now, before, name, matches) {
   const newer = total(now, name, matches) ?? 0;
   const older = total(before, name, matches) ?? 0;
   return newer < older ? newer : newer - older;
 }
 
-/** How much a second. A counter that the server has not begun counts nothing. */
+/** The rate a second. A missing counter counts as zero. */
 export const rate = (name, matches) => (now, before) => {
   const seconds = before && (now.at - before.at) / 1000;
   return seconds > 0 ? gained(now, before, name, matches) / seconds : null;
 };
 
-/** The values that a label has in a family, in order, or in those of its samples that count. */
+/** The sorted values of a label in a family, or in the samples that the filter accepts. */
 export function valuesOf(sample, name, label, counts = () => true) {
   const found = new Set((sample.families.get(name) ?? []).filter(counts).map((one) => one.labels[label] ?? ''));
   return [...found].sort();
 }
 
-/** What a histogram gained in each bucket, as [upper bound, count up to it], bounds ascending. */
+/** The increase of a histogram, as cumulative [upper bound, count], bounds ascending. */
 function buckets(now, before, name) {
   const sums = (sample) => {
     const counts = new Map();
@@ -45,7 +45,7 @@ function buckets(now, before, name) {
   return [...newer].map(gain).sort(([a], [b]) => a - b);
 }
 
-/** Where the bucket of a quantile begins and ends, and how far into it that is; null if nothing was observed. */
+/** The bucket of a quantile: its bounds, and the position in it; null if nothing was observed. */
 function bucketOf(now, before, name, share) {
   const counted = before ? buckets(now, before, name) : [];
   const all = counted.at(-1)?.[1] ?? 0;
@@ -56,22 +56,22 @@ function bucketOf(now, before, name, share) {
   return { from, to, into: (share * all - below) / (upTo - below) };
 }
 
-/** A quantile of what was observed between the two looks, as Prometheus estimates it: a straight line within the bucket. */
+/** A quantile of the observations between the two samples, interpolated linearly within its bucket as Prometheus does. */
 export const quantile = (name, share) => (now, before) => {
   const found = bucketOf(now, before, name, share);
   if (!found) return null;
   const { from, to, into } = found;
-  // Beyond the last bound nobody knows; the bound is the least it was.
+  // Beyond the last bound the value is unknown; the bound is its minimum.
   return to === Infinity ? from : from + (to - from) * into;
 };
 
-/** The same for things that are counted, where half of one makes no sense: the bucket's end. */
+/** The same for whole numbers: the bucket's upper bound, without interpolation. */
 export const bound = (name, share) => (now, before) => {
   const found = bucketOf(now, before, name, share);
   return found && (found.to === Infinity ? found.from : found.to);
 };
 
-/** The mean of what a histogram observed between the two looks. */
+/** The mean of the observations between the two samples. */
 export const mean = (name) => (now, before) => {
   if (!before) return null;
   const count = gained(now, before, `${name}_count`);

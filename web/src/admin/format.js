@@ -1,9 +1,9 @@
-// Numbers and times as an operator reads them: short, and always the same width for the same size.
+// Numbers and times for operators: short, and of a stable width.
 
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const clock = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' });
 
-/** Three digits that matter: 0.42, 3.5, 17, 1,204, 48.2k, 3.1M. */
+/** About three significant digits: 0.42, 3.5, 17, 1,204, 48.2k, 3.1M. */
 export function short(value) {
   const size = Math.abs(value);
   if (size >= 1e9) return `${digits(value / 1e9)}G`;
@@ -35,7 +35,7 @@ export function seconds(value) {
   return value < 1 ? `${digits(value * 1e3)} ms` : `${digits(value)} s`;
 }
 
-/** By unit: how a number is written, and how an axis is labelled. */
+/** By unit: the format of a number, and of an axis label. */
 const UNITS = {
   count: short,
   rate: (value) => `${short(value)}/s`,
@@ -65,7 +65,7 @@ export function duration(secs) {
   return told.slice(0, 2).join(' ') || '0 s';
 }
 
-/** How long after: +340 ms, +2.1 s, +3 min 4 s. */
+/** A time difference: +340 ms, +2.1 s, +3 min 4 s. */
 export function after(ms) {
   if (ms < 1_000) return `+${ms} ms`;
   return ms < 60_000 ? `+${digits(ms / 1_000)} s` : `+${duration(ms / 1_000)}`;

@@ -1,9 +1,9 @@
-// What stands before the data: the admin key.
+// The form for the admin key.
 
 import { make, setAttr, setText } from '../lib/dom.js';
 import { icon } from '../lib/icons.js';
 
-/** What an HTTP header can carry. */
+/** The characters that an HTTP header can carry. */
 const POSSIBLE = /^[\x21-\x7e]+$/;
 
 /** @param {import('./api.js').Api} api @param {() => void} onOpen */
@@ -15,7 +15,7 @@ export function gate(api, onOpen) {
   const button = make('button', { class: 'press strong' }, 'Open');
   const form = make('form', { class: 'card', onsubmit: (event) => { event.preventDefault(); open(); } },
     make('span', { class: 'logo' }, icon('logo')), make('h2', {}, 'Admin key'),
-    make('p', { id: 'key-where' }, 'The data behind this page need the server\'s admin key. Without one of your own in ',
+    make('p', { id: 'key-where' }, 'This page needs the server\'s admin key. Without one of your own in ',
       make('code', {}, '[admin]'), ', it is in the data directory: ', make('code', {}, 'bluetick-data/admin.key'), '.'),
     make('label', { for: 'key' }, 'Key'), input, wrong, button,
     make('p', { class: 'fine' }, 'Kept in this tab until it is closed or locked, and sent to this server only.'));
@@ -28,7 +28,7 @@ export function gate(api, onOpen) {
 
   async function open() {
     const key = input.value.trim();
-    if (!POSSIBLE.test(key)) return say('A key is one word of ordinary characters. This is not one.');
+    if (!POSSIBLE.test(key)) return say('A key is one word of printable ASCII characters.');
     button.disabled = true;
     api.setKey(key);
     try {

@@ -1,4 +1,4 @@
-// What was seen lately: one list of times, and for each series a list of values of the same length.
+// The recent samples: one list of times, and for each series a list of values of the same length.
 
 const KEPT_MS = 15 * 60_000;
 
@@ -6,7 +6,7 @@ export class History {
   times = [];
   #series = new Map();
 
-  /** @param {Map<string, number|null>} values by series; a series that is missing, or new, has null there */
+  /** @param {Map<string, number|null>} values by series; a missing series gets null */
   add(at, values) {
     for (const name of values.keys()) {
       if (!this.#series.has(name)) this.#series.set(name, this.times.map(() => null));
@@ -26,7 +26,7 @@ export class History {
     return [...this.#series.keys()].filter((name) => name.startsWith(prefix));
   }
 
-  /** The newest value that is one, if it is not older than `ms`. */
+  /** The newest value that is not null, if it is not older than `ms`. */
   last(name, ms = Infinity) {
     const values = this.of(name);
     const newest = this.times.at(-1);

@@ -1,4 +1,4 @@
-// The operator's page: a gate for the key, a bar that says how the server is, and two views.
+// The operator's page: a form for the key, a status bar, and two views.
 
 import { make, setAttr, setText } from '../lib/dom.js';
 import { icon } from '../lib/icons.js';
@@ -40,7 +40,7 @@ function open() {
   route();
 }
 
-/** Whoever locks the page leaves nothing on it. */
+/** A locked page shows no data. */
 function close(words = '') {
   api.setKey(null);
   watch.clear();
@@ -53,7 +53,7 @@ function close(words = '') {
 
 function onLook() {
   const { trouble, ready, now } = watch;
-  if (trouble?.status === 401) return close('The server no longer takes this key.');
+  if (trouble?.status === 401) return close('The server no longer accepts this key.');
   const { level, word, detail } = trouble ? bad('No answer', trouble.message) : readyState(ready);
   setAttr(state, 'class', `state ${level}`);
   setText(state, word);

@@ -1,4 +1,4 @@
-// The first view: health, the numbers of now, and the plots by section.
+// The first view: health, current numbers, and the plots by section.
 
 import { make, setAttr, setText } from '../lib/dom.js';
 import { ColdStatus } from './cold.js';
@@ -7,11 +7,11 @@ import { Cursor, Plot } from './plot.js';
 import { healthOf } from './states.js';
 import { Tiles } from './tiles.js';
 
-/** The shortest time that is drawn. */
+/** The shortest time range of a plot. */
 const LEAST_MS = 60_000;
 const SPANS = [[2, '2 min'], [5, '5 min'], [15, '15 min']];
 
-/** Of the many values of a label, those that did something in the time shown. Each keeps its colour. */
+/** The label values with activity in the range shown. Each keeps its colour. */
 function busy(series, times, from) {
   const does = ({ values }) => values.some((value, i) => value > 0 && times[i] >= from);
   return series.some(does) ? series.filter(does) : series.slice(0, 3);
@@ -54,12 +54,12 @@ export class Overview {
     return { section, plots, grid, otherwise, element };
   }
 
-  /** Draws what the watch has seen last. */
+  /** Draws the latest sample. */
   show() {
     const { history, now, past, ready, info } = this.watch;
     if (!now) return;
     this.#showHealth(healthOf(now, past, ready, info));
-    // The first minutes fill the width: an empty left half tells nobody anything.
+    // The first minutes fill the whole width.
     const since = Math.min(history.times[0], now.at - LEAST_MS);
     const window = { from: Math.max(now.at - this.#span, since), to: now.at };
     this.tiles.show(history, now, past, window);

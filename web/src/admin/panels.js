@@ -1,11 +1,11 @@
-// Which figures the page shows, in which order, and from which of the server's they come. The sections are those of
-// the Grafana dashboard (deploy/grafana).
+// The figures of the page, in their order, and the metrics they come from. The sections are those of the Grafana
+// dashboard (deploy/grafana).
 
 import { bound, gauge, mean, quantile, rate, valuesOf } from './figures.js';
 
 const one = (name, figure) => ({ names: () => [name], figure: () => figure });
 const counter = (name, metric) => one(name, rate(metric));
-/** One series for each value of a label that was ever counted: the server has all of them from the start, at 0. */
+/** One series for each label value with a count above 0: the server exports all of them from the start. */
 const each = (metric, label, of = rate) => ({
   byLabel: true,
   names: (sample) => valuesOf(sample, metric, label, ({ value }) => value > 0),
@@ -15,7 +15,7 @@ const shares = (metric) => [
   one('p50', quantile(metric, 0.5)), one('p95', quantile(metric, 0.95)), one('p99', quantile(metric, 0.99)),
 ];
 
-/** Whether the server has any figure of this beginning. */
+/** Whether the server has a metric with this prefix. */
 export const has = (sample, beginning) => [...sample.families.keys()].some((name) => name.startsWith(beginning));
 
 const plot = (id, title, unit, metric, series, note) => ({ id, title, unit, metric, series, note, byLabel: series.some((s) => s.byLabel) });
@@ -47,7 +47,7 @@ export const SECTIONS = [
       ], 'Rows written for receivers who are away, and deleted when they have everything'),
       plot('hand_overs', 'Hand-overs', 'rate', null, [
         counter('to live sessions', 'bluetick_hand_overs_total'), counter('stale entries', 'bluetick_stale_sessions_total'),
-      ], 'Messages that their sender handed to a live session, and entries that named none'),
+      ], 'Messages handed to a live session at once, and stale session entries'),
       plot('drains', 'Conversations to drain', 'count', 'bluetick_drain_conversations', [
         one('mean', mean('bluetick_drain_conversations')), one('p99 at most', bound('bluetick_drain_conversations', 0.99)),
       ]),
@@ -59,7 +59,7 @@ export const SECTIONS = [
       plot('push', 'Notifications', 'rate', null, [
         counter('sent', 'bluetick_push_sent_total'), counter('failed', 'bluetick_push_failed_total'),
         counter('taken again', 'bluetick_push_claimed_total'), counter('left to the outbox', 'bluetick_push_queue_full_total'),
-      ], 'What the providers took and did not take'),
+      ], 'Notifications that the providers accepted and rejected'),
       plot('push_time', 'Providers', 'seconds', 'bluetick_push_request_seconds', shares('bluetick_push_request_seconds')),
     ],
   },
@@ -96,7 +96,7 @@ export const SECTIONS = [
       plot('cold_calls', 'Reads and errors', 'rate', null, [
         counter('reads', 'bluetick_cold_reads_total'), counter('errors', 'bluetick_cold_errors_total'),
         counter('lost races', 'bluetick_cold_lost_races_total'),
-      ], 'Range reads of objects, looks that failed and are tried again, runs that somebody else was faster with'),
+      ], 'Range reads of objects, failed rounds, and runs that another server moved first'),
     ],
   },
   {
@@ -119,9 +119,9 @@ export function isShown(section, sample) {
 
 export const seriesId = (plotId, name) => `${plotId}/${name}`;
 
-/** Every plotted value of this moment, by series. */
+/** All plotted values of a sample, by series. */
 export function collect(now, before) {
-  // No plot of its own, but a tile.
+  // It has a tile and no plot.
   const values = new Map([['disk/free', gauge('bluetick_free_bytes')(now)]]);
   for (const { plots } of SECTIONS) {
     for (const { id, series } of plots) {

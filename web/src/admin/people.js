@@ -46,7 +46,7 @@ export class People {
     }
   }
 
-  /** @param {string[]} route what follows the # of the address, cut at its slashes */
+  /** @param {string[]} route the fragment of the address, split at its slashes */
   async show([kind, ...rest]) {
     this.#shown += 1;
     setText(this.said, '');
@@ -107,7 +107,7 @@ export class People {
     setText(this.said, error.message);
   }
 
-  /** A locked page shows nothing and listens to nothing. */
+  /** A locked page shows no data and closes its stream. */
   clear() {
     this.#shown += 1;
     this.#user = null;

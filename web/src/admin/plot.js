@@ -1,4 +1,4 @@
-// A plot of some series over time, as SVG. All plots share one cursor: pointing at a moment in one shows it in each.
+// A plot of series over time, as SVG. All plots share one cursor: pointing at a time in one shows it in all.
 
 import { make, setAttr, setText } from '../lib/dom.js';
 import { inUnit, timeOfDay } from './format.js';
@@ -7,7 +7,7 @@ const SVG = 'http://www.w3.org/2000/svg';
 const HEIGHT = 132;
 const EDGE = { left: 50, right: 10, top: 8, bottom: 18 };
 const COLOURS = 8;
-/** A pause longer than this breaks the line: nothing is known of the time between. */
+/** A longer gap between samples breaks the line. */
 const GAP_MS = 7_000;
 
 const colourClass = (colour) => `c${colour % COLOURS}`;
@@ -19,7 +19,7 @@ function draw(tag, attributes = {}, ...children) {
   return el;
 }
 
-/** A moment that several plots point at; null is now. */
+/** The time at the shared cursor; null is now. */
 export class Cursor {
   at = null;
   #listeners = [];
@@ -35,7 +35,7 @@ export class Cursor {
   }
 }
 
-/** The next round number, so that the scale does not tremble with each value. */
+/** The next round number, so that the scale does not change with each value. */
 export function roof(value, unit) {
   if (!(value > 0)) return unit === 'seconds' ? 0.001 : unit === 'bytes' || unit === 'byteRate' ? 1024 : 1;
   const base = unit === 'bytes' || unit === 'byteRate' ? 1024 ** Math.floor(Math.log(value) / Math.log(1024)) : 1;
@@ -72,7 +72,7 @@ export class Plot {
     this.element.addEventListener('blur', () => this.cursor.set(null));
   }
 
-  /** Arrows walk along the times, and the values are read out. */
+  /** Arrow keys move the cursor, and the values are announced. */
   #key(event) {
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
     if (event.key === 'Escape') this.cursor.set(null);
@@ -113,7 +113,7 @@ export class Plot {
     this.#redraw();
   }
 
-  /** What it shows, for who asks the heading. */
+  /** The description of the plot, as the heading's tooltip. */
   explain(note) {
     setAttr(this.element.querySelector('h3'), 'title', note ?? null);
   }
@@ -125,7 +125,7 @@ export class Plot {
     this.#redraw();
   }
 
-  /** One key for each series, made anew only when there is another one. */
+  /** The legend: one entry a series, rebuilt only when the series change. */
   #keys() {
     const names = this.data.series.map(({ name }) => name);
     if (this.keys && names.join('\n') === this.keys.map(({ name }) => name).join('\n')) return;
@@ -172,7 +172,7 @@ export class Plot {
     this.grid.replaceChildren(...rules, label(from, 'start'), label((from + to) / 2, 'middle'), label(to, 'end'));
   }
 
-  /** The series as strokes, broken where nothing is known; a value alone is a dot. */
+  /** The series as lines, broken at gaps; a single value is a dot. */
   #line(values, colour, count) {
     const { times, from } = this.data;
     const strokes = [];
@@ -195,7 +195,7 @@ export class Plot {
     });
   }
 
-  /** The values of the moment that is pointed at, or else of now. */
+  /** The values at the cursor, or the latest ones. */
   #point() {
     if (!this.data || !this.keys) return;
     const { times, series, from } = this.data;
@@ -215,7 +215,7 @@ export class Plot {
   }
 }
 
-/** A small line without scale or words, for a tile. */
+/** A sparkline for a tile. */
 export function sparkline() {
   const path = draw('path', { class: 'line' });
   const area = draw('path', { class: 'area' });

@@ -1,11 +1,11 @@
-// Reads the text of /metrics.
+// Parses the text format of /metrics.
 
 const SAMPLE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)/;
 const LABEL = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g;
 
 /**
  * @returns {{at: number, families: Map<string, {labels: Record<string, string>, value: number}[]>, help: Map<string, string>}}
- *   families by the name that stands in the text: a histogram is three of them, `_bucket`, `_sum` and `_count`
+ *   families by their name in the text: a histogram is three of them, `_bucket`, `_sum` and `_count`
  */
 export function parse(text, at) {
   const families = new Map();

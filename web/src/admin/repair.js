@@ -1,4 +1,4 @@
-// The one thing that this page changes: a user's unread messages are counted anew. Asked twice, and what it did is told.
+// The only change that this page makes: it recounts a user's unread messages, after a confirmation, and shows the result.
 
 import { make, plural, setText } from '../lib/dom.js';
 import { exact } from './format.js';
@@ -6,7 +6,7 @@ import { exact } from './format.js';
 export function repairDialog(api, onDone) {
   let user = null;
   const heading = make('h2', { id: 'h-repair' });
-  const words = make('p', {}, 'Unread messages are counted anew from the messages themselves. Nothing is deleted, and nobody is notified.');
+  const words = make('p', {}, 'This recounts the unread messages from the stored messages. It deletes nothing and notifies nobody.');
   const said = make('div', { class: 'said', role: 'status' });
   const go = make('button', { class: 'press strong', type: 'button', onclick: () => run() }, 'Repair');
   const close = make('button', { class: 'press', type: 'button', onclick: () => element.close() }, 'Cancel');

@@ -1,11 +1,11 @@
-// The rows kept for a user, as `bluetick inspect` shows them. The column that would say the user in every row is left out.
+// A user's rows, as `bluetick inspect` shows them, without the column that repeats the user.
 
 import { make, plural } from '../lib/dom.js';
 import { exact, moment } from './format.js';
 
 const KEPT = 8;
 
-/** The two ends of an address: it is a secret of the device's, and long. */
+/** Both ends of a push address: it is long, and the device's secret. */
 export function shortened(address) {
   const characters = [...address];
   if (characters.length > 3 * KEPT) return `${characters.slice(0, KEPT).join('')}…${characters.slice(-KEPT).join('')}`;
@@ -20,7 +20,7 @@ function address({ registration }) {
 const text = (column) => ({ column, of: (row) => row[column] ?? '–' });
 const number = (column) => ({ column, kind: 'number', of: (row) => exact(row[column]) });
 const time = (column) => ({ column, kind: 'time', of: (row) => moment(row[column]) });
-/** A seq that leads to the message's trace. */
+/** A seq with a link to the message's trace. */
 const message = (column) => ({ column, kind: 'number', of: (row) => exact(row[column]), seq: (row) => row[column] });
 
 export const KINDS = [
@@ -51,7 +51,7 @@ export const KINDS = [
     ],
   },
   {
-    kind: 'push', title: 'Push outbox', none: 'No notification is owed.',
+    kind: 'push', title: 'Push outbox', none: 'No notification is waiting.',
     columns: [
       text('conversation_id'), message('seq'), { column: 'clear', of: (row) => String(row.clear) }, number('attempts'),
       { column: 'devices', of: (row) => (row.devices ?? []).join(', ') || '–' }, time('due_at'),
@@ -59,7 +59,7 @@ export const KINDS = [
   },
 ];
 
-/** @param {(conversation: string, seq: number) => string} href where a message's trace is */
+/** @param {(conversation: string, seq: number) => string} href the address of a message's trace */
 export function rowsTable({ kind, title, none, columns }, rows, href) {
   const id = `h-${kind}`;
   const count = make('span', { class: 'count' }, plural(rows.length, 'row'));

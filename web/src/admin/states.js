@@ -1,4 +1,4 @@
-// What a number means: a level for its colour, and the word that says the same.
+// What a number means: a level for its colour, and a word for the same level.
 
 import { gained, total, valuesOf } from './figures.js';
 import { bytes, duration, exact } from './format.js';
@@ -11,10 +11,10 @@ export const bad = (word, detail) => state('bad', word, detail);
 export const idle = (word, detail) => state('idle', word, detail);
 
 const GIB = 1024 ** 3;
-/** The server's own doing; every other code is a client's mistake or somebody's limit. */
+/** Errors of the server; every other code is a client's mistake or a limit. */
 const FAULTS = ['internal', 'unavailable', 'storage_full'];
 
-/** How long the disk took at worst to make a write durable. */
+/** The slowest fsyncs. */
 export function commitState(p99) {
   if (p99 === null) return idle('idle');
   if (p99 < 0.025) return good('quick');
@@ -27,7 +27,7 @@ export function requestState(p95) {
   return p95 < 1 ? warn('slow') : bad('very slow');
 }
 
-/** The server's own floor counts before any that is thought of here. */
+/** The server's configured floor comes before the defaults here. */
 export function diskState(free, refusing = null) {
   if (refusing?.includes('bytes are free')) return bad('too full');
   if (free === null) return idle('unknown');
@@ -37,14 +37,14 @@ export function diskState(free, refusing = null) {
 
 export const activity = (perSecond) => (perSecond > 0 ? good('active') : idle('idle'));
 
-/** Errors since the look `past`: whose fault they are. */
+/** Errors since the sample `past`: the server's or the clients'. */
 export function errorState(now, past) {
   if (!past) return idle('none yet');
   if (gained(now, past, 'bluetick_errors_total', ({ code }) => FAULTS.includes(code)) > 0) return bad('faults');
   return gained(now, past, 'bluetick_errors_total') > 0 ? warn('refusals') : good('none');
 }
 
-/** Trouble that a counter has counted since `past`. */
+/** A problem counter since `past`. */
 const lately = (now, past, name) => (past ? gained(now, past, name) : 0);
 
 export function readyState(ready) {
@@ -53,7 +53,7 @@ export function readyState(ready) {
   return bad('Refusing', ready.reason ?? '');
 }
 
-/** Each backend and part that can be unwell: [name, state]. */
+/** Each backend and component with a health state: [name, state]. */
 export function healthOf(now, past, ready, info) {
   const parts = [['Store', storeState(now, ready)]];
   const free = total(now, 'bluetick_free_bytes');

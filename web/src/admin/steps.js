@@ -1,4 +1,4 @@
-// The words of each step, and a user's steps as they happen.
+// The text of each step, and a user's live steps.
 
 import { make, setText } from '../lib/dom.js';
 import { timeToTheMs } from './format.js';
@@ -6,7 +6,7 @@ import { timeToTheMs } from './format.js';
 const KEPT = 200;
 const AGAIN_MS = 3_000;
 
-/** What each step means. One that is not listed is shown by its name. */
+/** The text of each step. A step that is not listed is shown by its name. */
 export const STEPS = {
   looked_up: 'receiver looked up',
   stored: 'stored',
@@ -48,7 +48,7 @@ export async function readEvents(body, take) {
 export class LiveSteps {
   #stop = null;
 
-  /** @param {(conversation: string, seq: number) => string} href where a message's trace is */
+  /** @param {(conversation: string, seq: number) => string} href the address of a message's trace */
   constructor(api, href) {
     this.api = api;
     this.href = href;

@@ -1,4 +1,4 @@
-// The numbers of now, each with a word for its state, its total since the server began, and the last minutes as a line.
+// The current numbers, each with its state, its total since the server's start, and a sparkline of the last minutes.
 
 import { make, setAttr, setText } from '../lib/dom.js';
 import { total } from './figures.js';
@@ -6,7 +6,7 @@ import { bytes, exact, inUnit } from './format.js';
 import { sparkline } from './plot.js';
 import { activity, commitState, diskState, errorState, idle, good, requestState, warn } from './states.js';
 
-/** A latency is told for a while after the last request, not only in the two seconds of one. */
+/** A latency stays shown for a while after the last request. */
 const LINGER_MS = 30_000;
 
 const sum = (now, name) => total(now, name) ?? 0;
@@ -94,7 +94,7 @@ class Tile {
   }
 }
 
-/** Several series as one: null only where all are. */
+/** The sum of several series: null only where all of them are null. */
 function added(history, prefix) {
   const all = history.names(prefix).map((name) => history.of(name));
   return history.times.map((_, i) => {

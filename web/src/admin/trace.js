@@ -1,16 +1,16 @@
-// What happened to one message, as a timeline.
+// The trace of one message, as a timeline.
 
 import { make } from '../lib/dom.js';
 import { tickMark } from '../lib/ticks.js';
 import { after, exact, moment } from './format.js';
 import { stepWords } from './steps.js';
 
-/** What the rows call a tick, and what the drawing does. */
+/** From the report's names of ticks to those of the drawing. */
 const TICKS = { single: 'sent', double: 'delivered', blue: 'read' };
 
 const conversationPath = (id, seq) => `trace/${encodeURIComponent(id)}/${seq}`;
 
-/** The admin path of what somebody wrote: an id, or a conversation and a seq. Throws what is wrong with it. */
+/** The admin path for an input: an id, or a conversation and a seq. Throws if it is neither. */
 export function tracePath(written) {
   const words = written.trim().split(/[\s/]+/);
   if (words.length === 1 && /^\d+$/.test(words[0])) return `trace/${words[0]}`;
@@ -27,16 +27,16 @@ export function traceReport(report, href, userHref) {
     ['Stored', moment(report.stored_at)], ['Tick', make('span', { class: 'tick' }, tickMark(TICKS[report.tick] ?? 'sent'), report.tick)],
     ['Pending', report.first_undelivered_seq === null ? 'no row waits for it' : `a row from seq ${report.first_undelivered_seq} on waits for ${receiver}`],
   ];
-  if (report.withheld) facts.push(['Withheld', `${receiver} blocked ${sender} when it came`]);
-  if (report.void) facts.push(['Void', 'it holds its place and nothing else']);
+  if (report.withheld) facts.push(['Withheld', `${receiver} blocked ${sender} when it was sent`]);
+  if (report.void) facts.push(['Void', 'only its seq is kept']);
   return make('div', { class: 'trace' },
     make('dl', { class: 'facts' }, facts.map(([name, value]) => make('div', {}, make('dt', {}, name), make('dd', {}, value)))),
     timeline(report), neighbours(id, seq, href));
 }
 
 /**
- * Every later receipt covers the message too, and the sender's own are about others: the receiver's first of each kind is
- * what moved its tick.
+ * Only the receiver's first receipt of each kind moved the tick: later ones cover the message too, and the sender's own
+ * are about other messages.
  */
 export function telling(events, sender) {
   const told = new Set();
@@ -50,7 +50,7 @@ export function telling(events, sender) {
 
 function timeline({ events, seq, sender, stored_at: stored }) {
   if (events.length === 0) {
-    return make('p', { class: 'otherwise' }, 'The server remembers no steps of it: they were long ago, or before its last start.');
+    return make('p', { class: 'otherwise' }, 'No steps are kept: they are too old, or from before the server’s last start.');
   }
   return make('ol', { class: 'timeline', 'aria-label': 'Steps' }, telling(events, sender).map((event) => make('li', { class: `step-${event.step}` },
     make('span', { class: 'after' }, after(Math.max(0, event.at - stored))), make('b', {}, stepWords(event.step)),

@@ -1,11 +1,11 @@
-// Looks at the server every two seconds and keeps what it saw.
+// Samples the server every two seconds and keeps the samples.
 
 import { parse } from './prometheus.js';
 import { collect } from './panels.js';
 import { History } from './history.js';
 
 const EVERY_MS = 2_000;
-/** A rate needs two looks; the second comes sooner, so that the page is not empty for long. */
+/** A rate needs two samples; the second is taken sooner, so that the page is not empty for long. */
 const SECOND_MS = 700;
 const MINUTE_MS = 60_000;
 
@@ -19,7 +19,7 @@ export class Watch {
   #timer = 0;
   #running = false;
 
-  /** @param {import('./api.js').Api} api @param {() => void} onLook after each look, also one that failed */
+  /** @param {import('./api.js').Api} api @param {() => void} onLook after each sample, also a failed one */
   constructor(api, onLook) {
     this.api = api;
     this.onLook = onLook;
@@ -36,7 +36,7 @@ export class Watch {
     clearTimeout(this.#timer);
   }
 
-  /** Forgets everything: a locked page shows nothing. */
+  /** Drops all samples: a locked page shows no data. */
   clear() {
     this.stop();
     this.history = new History();
@@ -44,7 +44,7 @@ export class Watch {
     this.#recent = [];
   }
 
-  /** The look of a minute ago, or the oldest since. */
+  /** The sample of a minute ago, or the oldest since. */
   get past() {
     return this.#recent[0] === this.now ? null : this.#recent[0] ?? null;
   }
@@ -69,7 +69,7 @@ export class Watch {
   }
 
   #keep(sample, info, ready) {
-    // Another process has other counters, and what it counted before we looked is not a rate.
+    // Another process has its own counters: what it counted before the first sample is not a rate.
     const before = this.info && this.info.pid !== info.pid ? null : this.now;
     this.history.add(sample.at, collect(sample, before));
     if (!before) this.#recent = [];

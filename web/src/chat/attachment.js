@@ -1,4 +1,4 @@
-// What a message carries: a picture, a film, sound, or a file to download. Nothing is fetched before it comes near.
+// Attachments: a picture, a video, sound, or a file to download. Nothing is fetched before it is about to be visible.
 
 import { make, setAttr, setText } from '../lib/dom.js';
 import { icon } from '../lib/icons.js';
@@ -14,7 +14,7 @@ export function attachmentView(log, message) {
   return new FileCard(log, message);
 }
 
-/** What all kinds share: the address, asked for at need, and how far the upload is. */
+/** What all kinds share: the URL, fetched on demand, and the upload's progress. */
 class Shown {
   constructor(log, message) {
     this.log = log;
@@ -28,7 +28,7 @@ class Shown {
     return this.local ?? (await this.log.conversation.attachmentUrl(this.message)).url;
   }
 
-  /** Calls `show` when the element comes near to being seen. */
+  /** Calls `show` when the element is about to be visible. */
   whenNear(el, show) {
     el.addEventListener('near', show);
     this.log.lazy.observe(el);
@@ -39,7 +39,7 @@ class Shown {
     this.bar = make('span', { class: 'bar' });
     return make('span', { class: 'progress', role: 'progressbar', 'aria-label': `Uploading ${this.name}`, 'aria-valuemin': '0', 'aria-valuemax': '100', hidden: true }, this.bar);
   }
-  /** In hundredths, or null if nothing is being uploaded. */
+  /** In percent; null if nothing is being uploaded. */
   get uploaded() {
     const { progress, tick } = this.message;
     return tick === 'waiting' && typeof progress === 'number' && progress < 1 ? Math.round(progress * 100) : null;
@@ -76,13 +76,13 @@ class Picture extends Shown {
     try { this.img.src = await this.smallUrl(); } catch { this.failed(); }
   }
 
-  /** The small copy, if there is one and nothing better is at hand. */
+  /** The thumbnail, if there is one and nothing better is loaded. */
   async smallUrl() {
     if (this.local || !this.message.attachment.thumbnail || this.again) return this.url();
     return (await this.log.conversation.thumbnailUrl(this.message)).url;
   }
 
-  /** The address may have run out while it waited: one new one, then say so. */
+  /** The URL may have expired meanwhile: try one new URL, then report the failure. */
   failed() {
     this.el.classList.remove('there');
     if (!this.again) { this.again = true; this.show(); return; }
@@ -114,7 +114,7 @@ class Player extends Shown {
     try { this.media.src = await this.url(); } catch { /* the controls show that there is nothing */ }
   }
 
-  /** Addresses live a few minutes; who presses play later gets a new one, at the place where it stopped. */
+  /** URLs expire after a few minutes. A later play gets a new one and resumes at the same position. */
   async renew() {
     if (this.renewedAt > Date.now() - 10_000) return;
     this.renewedAt = Date.now();

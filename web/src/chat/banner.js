@@ -1,4 +1,4 @@
-// The strip that says why nothing moves: no connection, when the next try is, and what waits for it.
+// The connection banner: why there is no connection, when the next try is, and how many messages wait.
 
 import { make, plural, setAttr, setText } from '../lib/dom.js';
 
@@ -24,7 +24,7 @@ export class Banner {
   draw() {
     const { state } = this.view.client;
     if (state !== this.state) {
-      // A first connect is quick: saying so for a tenth of a second would only flicker.
+      // A first connect is quick: the banner would only flicker.
       if (state === 'connecting' && !this.shown) this.since = Date.now();
       this.state = state;
     }
@@ -57,13 +57,13 @@ export class Banner {
   }
 
   queued() {
-    // What waits stands last, so a conversation whose last message does not wait has none that does.
+    // Waiting messages are last, so a conversation whose last message does not wait has no waiting message.
     const queues = this.view.client.conversations.filter((c) => c.lastTick === 'waiting' || c.lastTick === 'failed');
     const waiting = queues.reduce((sum, c) => sum + c.messages.filter((m) => m.tick === 'waiting').length, 0);
     return waiting ? `${plural(waiting, 'message')} waiting.` : '';
   }
 
-  /** The countdown needs a drawing a second, and only then. */
+  /** Only the countdown needs a redraw every second. */
   plan(state) {
     clearTimeout(this.timer);
     if (state === 'waiting') this.timer = setTimeout(() => this.draw(), 1000 - ((Date.now() - (this.view.client.retryAt ?? 0)) % 1000 + 1000) % 1000 + 20);

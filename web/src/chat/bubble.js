@@ -27,7 +27,7 @@ export class Bubble {
     this.el.classList.toggle('bare', !!this.attachment?.bare && !body);
   }
 
-  /** Where it stands among its neighbours: rows of one person hang together. */
+  /** Its place in a group: consecutive messages of one user are grouped. */
   place({ first, last }) {
     if (first !== undefined) this.el.classList.toggle('first', first);
     if (last !== undefined) this.el.classList.toggle('last', last);

@@ -1,4 +1,4 @@
-// The place to write: text that grows with its lines, files by button, by drop or from the clipboard.
+// The composer: a text box that grows with its lines, and files by button, by drop or from the clipboard.
 
 import { make, setAttr, setText } from '../lib/dom.js';
 import { icon } from '../lib/icons.js';
@@ -74,7 +74,7 @@ export class Composer {
     this.fit();
   }
 
-  /** What was begun stays for when the chat is opened again. */
+  /** An unfinished draft is kept until the chat is opened again. */
   leave(conversation) {
     this.conversation = null;
     if (!conversation) return;
@@ -88,7 +88,7 @@ export class Composer {
     setAttr(this.box, 'aria-label', this.tray.size ? 'Caption' : `Message to ${nameOf(conversation.peer)}`);
   }
 
-  /** As high as its lines, up to a third of a phone; and whether it can be sent. */
+  /** Fits the height to the lines, up to a third of a phone, and enables the send button. */
   fit() {
     const { box } = this;
     box.style.height = 'auto';
@@ -120,14 +120,14 @@ export class Composer {
     this.focus();
   }
 
-  /** Nothing was sent: the words stay in the box. */
+  /** Nothing was sent: the text stays in the box. */
   refused(why) {
     this.room.hidden = false;
     this.room.classList.add('wrong');
     setText(this.room, why);
   }
 
-  /** The caption goes with the first file. A picture's size travels along, so that its place can be kept. */
+  /** The caption goes with the first file. A picture's size is sent along, so that space can be reserved for it. */
   sendFile({ file, size, thumbnail, url }, body) {
     const message = this.conversation.send({ body, file, thumbnail, ...(size && { meta: { image: size } }) });
     if (size) this.view.localUrl(message, file);
@@ -136,7 +136,7 @@ export class Composer {
 
   focus() { this.box.focus({ preventScroll: true }); }
 
-  /** Escape throws away the files that were chosen, before it leaves the chat. */
+  /** Escape first discards the chosen files; pressed again, it leaves the chat. */
   escape() {
     if (!this.tray.size) return false;
     this.tray.clear();

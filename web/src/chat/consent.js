@@ -1,12 +1,12 @@
-// Asks before a link signs somebody in. Nothing is sent with what the link carries before the answer is yes.
+// Asks before a link signs a user in. The link's token is not used before the answer is yes.
 
 import { make } from '../lib/dom.js';
 import { makeFace, setFace } from '../lib/face.js';
 
 /**
- * @param {HTMLElement} root where the question is drawn
- * @param {{user: string}} offered whom the link signs in
- * @param {{user: string}|null} current who is signed in here
+ * @param {HTMLElement} root the parent element
+ * @param {{user: string}} offered the user that the link signs in
+ * @param {{user: string}|null} current the user who is signed in
  * @param {{toggle: Node, yes: () => void, no: () => void}} o
  */
 export function askForConsent(root, offered, current, { toggle, yes, no }) {
@@ -23,7 +23,7 @@ export function askForConsent(root, offered, current, { toggle, yes, no }) {
       make('button', { class: 'press strong', type: 'button', onclick: answer(yes) }, `Sign in as ${offered.user}`), refuse));
   const el = make('div', { class: 'signin' }, make('div', { class: 'brand' }, make('div', {}, make('h1', {}, 'Bluetick')), toggle), panel);
   root.replaceChildren(el);
-  // The harmless answer has the focus.
+  // The safe answer has the focus.
   refuse.focus();
 }
 

@@ -1,5 +1,5 @@
-// The line before the first message that was not seen when it came. It stays while the person looks, also after these
-// messages are read, and moves when others were missed later.
+// The line before the first message that was not seen when it arrived. It stays while the chat is open, even after these
+// messages are read, and moves when later messages are missed.
 
 import { make, plural, setText } from '../lib/dom.js';
 
@@ -14,7 +14,7 @@ export class Divider {
     this.el = make('li', { class: 'note divider' }, this.words);
   }
 
-  /** On opening a chat with unread messages: loads back to the first of them, if that is not too far away. */
+  /** When a chat with unread messages is opened: loads back to the first of them, if it is not too far away. */
   async find(conversation) {
     for (let page = 0; page < PAGES && !this.isFound(conversation); page += 1) await conversation.loadEarlier();
   }
@@ -34,12 +34,12 @@ export class Divider {
     this.isNew = true;
   }
 
-  /** A message came that nobody saw come. Those that were missed before and are not read yet stay above it. */
+  /** A message arrived unseen. Earlier unseen ones that are not read yet stay below the line. */
   missed(message) {
     if (!this.before || !this.isNew) this.mark(message);
   }
 
-  /** Counts while they are unread; once read the number stands. */
+  /** The number of unread messages; it stays when they are read. */
   update(conversation) {
     if (!this.before) return;
     const messages = conversation.messages;

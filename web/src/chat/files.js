@@ -2,13 +2,13 @@
 
 import { make } from '../lib/dom.js';
 
-export const MOST_BYTES = 256 * 2 ** 20;   // a page holds a file in memory to check it; the server may take more
+export const MOST_BYTES = 256 * 2 ** 20;   // the page holds a file in memory to hash it; the server may allow more
 export const MOST_FILES = 10;
 
 const PICTURES = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/avif', 'image/bmp']);
 const FILMS = new Set(['video/mp4', 'video/webm', 'video/ogg', 'video/quicktime']);
 
-/** Only types that browsers show safely are shown; everything else is a file to download. */
+/** Types that browsers show safely; every other file is offered for download. */
 export function kindOf(mime = '') {
   const type = mime.split(';')[0].trim().toLowerCase();
   if (PICTURES.has(type)) return 'image';
@@ -26,16 +26,16 @@ export function sizeWords(bytes) {
   return `${size < 9.95 ? size.toFixed(1) : Math.round(size)} ${units[unit]}`;
 }
 
-/** What is wrong with a file, before anything of it is read. */
+/** Why a file cannot be sent, before it is read; null if it can. */
 export function wrongFile(file) {
   if (file.size === 0) return `“${file.name}” is empty.`;
   if (file.size > MOST_BYTES) return `“${file.name}” is too large: ${sizeWords(file.size)}. At most ${sizeWords(MOST_BYTES)} can be sent from here.`;
   return null;
 }
 
-const SMALL = { side: 720, from: 200_000 };   // pixels of a thumbnail's longer side; bytes from which on one is worth it
+const SMALL = { side: 720, from: 200_000 };   // pixels of a thumbnail's longer side; bytes from which a thumbnail pays
 
-/** What a picture is like: its size, and a small copy if it is large. `size` is null if this browser cannot show it. */
+/** A picture's size, and a thumbnail if it is large. `size` is null if this browser cannot show it. */
 export async function lookAt(file, url) {
   const img = new Image();
   img.src = url;
@@ -55,7 +55,7 @@ async function smaller(img, { width, height }, file) {
 
 const BOX = { width: 300, height: 340, least: 110 };
 
-/** The size of a picture in a bubble. Without a known size it gets a box that never changes. */
+/** The size of a picture in a bubble. A picture of unknown size gets a fixed box. */
 export function fit(size) {
   if (!(size?.width > 0 && size?.height > 0)) return { width: 260, height: 195 };
   const scale = Math.min(BOX.width / size.width, BOX.height / size.height, 1);
@@ -63,7 +63,7 @@ export function fit(size) {
   return { width: within(size.width), height: within(size.height) };
 }
 
-/** Saves a file under its name. Its address is asked for at this moment, because addresses do not live long. */
+/** Saves a file under its name. The URL is fetched only now, because URLs expire soon. */
 export async function download(shown) {
   make('a', { href: await shown.url(), download: shown.name, target: '_blank', rel: 'noopener' }).click();
 }

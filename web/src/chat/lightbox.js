@@ -1,4 +1,4 @@
-// A picture alone, as large as the box allows. Escape, the button, or a click beside it close it.
+// A picture in full size. Escape, the button, or a click beside it close it.
 
 import { make } from '../lib/dom.js';
 import { download } from './files.js';
@@ -10,7 +10,7 @@ export function lightbox(view, picture) {
   const { message, log, name } = picture;
   const who = message.own ? 'You' : nameOf(log.conversation.peer);
   const img = make('img', { src: picture.img.currentSrc, alt: `Picture ${name} from ${who}` });
-  // What is in the bubble shows at once; the whole picture takes its place when it is here.
+  // The bubble's picture is shown until the full one is loaded.
   picture.url().then((url) => { img.src = url; }, () => {});
   const save = make('button', { class: 'round', type: 'button', 'aria-label': 'Download', onclick: () => download(picture).catch(() => view.say('The picture could not be fetched.')) }, icon('download'));
   const close = make('button', { class: 'round', type: 'button', 'aria-label': 'Close', onclick: () => sheet.close() }, icon('close'));

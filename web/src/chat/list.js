@@ -1,4 +1,4 @@
-// The list of conversations: who, what was said last, when, and how much of it is unread.
+// The list of conversations: the peer, the last message, its time, and the unread count.
 
 import { arrange, make, plural, setAttr, setBadge, setText } from '../lib/dom.js';
 import { makeFace, setFace } from '../lib/face.js';
@@ -93,7 +93,7 @@ export class ListPane {
     setAttr(e.button, 'aria-current', c.peer.userId === this.view.peer ? 'true' : null);
   }
 
-  /** One stop for Tab; the arrows go on from there. */
+  /** The list is one Tab stop; arrow keys move within it. */
   rove(shown) {
     const held = shown.find((c) => this.entries.get(c).button === document.activeElement);
     const stop = held ?? shown.find((c) => c.peer.userId === this.view.peer) ?? shown[0];
@@ -117,7 +117,7 @@ export class ListPane {
     (entry?.button ?? this.ul.querySelector('.entry') ?? this.el.querySelector('button'))?.focus();
   }
 
-  /** Near the end of what is listed the next page is fetched. */
+  /** Fetches the next page near the end of the list. */
   async reach() {
     const { scroller, view } = this;
     const near = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 400;

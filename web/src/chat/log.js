@@ -1,5 +1,5 @@
-// The messages of one conversation. Only a stretch of them is in the page (a few hundred rows at most); it slides along
-// what is loaded as the person scrolls, and what they look at keeps its place.
+// The messages of one conversation. Only a window of them is in the DOM (a few hundred rows at most). It moves over the
+// loaded messages as the user scrolls, and the visible rows keep their place.
 
 import { arrange, make, oncePerFrame, setAttr, setBadge, setText } from '../lib/dom.js';
 import { icon } from '../lib/icons.js';
@@ -8,10 +8,10 @@ import { Bubble } from './bubble.js';
 import { Divider } from './divider.js';
 import { nameOf } from './people.js';
 
-const STEP = 60;        // rows that come in at once
-const MOST = 300;       // rows in the page
-const NEAR = 700;       // pixels to an end at which the next rows are fetched
-const IN_SIGHT = 80;    // pixels from the end that still count as being there
+const STEP = 60;        // rows added at once
+const MOST = 300;       // rows in the DOM
+const NEAR = 700;       // pixels from an end at which more rows are fetched
+const IN_SIGHT = 80;    // pixels from the end that still count as the end
 const GROUP_MS = 5 * 60_000;
 
 export class Log {
@@ -21,12 +21,12 @@ export class Log {
     this.bubbles = new Map();
     this.days = new Map();
     this.rows = [];
-    this.from = null;      // the first message in the page; null: not decided yet
+    this.from = null;      // the first message in the DOM; null: not decided yet
     this.upTo = null;      // the last one; null: the end
     this.follow = true;
     this.lastTop = 0;
     this.placed = false;
-    this.drawSoon = oncePerFrame(() => this.draw());   // scrolling concerns nothing else
+    this.drawSoon = oncePerFrame(() => this.draw());   // scrolling redraws nothing else
     this.divider = new Divider();
     this.build();
     this.lazy = new IntersectionObserver((seen) => this.come(seen), { root: this.scroller, rootMargin: '500px 0px' });
@@ -58,14 +58,14 @@ export class Log {
     this.view.soon();
   }
 
-  // ---- which messages, and what stands between them ------------------------------------------------------------
+  // ---- which messages, and the rows between them ---------------------------------------------------------------
 
   stretch(messages) {
     let start = this.from ? messages.indexOf(this.from) : -1;
     if (start < 0) start = Math.max(0, messages.length - STEP);
     let end = this.upTo ? messages.indexOf(this.upTo) + 1 : 0;
     if (end <= start) { end = messages.length; this.upTo = null; }
-    // While the end is followed, what has gone far out of sight above is let go.
+    // While the end is followed, rows far above are dropped.
     if (this.follow && !this.upTo && end - start > MOST) start = end - MOST / 2;
     const marked = this.divider.before ? messages.indexOf(this.divider.before) : -1;
     if (!this.placed && marked >= 0 && marked < start) start = Math.max(0, marked - 10);
@@ -117,7 +117,7 @@ export class Log {
     return row;
   }
 
-  /** `fresh`: it comes while somebody may be looking, and is seen to come. */
+  /** `fresh`: it arrives while the chat is open, so it is animated. */
   bubble(message, fresh) {
     let bubble = this.bubbles.get(message);
     if (!bubble) {
@@ -140,16 +140,16 @@ export class Log {
     const held = this.follow ? [] : this.inSight();
     const rows = this.makeRows(messages, start, end);
     if (rows.length !== this.rows.length || rows.some((row, at) => row !== this.rows[at])) this.put(rows, held);
-    // Until it is known where the unread begin, nothing is shown: it would only jump.
+    // Nothing is shown until the first unread message is known: the log would jump.
     this.scroller.classList.toggle('unplaced', c.loaded && !this.ready);
     if (!this.placed && this.ready) { this.placed = true; this.pin(); }
     this.drawJump();
     this.readIfSeen();
-    // A first page that does not fill the box cannot be scrolled, so nothing would ask for the next.
+    // A first page that does not fill the box cannot be scrolled, so no scroll event would fetch the next.
     if (this.placed) this.reach(messages, start, end);
   }
 
-  /** Brings the rows into the page. What was in sight stays where it was, or the end stays in sight. */
+  /** Puts the rows into the DOM. The visible rows keep their place, or the end stays visible. */
   put(rows, held) {
     arrange(this.ol, rows);
     this.rows = rows;
@@ -159,7 +159,7 @@ export class Log {
     else if (anchor) this.scrollTo(anchor.row.offsetTop - anchor.offset);
   }
 
-  /** The rows from the first in sight on, and where each stands. Taken before anything changes: neighbours shape a row. */
+  /** The rows from the first visible one on, with their positions. Taken before any change, since neighbours affect a row's height. */
   inSight() {
     const top = this.scroller.scrollTop;
     let [low, high] = [0, this.rows.length];
@@ -169,7 +169,7 @@ export class Log {
       if (row.offsetTop + row.offsetHeight <= top) low = middle + 1;
       else high = middle;
     }
-    // These come and go, or move: nothing to hold on to.
+    // These appear, vanish or move: they are no anchors.
     const loose = [this.top, this.dots, this.divider.el];
     return this.rows.slice(low, low + 20).filter((row) => !loose.includes(row)).map((row) => ({ row, offset: row.offsetTop - top }));
   }
@@ -179,7 +179,7 @@ export class Log {
     this.lastTop = this.scroller.scrollTop;
   }
 
-  /** To the end, but not past unread messages: those are shown from their beginning. */
+  /** Scrolls to the end, but not past the first unread message. */
   pin() {
     const { scroller } = this;
     const end = scroller.scrollHeight - scroller.clientHeight;
@@ -188,7 +188,7 @@ export class Log {
     this.follow = end - this.lastTop < IN_SIGHT;
   }
 
-  /** The box or its content changed its size: a keyboard opened, a picture came. */
+  /** The box or its content changed its size: a keyboard opened, a picture was loaded. */
   settle() {
     this.noteScroll();
     if (this.follow && this.placed) this.scrollTo(this.scroller.scrollHeight);
@@ -203,7 +203,7 @@ export class Log {
     this.drawSoon();
   }
 
-  /** Follows the end or not, by where the person has gone. The event that tells may come after the next drawing. */
+  /** Whether to follow the end, by the scroll position. The scroll event may come after the next draw. */
   noteScroll() {
     const { scrollTop, clientHeight } = this.scroller;
     if (clientHeight) {
@@ -213,7 +213,7 @@ export class Log {
     this.lastTop = scrollTop;
   }
 
-  /** Fetches what comes next where the person is about to arrive. */
+  /** Fetches the rows that the user is about to scroll to. */
   reach(messages, start, end) {
     const { scroller, conversation: c } = this;
     if (!scroller.clientHeight) return;
@@ -242,7 +242,7 @@ export class Log {
     this.view.soon();
   }
 
-  /** To the newest message. `answered`: the person wrote, so nothing above is new to them. */
+  /** Scrolls to the newest message. `answered`: the user wrote, so they have seen what is above. */
   jump({ answered = false } = {}) {
     if (answered) this.divider.clear();
     this.divider.seen();
@@ -263,7 +263,7 @@ export class Log {
 
   // ---- reading --------------------------------------------------------------------------------------------------
 
-  /** Somebody looks at the end of this conversation at this moment. */
+  /** Whether the end of this conversation is visible to the user now. */
   get isSeen() {
     return this.placed && this.follow && !this.upTo && this.view.seen && this.el.getClientRects().length > 0 && this.toEnd < IN_SIGHT;
   }
@@ -272,9 +272,9 @@ export class Log {
     if (this.conversation.unread > 0 && this.isSeen) this.conversation.read();
   }
 
-  /** A message has just come. If nobody saw it come, a line shall show where the new ones begin. */
+  /** A message arrived. If it was not seen, the divider marks where the new ones begin. */
   noteMessage(message) {
-    // Before it is ready there is nothing to look at; what is unread then is found when it is.
+    // Before the log is ready nothing is visible; unread messages are found when it is.
     if (message.own || !this.ready) return;
     if (!this.view.client.caughtUp || !this.isSeen) this.divider.missed(message);
   }

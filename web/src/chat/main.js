@@ -1,4 +1,4 @@
-// The page at /: signs in, mounts the chat, and keeps the address and the title true.
+// The page at /: signs in, mounts the chat, and keeps the address and the title up to date.
 
 import { Client } from '@bluetick/client';
 import { takeDemoKey, withDemoKey } from '../lib/demo.js';
@@ -29,7 +29,7 @@ function start(session) {
   const chat = mountChat(root, client, {
     initialPeer: peerInAddress(session.user),
     suggest: session.token ? [] : SUGGESTED,
-    // Whoever tries the demo as one of the three finds the other two there, to write to at once.
+    // On the demo each of the three users finds the other two in the list.
     peers: !session.token && SUGGESTED.includes(session.user) ? SUGGESTED : [],
     links: LINKS,
     tools: [toggle],
@@ -52,7 +52,7 @@ function start(session) {
   client.connect();
 }
 
-/** On one pane, opening a chat is a step that the back button takes back; beside the list it is only a choice. */
+/** With one pane, opening a chat adds a history entry for the back button; with two panes it does not. */
 function showInAddress(peer) {
   const inChat = !!history.state?.opened;
   if (!peer) {
@@ -82,7 +82,7 @@ function keepTitle(client) {
   return () => stops.forEach((stop) => stop());
 }
 
-/** A token that is not taken cannot be helped by trying again: back to the form. */
+/** Retrying does not help with a rejected token: show the form again. */
 function watchRefusal(client, refused) {
   return client.on('state', () => {
     const words = REFUSED[client.reason?.code];
@@ -90,13 +90,13 @@ function watchRefusal(client, refused) {
   });
 }
 
-// An address that signs in, opened over this page: only a fresh page takes it up, and asks.
+// An address that signs in was opened over this page: reload, so that it is read and confirmed.
 addEventListener('hashchange', () => { if (addressSignsIn()) location.reload(); });
 
-// A file that misses the conversation must not replace the page.
+// A file dropped beside the conversation must not replace the page.
 for (const type of ['dragover', 'drop']) addEventListener(type, (event) => event.preventDefault());
 
-/** Goes on with whoever was signed in, or asks who it is. */
+/** Resumes the session, or shows the sign-in form. */
 function goOn(session) {
   if (session && !wrongUserId(session.user)) start(session);
   else signIn(root, { links: LINKS, toggle, done: start });

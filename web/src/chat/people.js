@@ -1,4 +1,4 @@
-// What is said of people: their name, whether they are here, and which ids are ids.
+// Texts about users: names, presence, errors; and the check of user ids.
 
 import { lastSeen } from '../lib/time.js';
 
@@ -12,7 +12,7 @@ export function wrongUserId(id) {
   return id.length > 128 ? 'A user id has at most 128 characters.' : null;
 }
 
-/** The line under a name: [words, whether they are here now]. */
+/** The line under a name: [text, whether the user is online]. */
 export function presenceLine(conversation, online) {
   if (conversation.typing) return ['typing…', true];
   const { presence } = conversation;
@@ -21,7 +21,7 @@ export function presenceLine(conversation, online) {
   return [presence.lastSeen ? lastSeen(presence.lastSeen) : 'offline', false];
 }
 
-/** What a person should be told of an error. */
+/** The text of an error for users. */
 export function words(error) {
   const known = {
     offline: 'There is no connection to the server.',

@@ -1,11 +1,11 @@
-// Who is signed in, for this tab. On the demo a name is enough and the server gives tokens for it; elsewhere the
-// application gives one, and it is pasted or comes in the address.
+// The session of this tab. On the demo a name is enough, and the server issues tokens for it. Elsewhere the application
+// issues a token, which is pasted or comes in the address.
 
 import { addressHasDemoKey, demoToken, NoDemo } from '../lib/demo.js';
 
 const KEY = 'bluetick-session';
 
-/** The user a token names. It is only read here; the server checks it. */
+/** The user that a token names. Only the server verifies the token. */
 export function subjectOf(token) {
   try {
     const part = token.split('.')[1].replace(/-/g, '+').replace(/_/g, '/');
@@ -25,7 +25,7 @@ export function keep(session) {
   } catch { /* storage is forbidden here: the session lasts as long as the page */ }
 }
 
-/** What the address says, if anything: `#token=…` (taken out of it at once) or `?user=alice`. */
+/** The session in the address, if any: `#token=…` (removed from it at once) or `?user=alice`. */
 export function fromAddress() {
   const hash = new URLSearchParams(location.hash.slice(1));
   const token = hash.get('token');
@@ -38,23 +38,23 @@ export function fromAddress() {
   return user ? { user } : null;
 }
 
-/** Whether the address asks for something that only a fresh page takes up: a link that was followed within this page. */
+/** Whether the address needs a reload: it was opened within this page and carries a session. */
 export function addressSignsIn() {
   const hash = new URLSearchParams(location.hash.slice(1));
   return hash.has('token') || addressHasDemoKey();
 }
 
 /**
- * Whether a session from the address needs the consent of the person. Anybody can send a link: one with their own token
- * would have others write in their account, and read there what they wrote. On the demo everybody may be anybody, so there
- * only a change of person is asked about.
+ * Whether a session from the address needs the user's consent. An attacker can send a link with their own token, so that
+ * others write in the attacker's account. On the demo any user may sign in as any other, so only a change of user needs
+ * consent.
  */
 export function needsConsent(offered, current) {
   if (offered.token) return offered.token !== current?.token;
   return !!current && current.user !== offered.user;
 }
 
-/** What the client calls for a token. `none` is told if this turns out to be no demo. */
+/** The client's token function. Calls `none` if this is not a demo. */
 export function tokenOf(session, none) {
   return session.token ?? (() => demoToken(session.user).catch((error) => {
     if (error instanceof NoDemo) none();

@@ -1,4 +1,4 @@
-// Dialogs that lie over the chat, inside its own box: a new chat, and one's own profile.
+// Dialogs inside the chat's box: a new chat, and the user's profile.
 
 import { make, setAttr, setText } from '../lib/dom.js';
 import { makeFace, setFace } from '../lib/face.js';
@@ -7,7 +7,7 @@ import { nameOf, words, wrongUserId } from './people.js';
 
 let count = 0;
 
-/** A dialog with a title and a way out. Focus goes in, stays in (what is under it is inert), and goes back. */
+/** A dialog with a title and a close button. It takes the focus, keeps it (the rest is inert), and gives it back. */
 class Sheet {
   constructor(view, title, ...content) {
     this.view = view;
@@ -34,7 +34,7 @@ class Sheet {
   }
 }
 
-/** A labelled field with a hint and room for what is wrong. */
+/** A labelled field with a hint and a place for its error. */
 function field(label, hint, attributes) {
   const id = `field-${count += 1}`;
   const input = make('input', { class: 'field', id, 'aria-describedby': `${id}-hint ${id}-wrong`, autocomplete: 'off', ...attributes });

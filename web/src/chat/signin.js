@@ -1,4 +1,4 @@
-// The way in: "Who are you?" on the demo, a token elsewhere.
+// The sign-in form: a name on the demo, a token elsewhere.
 
 import { demoToken, hasDemoKey, isDemo, isLocalPage, NoDemo, withDemoKey } from '../lib/demo.js';
 import { make, setAttr, setText } from '../lib/dom.js';
@@ -8,7 +8,7 @@ import { wrongUserId } from './people.js';
 import { subjectOf } from './session.js';
 
 export const SUGGESTED = ['alice', 'bob', 'carol'];
-const STALE_KEY = 'This address is of an earlier start of the server. For the demo, open the address that the server printed last.';
+const STALE_KEY = 'This address is from an earlier start of the server. For the demo, open the address that the server printed last.';
 
 /** Draws the form into `root`. `done` gets {user} on the demo, {user, token} elsewhere. */
 export async function signIn(root, { links, toggle, reason, done }) {
@@ -22,7 +22,7 @@ export async function signIn(root, { links, toggle, reason, done }) {
     make('p', { class: 'foot' }, links.map(({ href, text }) => make('a', { href }, text))));
   root.replaceChildren(el);
   const finish = (session) => { el.remove(); done(session); };
-  // Asked once, before a form is shown, so that nobody fills in the wrong one.
+  // Checked before a form is shown, so that it is the right one.
   const demo = await isDemo();
   if (!el.isConnected) return;
   const words = reason ?? (!demo && hasDemoKey() ? STALE_KEY : null);

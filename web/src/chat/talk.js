@@ -1,4 +1,4 @@
-// One conversation: its head, its messages and the place to write.
+// One conversation: its header, its messages and the composer.
 
 import { make, setAttr, setBadge, setText } from '../lib/dom.js';
 import { makeFace, setFace } from '../lib/face.js';
@@ -27,7 +27,7 @@ export class TalkPane {
     this.composer.takeDrops(this.el);
   }
 
-  /** What stands beside the list while no chat is open. */
+  /** Shown beside the list while no chat is open. */
   makeWelcome() {
     const { options } = this.view;
     return make('div', { class: 'welcome' },
@@ -70,7 +70,7 @@ export class TalkPane {
     this.log.draw();
   }
 
-  /** An own message goes out: whoever writes wants to see it, and has read what is above. */
+  /** The user sent a message: scroll to it, and count everything above as read. */
   sending() { this.log?.jump({ answered: true }); }
 
   focusComposer() { this.composer.focus(); }

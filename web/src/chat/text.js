@@ -1,12 +1,12 @@
-// The words of a message: links become links, and a message of a few emoji is shown large.
+// The text of a message: URLs become links, and a message of a few emoji is shown large.
 
 import { make } from '../lib/dom.js';
 
-// Only http and https, begun at a word's edge; whatever else looks like an address stays text.
+// Only http and https, at the start of a word; anything else stays text.
 const LINK = /\bhttps?:\/\/[^\s<>"'`\u200b\u202a-\u202e\u2066-\u2069]+/giu;
 const TAIL = /[.,:;!?…*_~|]+$/u;
 
-/** The text as nodes, with its addresses as links. */
+/** The text as nodes, with its URLs as links. */
 export function textNodes(text) {
   const nodes = [];
   let done = 0;
@@ -20,7 +20,7 @@ export function textNodes(text) {
   return nodes.filter((node) => node !== '');
 }
 
-/** Without the full stop of the sentence, and without a bracket that was opened before the address. */
+/** Without a trailing full stop, and without a closing bracket that belongs to the sentence. */
 function trimmed(address) {
   let short = address.replace(TAIL, '');
   for (const [open, close] of ['()', '[]', '{}']) {

@@ -1,4 +1,4 @@
-// The files that were chosen and not sent yet: a small picture or an icon, the name, the size, and a way to drop each.
+// The files that are chosen and not sent yet: a thumbnail or an icon, the name, the size, and a remove button.
 
 import { make, setText } from '../lib/dom.js';
 import { icon } from '../lib/icons.js';
@@ -39,7 +39,7 @@ export class Tray {
     this.draw({ silent: true });
   }
 
-  /** Hands over the items; whoever takes them frees their addresses. */
+  /** Returns the items and forgets them. The caller revokes their object URLs. */
   take() {
     const { items } = this;
     this.restore([]);

@@ -1,5 +1,5 @@
-// A chat as a component: everything is drawn inside `root`, and the client is the caller's. Three of them may stand on
-// one page. The layout follows the width of the box, not of the window (container queries in chat.css).
+// The chat as a component: everything is drawn inside `root`, and the client is the caller's. A page may have several.
+// The layout follows the width of the box, not of the window (container queries in chat.css).
 
 import { make, oncePerFrame, setAttr, setText } from '../lib/dom.js';
 import { Banner } from './banner.js';
@@ -7,22 +7,22 @@ import { newChatSheet, profileSheet } from './sheets.js';
 import { ListPane } from './list.js';
 import { TalkPane } from './talk.js';
 
-/** From this width on the list and the conversation stand side by side. chat.css has the same number. */
+/** From this width on the list and the conversation are side by side. chat.css has the same number. */
 const TWO_PANES = 720;
 
 /**
  * @param {HTMLElement} root
  * @param {import('@bluetick/client').Client} client connected and closed by the caller
  * @param {object} [options]
- * @param {boolean} [options.compact] one pane like on a phone, whatever the width
+ * @param {boolean} [options.compact] one pane as on a phone, at any width
  * @param {string} [options.initialPeer] the chat to begin with
  * @param {string[]} [options.peers] always listed, written to or not
- * @param {() => boolean} [options.readable] may say that nobody is looking, though the page is visible
- * @param {(peer: string|null) => void} [options.onOpen] a person opened or left a chat
+ * @param {() => boolean} [options.readable] false if the chat is not visible although the page is
+ * @param {(peer: string|null) => void} [options.onOpen] the user opened or left a chat
  * @param {() => void} [options.onSignOut] offers "sign out" in the profile
  * @param {string[]} [options.suggest] users offered for a new chat
  * @param {Node[]} [options.tools] further buttons for the head of the list
- * @param {{href: string, text: string}[]} [options.links] where else to go
+ * @param {{href: string, text: string}[]} [options.links] links to other pages
  * @returns {{open(peer: string|null): void, newChat(): void, escape(): boolean, destroy(): void}}
  */
 export function mountChat(root, client, options = {}) {
@@ -81,7 +81,7 @@ class View {
 
   get wide() { return !this.options.compact && this.el.clientWidth >= TWO_PANES; }
 
-  /** Read means seen: the page is visible, and whoever mounted this does not say otherwise. */
+  /** Whether messages count as seen: the page is visible, and so is the chat, as far as the caller knows. */
   get seen() { return document.visibilityState === 'visible' && (this.options.readable?.() ?? true); }
 
   async loadProfile() {
@@ -91,7 +91,7 @@ class View {
     this.soon();
   }
 
-  /** `quiet`: the address has changed already, or somebody else than a person asks; the focus stays where it is. */
+  /** `quiet`: the caller, not the user, opens the chat; the address and the focus do not change. */
   open(peer, { quiet = false } = {}) {
     if (peer === this.client.user) return;
     const left = this.peer;
@@ -109,10 +109,10 @@ class View {
   newChat() { newChatSheet(this); }
   profile() { profileSheet(this); }
 
-  /** Says something to screen readers. */
+  /** Announces a text to screen readers. */
   say(text) { setText(this.said, ''); setText(this.said, text); }
 
-  /** The address of a file that is still here, kept for as long as the view. */
+  /** The object URL of a local file, kept as long as the view. */
   localUrl(message, file) {
     if (file) {
       const url = URL.createObjectURL(file);
@@ -122,7 +122,7 @@ class View {
     return this.localUrls.get(message) ?? null;
   }
 
-  /** Something above everything else takes the keyboard; what lies under it must not. */
+  /** Shows a dialog. It takes the keyboard, and everything under it is inert. */
   cover(sheet) {
     this.sheet?.close();
     this.sheet = sheet;
@@ -143,7 +143,7 @@ class View {
     if (event.key === 'Escape' && this.escape()) event.preventDefault();
   }
 
-  /** One step back: out of a dialog, off the chosen files, out of the chat. */
+  /** Goes back one step: closes the dialog, discards the chosen files, or leaves the chat. */
   escape() {
     if (this.sheet) this.sheet.close();
     else if (this.talk.escape()) return true;

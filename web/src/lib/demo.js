@@ -5,10 +5,10 @@
 const KEPT = 'bluetick-demo-key';
 const TOKENS = 'bluetick-demo-tokens';
 const HEADER = 'x-bluetick-demo';
-/** A kept token is not used when it is about to expire. */
+/** A kept token that expires within this time is not used. */
 const EXPIRES_SOON_MS = 60_000;
 
-/** The server has no demo for this page: it is off, the key is missing, or it is one of an earlier start. */
+/** This page has no demo: it is switched off, or the key is missing or from an earlier start. */
 export class NoDemo extends Error {}
 
 const storage = {
@@ -22,7 +22,7 @@ let tokens = null;
 const isKey = (part) => part.startsWith('demo=');
 const fragmentParts = () => location.hash.slice(1).split('&');
 
-/** Takes the key out of the address, if it is there. To be called before anything else reads the fragment. */
+/** Moves the key from the address into this tab. Call it before anything else reads the fragment. */
 export function takeDemoKey() {
   const given = fragmentParts().find(isKey)?.slice('demo='.length);
   if (given === undefined) return;
@@ -34,18 +34,18 @@ export function takeDemoKey() {
   history.replaceState(history.state, '', `${location.pathname}${location.search}${rest ? `#${rest}` : ''}`);
 }
 
-/** Whether the fragment holds a key: an address that was opened over this page, which is not loaded anew by that. */
+/** Whether the fragment holds a key. Opening such an address over this page does not reload it. */
 export const addressHasDemoKey = () => fragmentParts().some(isKey);
 
 export const hasDemoKey = () => !!key;
 
-/** Whether the page is on the machine of the server, as far as its address tells. */
+/** Whether the address says that the server is on this machine. */
 export const isLocalPage = () => /^(localhost|127(\.\d+){3}|\[::1\])$/.test(location.hostname);
 
-/** The address of a page of this server that opens it with the demo, in another tab too. */
+/** The address of a page with the demo's key, for use in another tab. */
 export const withDemoKey = (path) => (key ? `${path}#demo=${key}` : path);
 
-/** A request to the demo. Throws NoDemo without a request if there is no key, and if the server does not know the key. */
+/** A request to the demo. Throws NoDemo if there is no key, or if the server rejects it. */
 export async function demoFetch(path, init = {}) {
   if (!key) throw new NoDemo('no demo key');
   const answer = await fetch(path, { cache: 'no-store', ...init, headers: { ...init.headers, [HEADER]: key } });
@@ -58,8 +58,8 @@ const askForToken = (user) => demoFetch('/demo/token', {
 });
 
 /**
- * A token for any user. One that was given before is used again if the server has no demo any more: after a restart its
- * key is another, and its tokens are the same.
+ * A token for any user. If the server rejects the key, an earlier token is reused: a restart changes the key, but tokens
+ * stay valid.
  */
 export async function demoToken(user) {
   try {
@@ -75,7 +75,7 @@ export async function demoToken(user) {
   }
 }
 
-/** Whether the server knows the key now. Kept tokens do not count. */
+/** Whether the server accepts the key now. Kept tokens do not count. */
 export async function isDemo() {
   try {
     await (await askForToken('alice')).text();

@@ -30,7 +30,7 @@ export function setAttr(el, name, value) {
   }
 }
 
-/** Brings an element's children to this list, touching only what differs: what stays keeps its focus and animation. */
+/** Makes these nodes an element's children, touching only differences: the others keep their focus and animation. */
 export function arrange(parent, nodes) {
   const wanted = new Set(nodes);
   for (const child of [...parent.children]) if (!wanted.has(child)) child.remove();
@@ -51,7 +51,7 @@ export function setBadge(el, count, what = 'unread message') {
 
 export const plural = (count, what) => `${count} ${what}${count === 1 ? '' : 's'}`;
 
-/** Calls `draw` once a frame at most; a hidden page has no frames, so there a timer does it. */
+/** Calls `draw` at most once a frame. A hidden page has no frames, so a timer does it there. */
 export function oncePerFrame(draw) {
   let frame = 0;
   let timer = 0;

@@ -1,4 +1,4 @@
-// Somebody's face: the picture they set, or the first letter of their name on a colour made from their id.
+// A user's avatar: their picture, or the first letter of their name on a colour derived from their id.
 
 import { make, setText } from './dom.js';
 

@@ -36,7 +36,7 @@ export function svg(viewBox, paths) {
   return root;
 }
 
-/** An icon by name. It says nothing to screen readers: the button around it has the label. */
+/** An icon by name. Screen readers skip it: the button around it has the label. */
 export function icon(name) {
   const drawing = ICONS[name];
   const root = svg('0 0 24 24', [typeof drawing === 'string' ? ['', drawing] : ['solid', drawing.solid]]);

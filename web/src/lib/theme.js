@@ -1,4 +1,4 @@
-// Light or dark: what the system says, until the person chooses otherwise. The choice is kept in this browser.
+// Light or dark: the system's setting, until the user chooses. The choice is kept in this browser.
 
 import { make, setAttr } from './dom.js';
 import { icon } from './icons.js';
@@ -15,13 +15,13 @@ function chosen() {
 
 export const isDark = () => (document.documentElement.dataset.theme ?? (system.matches ? 'dark' : 'light')) === 'dark';
 
-/** Puts the kept choice on the page. Call it first, before anything is drawn. */
+/** Applies the kept choice. Call it before anything is drawn. */
 export function applyTheme() {
   const kept = chosen();
   if (kept) document.documentElement.dataset.theme = kept;
 }
 
-/** Choosing what the system says anyway means: follow the system again. */
+/** Choosing the system's own setting means: follow the system again. */
 function setDark(dark) {
   const follow = dark === system.matches;
   if (follow) delete document.documentElement.dataset.theme;

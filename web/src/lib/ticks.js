@@ -1,4 +1,4 @@
-// The ticks of a message: one drawing whose parts appear and vanish, so that a change can be seen to happen.
+// The ticks of a message: one drawing whose parts appear and vanish, so that a change is animated.
 
 import { svg } from './icons.js';
 

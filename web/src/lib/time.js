@@ -1,4 +1,4 @@
-// Times as people say them. Formatters are made once: making one costs more than using it a hundred times.
+// Times for people. Formatters are made once: making one costs more than using it a hundred times.
 
 const clock = new Intl.DateTimeFormat([], { hour: '2-digit', minute: '2-digit' });
 const weekday = new Intl.DateTimeFormat([], { weekday: 'long' });
@@ -12,13 +12,13 @@ const full = new Intl.DateTimeFormat([], { dateStyle: 'full', timeStyle: 'medium
 export const clockTime = (ms) => clock.format(ms);
 export const fullTime = (ms) => full.format(ms);
 
-/** Midnight of that day, here: equal for two times of one day. */
+/** Local midnight of that day: equal for two times of one day. */
 export function dayStart(ms) {
   const day = new Date(ms);
   return day.setHours(0, 0, 0, 0);
 }
 
-/** How many midnights lie between then and now. Rounded, because a day may have 23 or 25 hours. */
+/** The number of midnights between then and now. Rounded, because a day may have 23 or 25 hours. */
 export function daysAgo(ms, now = Date.now()) {
   return Math.round((dayStart(now) - dayStart(ms)) / 86_400_000);
 }

@@ -1,4 +1,4 @@
-// What the marks on this page mean.
+// The legend of the page's marks.
 
 import { withDemoKey } from '../lib/demo.js';
 import { make } from '../lib/dom.js';
@@ -14,7 +14,7 @@ export function drawLegend(root) {
     make('p', { class: 'links' }, make('a', { href: withDemoKey('/') }, 'The chat'), ' · ', make('a', { href: '/v1/docs' }, 'API')));
 }
 
-/** The words beside it say it already. */
+/** Screen readers read the words beside it. */
 function decoration(el) {
   el.removeAttribute('role');
   el.removeAttribute('aria-label');

@@ -1,5 +1,6 @@
-// /tour: real phones, the rows behind them and the steps between, of this running server. Nothing here is played: phones
-// are clients of the SDK, rows are asked of the server, and steps come from its event stream.
+// /tour: real phones, the rows behind them and the steps between, of this running server. Phones are clients of the SDK,
+// and steps come from the server's event stream with the rows they wrote. The server works at full speed; the timeline
+// replays steps, rows and phones together.
 
 import { addressHasDemoKey, hasDemoKey, takeDemoKey } from '../lib/demo.js';
 import { make } from '../lib/dom.js';
@@ -8,7 +9,6 @@ import { applyTheme } from '../lib/theme.js';
 import { drawLegend } from './legend.js';
 import { choosePeople } from './people.js';
 import { Phones } from './phones.js';
-import { Player } from './player.js';
 import { Rail } from './rail.js';
 import { Rows, fetchRows } from './rows.js';
 import { Runs } from './runs.js';
@@ -16,11 +16,11 @@ import { STEPS, peerOf } from './steps.js';
 import { Stream } from './stream.js';
 import { Tables } from './tables.js';
 import { Telling } from './telling.js';
+import { Timeline } from './timeline.js';
 import { drawTools } from './tools.js';
 import { Walk } from './walk.js';
 
-const SLOW_MS = 1200;
-/** No step for so long, beyond the pace, and a walk's step is over. */
+/** No step for so long, and a walk's step is over. */
 const CALM_MS = 350;
 
 const at = (selector) => document.querySelector(selector);
@@ -30,24 +30,27 @@ class Tour {
     this.runs = new Runs();
     this.waiting = new Set();
     this.lastEvent = 0;
-    this.slow = false;
+    this.gapMs = null;
     this.story = null;
+    this.timeline = new Timeline(() => this.tools?.replay.draw(this.timeline));
     this.rail = new Rail(at('.rail'), (step) => this.telling.about(step));
     this.telling = new Telling(at('.telling'));
     this.tables = new Tables(at('.tables'));
-    this.phones = new Phones({ left: at('.left'), right: at('.right'), pick: at('.pick') });
-    this.player = new Player((event) => this.show(event));
-    this.rows = new Rows((rows) => this.tables.show(rows));
+    this.phones = new Phones({ left: at('.left'), right: at('.right'), pick: at('.pick') }, this.timeline);
+    this.rows = new Rows((rows) => this.tables.show(rows), () => this.timeline.isPaused || this.timeline.waiting > 0);
     this.stream = new Stream({ event: (event) => this.arrived(event), open: (open) => this.opened(open), refused: () => this.leave() });
     this.tools = drawTools(at('.tools'), {
-      slow: (on) => this.setSlow(on),
+      pause: () => this.togglePause(),
+      step: () => { if (this.timeline.isPaused) this.timeline.step(); },
+      speed: (gapMs) => { this.gapMs = gapMs; this.setGap(); },
       carol: (on) => this.setCarol(on),
       over: () => this.startOver(),
     });
+    this.tools.replay.draw(this.timeline);
     this.walk = new Walk(at('.walk'), {
       stage: () => this.stage(),
-      begin: (story) => this.begin(story),
-      end: () => this.begin(null),
+      begin: (story) => this.tell(story),
+      end: () => this.tell(null),
       settled: () => this.settled(),
       quiet: (ms) => this.quiet(ms),
       point: (tables) => this.tables.point(tables),
@@ -55,25 +58,24 @@ class Tour {
     drawLegend(at('.legend'));
   }
 
-  get pace() { return this.slow ? SLOW_MS : this.story?.pace ?? 0; }
-
-  /** Begins with these people: whatever was shown is gone. */
+  /** Starts with these users and an empty page. */
   async meet(users) {
     this.users = users;
-    this.player.clear();
+    this.timeline.clear();
+    this.timeline.play();
     this.runs = new Runs();
     this.rail.clear();
     this.telling.clear();
     this.tables.empty();
     this.stream.close();
     await this.phones.meet(users);
-    // They connect before anything is shown: the picture begins with two phones that are there.
+    // They connect before the stream opens: the page starts with two connected phones.
     await this.phones.start();
-    await Promise.all([this.follow(), this.rows.of(users)]);
+    await Promise.all([this.stream.follow(users), this.rows.of(users)]);
     document.body.dataset.ready = users[0];
   }
 
-  /** The server does not know the key any more: it was started again. */
+  /** The server does not accept the key any more: it was restarted. */
   async leave() {
     this.rows.users = [];
     this.walk.end();
@@ -87,28 +89,26 @@ class Tour {
     await this.meet(await choosePeople({ fresh: true }));
   }
 
-  follow() {
-    document.body.dataset.pace = this.pace;
-    this.player.pace = this.pace;
-    return this.stream.follow(this.users, this.pace);
+  togglePause() {
+    if (this.timeline.isPaused) this.timeline.play();
+    else this.timeline.pause();
   }
 
-  setSlow(on) {
-    this.slow = on;
-    this.tools.slow.set(on);
-    this.follow();
-  }
+  /** The visitor's speed counts; at the speed "live" a story has one of its own. */
+  setGap() { this.timeline.setGap(this.gapMs ?? this.story?.gapMs ?? null); }
 
   setCarol(on) {
     this.tools.carol.set(on);
     this.phones.setCarol(on);
   }
 
-  async begin(story) {
+  /** A story begins, or (null) ends. */
+  tell(story) {
     this.story = story;
     this.waiting.clear();
-    if (!story) this.tables.point([]);
-    await this.follow();
+    this.setGap();
+    if (story) this.timeline.play();
+    else this.tables.point([]);
   }
 
   opened(open) {
@@ -117,16 +117,18 @@ class Tour {
     if (open) this.rows.soon();
   }
 
-  /** The server took a step: rows may have changed, and the player shows it when its turn comes. */
+  /** The server took a step. It is shown when its turn comes. */
   arrived(event) {
     this.lastEvent = performance.now();
     for (const waits of this.waiting) waits(event);
     if (!(event.step in STEPS)) return;
-    this.player.push(event);
-    this.rows.soon();
+    this.rows.arrived();
+    this.timeline.addStep(event.at, () => this.show(event));
   }
 
   show(event) {
+    this.lastEvent = performance.now();
+    this.rows.apply(event);
     const run = this.runs.take(event);
     this.rail.show(run, event.step);
     const row = this.rows.now?.pending_deliveries.find((one) => one.receiver_id === run.to && one.conversation_id === event.conversation_id) ?? null;
@@ -136,13 +138,13 @@ class Tour {
     this.rows.soon();
   }
 
-  /** What a story may touch. */
+  /** What a story can use. */
   stage() {
     const [alice, bob] = this.phones.all;
     return { alice: this.phones.held(alice), bob: this.phones.held(bob), after: (step, user) => this.after(step, user) };
   }
 
-  /** The next such event of a user's. */
+  /** The next such event of this user. */
   after(step, user) {
     return new Promise((resolve) => {
       const waits = (event) => {
@@ -154,30 +156,30 @@ class Tour {
     });
   }
 
-  /** The server has taken no step for so long, beyond its pace, and all of them are shown. */
+  /** No step was taken or shown for so long, and none waits. */
   async quiet(ms, since = performance.now()) {
-    const past = () => performance.now() - Math.max(this.lastEvent, since) > this.pace + ms && this.player.idle;
+    const past = () => performance.now() - Math.max(this.lastEvent, since) > ms && this.timeline.isEmpty;
     while (!past()) await new Promise((resolve) => setTimeout(resolve, 60));
   }
 
-  /** Everything that was begun has happened and is shown, and the rows are those of now. */
+  /** Every step so far is shown, and the rows are current. */
   async settled() {
     await this.quiet(CALM_MS, 0);
-    await this.rows.fresh();
+    await this.rows.reconcile();
   }
 }
 
-/** This server shows no rows to this page: it is no demo, or the page lacks the key of this start. */
+/** This server shows no rows to this page: it is not in demo mode, or the page lacks the current key. */
 function explain() {
   at('main').replaceChildren(make('section', { class: 'absent' },
-    make('h2', {}, hasDemoKey() ? 'This address is of an earlier start of the server' : 'The tour needs the address that the server printed'),
-    make('p', {}, 'The tour shows the very rows of the store and signs in as anybody, so the server offers it in demo mode only, on its own machine, to who opens the address that it prints when it starts. ',
-      'That address ends with ', make('code', {}, '/tour#demo='), ' and a key, which is another one after each start.'),
+    make('h2', {}, hasDemoKey() ? 'This address is from an earlier start of the server' : 'The tour needs the address that the server printed'),
+    make('p', {}, 'The tour shows the rows of the store and signs in as any user. So the server offers it in demo mode only, on its own machine, at the address that it prints when it starts. ',
+      'That address ends with ', make('code', {}, '/tour#demo='), ' and a key that changes with each start.'),
     make('p', {}, 'Start ', make('code', {}, 'bluetick'), ' without a configuration on your own machine and open the address that it prints. ',
-      make('a', { href: '/v1/docs' }, 'Here are the docs of this server’s API.'))));
+      make('a', { href: '/v1/docs' }, 'API documentation of this server'))));
 }
 
-/** Whether this server shows rows to this page. One that does not answer is asked again. */
+/** Whether this server shows rows to this page. Retries while it does not answer. */
 async function showsRows() {
   for (;;) {
     try {

@@ -1,5 +1,5 @@
-// Who is on this page: Alice, Bob and Carol, with a number if those names have been used on this server. Fresh names
-// mean empty tables. The number is in the address, so that a reload shows the same people.
+// The users on this page: Alice, Bob and Carol, with a number if those names have been used on this server. Unused names
+// have empty tables. The number is in the address, so a reload shows the same users.
 
 import { fetchRows, isEmpty } from './rows.js';
 
@@ -8,7 +8,7 @@ const MOST = 500;
 
 export const people = (n) => NAMES.map((name) => (n > 1 ? `${name}${n}` : name));
 
-/** How a person is called, whatever number the name has. */
+/** The name without its number. */
 export const called = (user) => `${user[0].toUpperCase()}${user.slice(1).replace(/\d+$/, '')}`;
 
 export function numberInAddress() {
@@ -18,7 +18,7 @@ export function numberInAddress() {
 
 const KEY = 'bluetick-tour-n';
 
-/** The last number that this browser had: the search for an unused one begins there. */
+/** The last number that this browser used: the search for an unused one begins there. */
 function lastNumber() {
   try { return Number(localStorage.getItem(KEY)) || 0; } catch { return 0; }
 }
@@ -30,7 +30,7 @@ function keep(n) {
   history.replaceState(null, '', `?${query}`);
 }
 
-/** The first number after `after` whose people nobody has been yet. */
+/** The first unused number after `after`. */
 async function unused(after) {
   for (let n = after + 1; n <= after + MOST; n += 1) {
     const rows = await fetchRows(people(n));
@@ -39,7 +39,7 @@ async function unused(after) {
   return 1000 + Math.floor(Math.random() * 98_000);
 }
 
-/** The people of this page. `fresh`: others than those in the address. */
+/** The users of this page. `fresh`: not those in the address. */
 export async function choosePeople({ fresh = false } = {}) {
   const kept = numberInAddress();
   const n = kept && !fresh ? kept : await unused(kept ?? lastNumber());

@@ -1,22 +1,26 @@
-// A phone: a real client of the SDK in a frame, and a switch that takes it off the network.
+// A phone: a real client of the SDK in a frame, and a switch that takes it off the network. What it shows follows the
+// timeline (socket.js).
 
 import { Client } from '../../../clients/js/src/index.js';
 import { mountChat } from '../chat/view.js';
 import { demoToken } from '../lib/demo.js';
 import { make, setAttr, setText } from '../lib/dom.js';
 import { called } from './people.js';
+import { replayedSocket } from './socket.js';
 
 const WORDS = { online: 'online', connecting: 'connecting…', waiting: 'no connection', offline: 'off the network', closed: 'off the network' };
 
 export class Phone {
   /**
-   * @param {HTMLElement} place where it stands
-   * @param {string[]} peers whom its chat list always has
+   * @param {HTMLElement} place its parent element
+   * @param {string[]} peers users that its chat list always has
+   * @param {import('./timeline.js').Timeline} timeline
    */
-  constructor(place, user, peers) {
+  constructor(place, user, peers, timeline) {
     this.user = user;
+    this.timeline = timeline;
     this.name = called(user);
-    this.client = new Client({ user, token: () => demoToken(user) });
+    this.client = new Client({ user, token: () => demoToken(user), WebSocket: replayedSocket(timeline, user, this) });
     this.link = make('span', { class: 'link' });
     this.switch = make('button', { type: 'button', class: 'switch', role: 'switch', 'aria-label': `${this.name}'s network`, onclick: () => this.turn(!this.wanted) });
     this.screen = make('div', { class: 'screen' });
@@ -28,7 +32,7 @@ export class Phone {
     this.chat = mountChat(this.screen, this.client, {
       compact: true,
       peers: this.peers,
-      // A phone behind another tab is in nobody's hand.
+      // Nobody reads on a phone that is not shown.
       readable: () => this.root.offsetParent !== null,
     });
     this.draw();
@@ -36,17 +40,23 @@ export class Phone {
 
   get wanted() { return this.client.state !== 'offline' && this.client.state !== 'closed'; }
 
-  /** On or off the network. Off closes the connection without a word, as a tunnel does. */
+  /** Connects or disconnects. A disconnect closes the connection without a goodbye, as a tunnel does. */
   turn(on) {
     if (on === this.wanted) return;
     if (on) this.client.connect();
-    else this.client.disconnect();
+    else this.disconnect();
     this.draw();
+  }
+
+  /** A phone that has acked a message shows it, even if its turn would have come later. */
+  disconnect() {
+    this.timeline.flush(this);
+    this.client.disconnect();
   }
 
   say(to, body) { return this.client.send(to, body).sent; }
   open(peer) { this.chat.open(peer); }
-  /** The list is the chat's own; it looks at it whenever it draws. */
+  /** The chat reads this list whenever it draws. */
   setPeers(peers) { this.peers.splice(0, Infinity, ...peers); }
   back() { this.chat.open(null); }
 

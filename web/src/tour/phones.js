@@ -1,23 +1,23 @@
-// The phones of the page: Alice on the left, Bob on the right, Carol under him if asked for. On a narrow screen one of
-// them is shown at a time.
+// The phones of the page: Alice on the left, Bob on the right, Carol below him if she is switched on. A narrow screen
+// shows one of them at a time.
 
 import { arrange, make, setAttr, setText } from '../lib/dom.js';
 import { Phone } from './phone.js';
 
-/** A phone that does not get through by then must not hold up the page. */
+/** A phone that is not connected by then must not hold up the page. */
 const LONGEST_MS = 4000;
 
 export class Phones {
-  /** @param {{left: HTMLElement, right: HTMLElement, pick: HTMLElement}} places */
-  constructor(places) {
-    Object.assign(this, { places, all: [], carol: false, shown: 0, tabs: [] });
+  /** @param {{left: HTMLElement, right: HTMLElement, pick: HTMLElement}} places @param {import('./timeline.js').Timeline} timeline */
+  constructor(places, timeline) {
+    Object.assign(this, { places, timeline, all: [], carol: false, shown: 0, tabs: [] });
   }
 
-  /** Phones for these users, and not yet on the network. Carol's waits until she is wanted. */
+  /** Makes phones for these users, still offline. */
   async meet(users) {
     await Promise.all(this.all.map((phone) => phone.end()));
     const { left, right } = this.places;
-    this.all = users.map((user, n) => new Phone(n ? right : left, user, this.peersOf(user, users)));
+    this.all = users.map((user, n) => new Phone(n ? right : left, user, this.peersOf(user, users), this.timeline));
     this.tabs = this.all.map((phone, n) => make('button', { type: 'button', onclick: () => this.show(n) }, make('span', {}, phone.name), make('i', { 'aria-hidden': 'true' })));
     arrange(this.places.pick, this.tabs);
     this.all.forEach((phone, n) => phone.client.on('change', () => this.drawTab(n)));
@@ -25,12 +25,12 @@ export class Phones {
     this.draw();
   }
 
-  /** Whom a phone's chat list always has: Carol only while she is on the page. */
+  /** The users that a phone's chat list always has: Carol only while she is on the page. */
   peersOf(user, users) {
     return users.filter((other, n) => other !== user && (n < 2 || this.carol));
   }
 
-  /** Everybody who is on the page goes online; the conversation is open on Alice's phone, and not on Bob's. */
+  /** Connects the phones on the page. The conversation is open on Alice's phone and not on Bob's. */
   start() {
     const [alice, bob] = this.all;
     const here = this.carol ? this.all : [alice, bob];
@@ -50,11 +50,11 @@ export class Phones {
   show(n) {
     this.shown = n;
     this.draw();
-    // What was hidden could not be read, or measured.
+    // A hidden chat cannot be read or measured.
     window.dispatchEvent(new Event('focus'));
   }
 
-  /** A phone as a story handles it: whatever it does, it is in sight. */
+  /** A phone for a story: it is shown whenever the story uses it. */
   held(phone) {
     const show = () => this.show(this.all.indexOf(phone));
     return {

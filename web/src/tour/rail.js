@@ -1,5 +1,5 @@
-// The rail: the steps of the server in two lanes. The newest run of each lane is lit as far as it has come; a press on a
-// step tells what it is for.
+// The rail: the server's steps in two lanes. Each lane lights up the newest run as far as it has come; a click on a step
+// explains it.
 
 import { make, setAttr, setText } from '../lib/dom.js';
 import { LANES, STEPS, placeOf } from './steps.js';
@@ -7,11 +7,11 @@ import { LANES, STEPS, placeOf } from './steps.js';
 const TITLES = { send: 'Send', receive: 'Receive' };
 
 export class Rail {
-  /** @param {(step: string) => void} asked somebody wants to read about a step */
+  /** @param {(step: string) => void} asked called when a step is clicked */
   constructor(root, asked) {
     this.nodes = new Map();
     this.lanes = Object.entries(LANES).map(([lane, steps]) => this.lane(lane, steps, asked));
-    this.away = make('p', { class: 'away', role: 'status', hidden: true }, 'The server does not tell its steps just now. Trying again …');
+    this.away = make('p', { class: 'away', role: 'status', hidden: true }, 'The event stream is lost. Trying again …');
     root.append(this.away, ...this.lanes.map(({ el }) => el));
   }
 
@@ -42,7 +42,7 @@ export class Rail {
     const reached = Math.max(...[...run.steps.keys()].map((name) => steps.indexOf(name)));
     const now = placeOf(step);
     for (const place of steps) this.set(place, run.named.get(place) ?? place, state(run, place, now, steps.indexOf(place) < reached), run.steps.get(place) ?? 0);
-    // Only one step is happening; in the other lane the last one has happened.
+    // Only one step is current; the last one of the other lane is done.
     for (const [place, { el }] of this.nodes) if (place !== now && el.dataset.state === 'now') past(el);
   }
 
@@ -56,7 +56,7 @@ export class Rail {
     setText(node.times, count > 1 ? `×${count}` : '');
   }
 
-  /** The stream of steps is lost, or back. */
+  /** The event stream is lost, or open again. */
   lost(isLost) { this.away.hidden = !isLost; }
 
   clear() {
@@ -70,7 +70,7 @@ function past(el) {
   el.removeAttribute('aria-current');
 }
 
-/** What a step is to a run: happening, done, passed by, or not there yet. */
+/** The state of a step in a run: current, done, skipped, or not reached. */
 function state(run, place, now, passed) {
   if (place === now) return 'now';
   if (run.steps.has(place)) return 'done';

@@ -1,5 +1,5 @@
-// Sorts events into runs: one message on its way, or one phone that comes back. The rail shows the newest run of each
-// lane, so it must know which of the steps before belong to it.
+// Groups events into runs: the steps of one message, or of one phone that reconnects. The rail shows the newest run of
+// each lane.
 
 import { laneOf, peerOf, placeOf } from './steps.js';
 
@@ -19,7 +19,7 @@ export class Runs {
     this.receives = new Map(); // by user
   }
 
-  /** The run that an event belongs to, with the event counted in; null for a step that this page does not know. */
+  /** Adds an event to its run and returns the run; null for a step that this page does not know. */
   take(event) {
     const lane = laneOf(event.step);
     if (!lane) return null;
@@ -57,7 +57,7 @@ export class Runs {
   }
 
   receive({ step, user, conversation_id: conversation, seq }) {
-    // A phone that comes back goes on with the run in which it left.
+    // A phone that reconnects continues the run in which it left.
     const left = this.receives.get(user)?.steps;
     const returns = step === 'registered' && !(left?.size === 1 && left.has('unregistered'));
     if (returns || step === 'unregistered' || !left) this.receives.set(user, newRun('receive', { to: user }));

@@ -1,10 +1,10 @@
-// The tables as the notes draw them: which rows of the server's answer they show, what names a row, and the columns.
-// A column's kind says how a value is written: ids are shortened, times are clock times; the whole is in the tooltip.
+// The tables: which rows they show, the key of a row, and the columns. A column's kind says how a value is formatted: ids
+// are shortened, times are clock times; the tooltip has the full value.
 
 const column = (name, kind = 'text', more = {}) => ({ name, kind, ...more });
-/** A column that is only there while a row has something in it. */
+/** A column that is shown while a row has a value in it. */
 const seldom = (name, kind) => column(name, kind, { seldom: true });
-/** A column that is only there if there is room. */
+/** A column that is shown if there is room. */
 const roomy = (name, kind) => column(name, kind, { roomy: true });
 
 /** The lists by user as one list, each row with the key that it has in the store. */
@@ -21,7 +21,7 @@ export const TABLES = [
     ],
   },
   {
-    id: 'pending_deliveries', name: 'pending_deliveries', says: 'what is owed', empty: 'nobody is owed anything',
+    id: 'pending_deliveries', name: 'pending_deliveries', says: 'what a receiver lacks', empty: 'nothing is pending',
     rows: (all) => all.pending_deliveries,
     key: (row) => `${row.receiver_id} ${row.conversation_id}`,
     columns: [column('receiver_id', 'key'), column('conversation_id', 'key'), column('first_undelivered_seq', 'number')],
@@ -57,10 +57,10 @@ export const TABLES = [
 
 const clock = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit', hour12: false });
 
-/** An id by its end, where ids made one after another differ; what is short stays whole. */
+/** Ids made one after another differ at the end; short ones stay whole. */
 const shortened = (id) => (id.length > 10 ? `…${id.slice(-6)}` : id);
 
-/** What a cell shows of a value, and what its tooltip says if that is not all of it. */
+/** The text of a cell, and its tooltip if the text is not the full value. */
 export function written(value, kind) {
   if (value == null) return { text: '–', whole: null };
   if (kind === 'time') return { text: clock.format(value), whole: `${value} = ${new Date(value).toISOString()}` };

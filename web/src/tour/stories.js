@@ -1,8 +1,7 @@
-// The stories that "Show me" tells. A step does something with the real phones and says what to watch; it is over when
-// the server has taken the steps it waits for.
+// The stories that "Show me" tells. A step acts with the real phones and says what to watch; it is over when the steps
+// that the server took are shown.
 //
-// `stage` is what a story can touch: `alice` and `bob` (Phones), `after(step, how many)` (a promise of such events from
-// now on), and `point(table)`.
+// `stage` is what a story can touch: `alice` and `bob` (phones), and `after(step, user)`, a promise of the next such event.
 
 /** @typedef {{title: string, caption: string, watch?: string[], act?: (stage: object) => unknown}} StoryStep */
 
@@ -25,16 +24,20 @@ async function write(phone, to, ...bodies) {
   for (const body of bodies) await phone.say(to.user, body);
 }
 
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+/** A phone connects within some ten milliseconds. */
+const BETWEEN_SENDS_MS = 8;
+
 export const STORIES = [
   {
     id: 'offline',
     name: 'Bob is offline',
-    pace: 500,
+    gapMs: 500,
     steps: [
       { title: 'Two phones, one server', caption: 'Alice and Bob are connected: each has an entry in `ws:`.', watch: ['ws'], act: bothOnline },
-      { title: 'Bob goes through a tunnel', caption: 'His connection ends, and his entry in `ws:` goes. Everything else stays as it is.', watch: ['ws'], act: offline },
+      { title: 'Bob goes through a tunnel', caption: 'His connection ends, and his entry in `ws:` is removed. Nothing else changes.', watch: ['ws'], act: offline },
       {
-        title: 'Alice writes to him', caption: 'Nobody is found, so the message and a pending row are stored in one write. Then the server looks again. Only then does Alice get her tick.', watch: ['messages', 'pending_deliveries'],
+        title: 'Alice writes to him', caption: 'No session is found, so the message and a pending row are stored in one write. Then the server looks Bob up again. Only then does Alice get her tick.', watch: ['messages', 'pending_deliveries'],
         act: ({ alice, bob }) => write(alice, bob, 'Are you there?'),
       },
       {
@@ -43,10 +46,10 @@ export const STORIES = [
       },
       {
         title: 'Look at the pending row', watch: ['pending_deliveries'],
-        caption: 'This one row is all that is kept for Bob while he is away. It would be the same after a thousand messages, or a restart of the server.',
+        caption: 'This one row is all that the server keeps for Bob while he is away. It would be the same after a thousand messages, or after a restart of the server.',
       },
       {
-        title: 'Bob is back', caption: 'Registered first, then drained in order. His phone acks, `last_delivered_seq` moves, the row goes, and Alice’s ticks turn double.', watch: ['ws', 'message_status', 'pending_deliveries'],
+        title: 'Bob is back', caption: 'Registered first, then drained in order. His phone acks, `last_delivered_seq` moves, the row is deleted, and Alice sees double ticks.', watch: ['ws', 'message_status', 'pending_deliveries'],
         async act({ bob, after }) {
           const done = Promise.all([after('caught_up', bob.user), after('acked', bob.user), after('row_gone', bob.user)]);
           bob.turn(true);
@@ -67,11 +70,11 @@ export const STORIES = [
   {
     id: 'online',
     name: 'Both online',
-    pace: 500,
+    gapMs: 500,
     steps: [
       { title: 'Two phones, one server', caption: 'Alice and Bob are connected: each has an entry in `ws:`.', watch: ['ws'], act: bothOnline },
       {
-        title: 'Alice writes, Bob is there', caption: 'The look after the write finds his session, which takes the message: no pending row. His phone acks by itself: two ticks.', watch: ['messages', 'ws', 'message_status'],
+        title: 'Alice writes, Bob is there', caption: 'The lookup after the write finds his session, which accepts the message: no pending row. His phone acks it: two ticks.', watch: ['messages', 'ws', 'message_status'],
         async act({ alice, bob, after }) {
           const done = after('acked', bob.user);
           await write(alice, bob, 'Lunch?');
@@ -79,7 +82,7 @@ export const STORIES = [
         },
       },
       {
-        title: 'Bob opens the chat', caption: 'Read is what a person does, not a phone: only now `last_read_seq` moves, and the ticks turn blue.', watch: ['message_status', 'conversations'],
+        title: 'Bob opens the chat', caption: 'A person reads, not a phone: only now `last_read_seq` moves, and the ticks turn blue.', watch: ['message_status', 'conversations'],
         async act({ alice, bob, after }) {
           const done = after('read', bob.user);
           bob.open(alice.user);
@@ -87,7 +90,7 @@ export const STORIES = [
         },
       },
       {
-        title: 'Bob answers', caption: 'The same steps the other way round. Alice has the chat open, so his ticks are blue at once.', watch: ['messages', 'message_status'],
+        title: 'Bob answers', caption: 'The same steps in the other direction. Alice has the chat open, so his ticks are blue at once.', watch: ['messages', 'message_status'],
         async act({ alice, bob, after }) {
           const done = after('read', alice.user);
           await write(bob, alice, 'At one, by the river');
@@ -100,21 +103,24 @@ export const STORIES = [
   {
     id: 'race',
     name: 'The race',
-    pace: 1000,
+    gapMs: 400,
     steps: [
-      { title: 'Two phones, one server', caption: 'The write flow has one dangerous moment: between the look for Bob and the write. Slowed down, one can step into it.', watch: ['ws'], act: bothOnline },
-      { title: 'Bob is away', caption: 'So the first look for him will find nobody.', watch: ['ws'], act: offline },
+      { title: 'Two phones, one server', caption: 'The write flow has one dangerous moment: between the lookup of Bob’s sessions and the write. He may connect just then.', watch: ['ws'], act: bothOnline },
+      { title: 'Bob is away', caption: 'So the first lookup will find no session of his.', watch: ['ws'], act: offline },
       {
-        title: 'He returns in the middle of it', caption: 'Alice sends, nobody is found, and at that very moment Bob connects. He is registered before he reads (R1), and looked up again after the write (R2).', watch: ['ws', 'pending_deliveries'],
+        title: 'He connects while Alice sends', caption: 'Four messages while he connects, as fast as the server is. The replay shows who was first: he is registered before he reads (R1), and looked up again after each write (R2).', watch: ['ws', 'pending_deliveries'],
         async act({ alice, bob, after }) {
-          const [looked, acked, gone] = [after('looked_up', bob.user), after('acked', bob.user), after('row_gone', bob.user)];
-          const sent = write(alice, bob, 'Mind the gap');
-          await looked;
+          const caughtUp = after('caught_up', bob.user);
+          const sends = [alice.say(bob.user, 'Mind')];
           bob.turn(true);
-          await Promise.all([sent, acked, gone]);
+          for (const body of ['the', 'gap,', 'please']) {
+            await sleep(BETWEEN_SENDS_MS);
+            sends.push(alice.say(bob.user, body));
+          }
+          await Promise.all([...sends, caughtUp]);
         },
       },
-      { title: 'Whoever is first delivers', caption: 'His drain or the second look: one of the two always sees the message, and what comes twice his phone drops. Without them it could lie in its row until his next connection.' },
+      { title: 'Whoever is first delivers', caption: 'His drain or the second lookup: one of the two always sees the message, and his phone drops what comes twice. Without them a message could lie in its row until his next connection. Tell it again: the order may differ.' },
     ],
   },
 ];

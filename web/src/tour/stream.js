@@ -1,5 +1,5 @@
-// The server's event stream of the demo. Asked with a pace, the server itself waits so long after each step while the
-// stream is open: rows and phones move in slow motion together. Read with fetch, because EventSource sends no headers.
+// The demo's event stream: the steps of delivery, each with the rows that it wrote. Read with fetch, because EventSource
+// sends no headers.
 
 import { demoFetch, NoDemo } from '../lib/demo.js';
 
@@ -8,17 +8,16 @@ const RETRY_MS = 2000;
 export class Stream {
   /** @param {{event: (event: object) => void, open: (isOpen: boolean) => void, refused: () => void}} told */
   constructor(told) {
-    Object.assign(this, { told, source: null, users: [], pace: 0, opened: () => {} });
+    Object.assign(this, { told, source: null, users: [], opened: () => {} });
   }
 
-  /** Follows these users at this pace, in place of those before. Resolves when the server has the stream. */
-  follow(users, pace) {
-    if (this.source && pace === this.pace && users.join() === this.users.join()) return this.ready;
+  /** Follows these users instead of those before. Resolves when the server has opened the stream. */
+  follow(users) {
     this.close();
-    Object.assign(this, { users, pace });
-    this.ready = new Promise((resolve) => { this.opened = resolve; });
+    this.users = users;
+    const ready = new Promise((resolve) => { this.opened = resolve; });
     this.open();
-    return this.ready;
+    return ready;
   }
 
   /** Reads until the stream ends or is closed; one that ended is opened again. */
@@ -36,8 +35,7 @@ export class Stream {
   }
 
   async read(signal) {
-    const names = this.users.map(encodeURIComponent).join();
-    const answer = await demoFetch(`/demo/events?users=${names}${this.pace ? `&pace=${this.pace}` : ''}`, { signal });
+    const answer = await demoFetch(`/demo/events?users=${this.users.map(encodeURIComponent).join()}`, { signal });
     if (!answer.ok) throw new Error(`the steps: ${answer.status}`);
     this.opened();
     this.told.open(true);
@@ -57,7 +55,7 @@ export class Stream {
   close() {
     this.source?.abort();
     this.source = null;
-    // Nobody should wait for what will not come.
+    // Nobody should wait for a stream that will not be opened.
     this.opened();
   }
 }

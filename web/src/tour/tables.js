@@ -1,5 +1,5 @@
-// The tables on the page. A row is found again by its key, so only what differs is touched: a new row flashes green, a
-// changed cell amber, and a row that is gone is struck out before it goes.
+// The tables on the page. Rows are matched by key, so only differences are drawn: a new row flashes green, a changed cell
+// amber, and a deleted row is struck out before it disappears.
 
 import { make, setAttr, setText } from '../lib/dom.js';
 import { TABLES, written } from './schema.js';
@@ -8,7 +8,7 @@ const FLASH_MS = 1800;
 const GONE_MS = 1500;
 const LIT_MS = 1500;
 
-/** Marks an element for a while. A mark set again lasts anew. */
+/** Marks an element for a while. Marking it again restarts the time. */
 function mark(el, name, value, ms) {
   clearTimeout(el.marks?.[name]);
   el.setAttribute(name, value);
@@ -27,7 +27,7 @@ class Table {
     this.count = make('span', { class: 'count' });
     const title = make('h3', { id: `name-${schema.id}` }, schema.name);
     const top = make('header', {}, title, make('p', { id: `says-${schema.id}` }, schema.says), this.count);
-    // What may scroll can be reached by keyboard.
+    // A box that scrolls must be reachable by keyboard.
     this.box = make('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-labelledby': `name-${schema.id}` }, this.table);
     this.card = make('section', { class: 'table', 'data-table': schema.id }, top, this.box);
     this.empty();
@@ -40,7 +40,7 @@ class Table {
     this.drawCount();
   }
 
-  /** Brings the rows to those of the answer. The first answer is how things were, so nothing flashes. */
+  /** Shows these rows. The first ones are the initial state, so nothing flashes. */
   show(all) {
     const rows = this.schema.rows(all);
     const seen = new Set();
@@ -133,7 +133,7 @@ export class Tables {
     for (const table of this.all.values()) table.empty();
   }
 
-  /** Points at the tables that a story speaks of, until it speaks of others. */
+  /** Highlights the tables that a story's step is about. */
   point(ids) {
     for (const [id, { card }] of this.all) card.toggleAttribute('data-pointed', ids.includes(id));
   }

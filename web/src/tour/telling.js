@@ -1,10 +1,10 @@
-// What the page says about the step that is happening: the text with its rule, and the last steps with their times.
+// The text of the current step with its rule, and a log of the last steps with their times.
 
 import { make, setText } from '../lib/dom.js';
 import { line, tell } from './steps.js';
 
 const KEPT = 40;
-/** Between two things said to a screen reader. A send has five steps; hearing the last of them is enough. */
+/** Between two announcements to a screen reader. Of the five steps of a send the last is enough. */
 const QUIET_MS = 4000;
 
 const clock = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit', fractionalSecondDigits: 3, hour12: false });
@@ -17,12 +17,12 @@ export function prose(text) {
 export class Telling {
   constructor(root) {
     this.name = make('h3');
-    this.rule = make('span', { class: 'rule', title: 'The rule in the design that asks for it' });
+    this.rule = make('span', { class: 'rule', title: 'The delivery rule that asks for it' });
     this.what = make('p', { class: 'what' });
     this.why = make('p', { class: 'why' });
     this.list = make('ol');
     this.said = make('p', { class: 'quiet', role: 'status' });
-    this.card = make('section', { class: 'card', 'aria-label': 'What is happening' }, make('header', {}, this.name, this.rule), this.what, this.why);
+    this.card = make('section', { class: 'card', 'aria-label': 'The current step' }, make('header', {}, this.name, this.rule), this.what, this.why);
     const log = make('section', { class: 'steplog', 'aria-label': 'The last steps' }, make('h3', {}, 'Last steps'), make('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'The last steps, newest first' }, this.list));
     root.append(this.card, log, this.said);
     this.clear();
@@ -35,8 +35,8 @@ export class Telling {
     this.show({
       name: 'What you see',
       rule: '',
-      what: 'Two phones, and the server between them: each step it takes lights up, and its rows change.',
-      why: 'Press a step to read what it is for.',
+      what: 'Two phones, and the server between them: each of its steps lights up, and its rows change.',
+      why: 'Click a step to read about it.',
     }, 'idle');
   }
 
@@ -49,7 +49,7 @@ export class Telling {
     this.why.replaceChildren(...prose(why));
   }
 
-  /** Somebody asks about a step. */
+  /** Describes a step in general. */
   about(step) {
     const told = tell(step, { event: null, from: 'the sender', to: 'the receiver', row: null });
     this.show(told, 'about');
@@ -72,7 +72,7 @@ export class Telling {
     while (this.list.children.length > KEPT) this.list.lastElementChild.remove();
   }
 
-  /** Says the newest thing, and not more often than can be heard. */
+  /** Announces the newest text, but not more often than a screen reader can follow. */
   say(text, now = false) {
     this.next = text.replaceAll('`', '');
     if (now) { clearTimeout(this.later); this.later = null; }

@@ -1,5 +1,5 @@
-// The walk through a story: Next does one step, Play goes on by itself, Stop ends it. What is done is done with the real
-// phones, so a step is over when the server says so.
+// The walk through a story: Next does one step, Play goes on by itself, Stop ends it. The stories act with the real
+// phones, so a step is over when the server has done it and the timeline has shown it.
 
 import { make, setAttr, setText } from '../lib/dom.js';
 import { prose } from './telling.js';
@@ -8,18 +8,18 @@ import { STORIES } from './stories.js';
 /** Time to read a caption: a moment, and so much for each character. */
 const readingMs = (text) => 1500 + 32 * text.length;
 
-/** What a step waits for may have happened before, by somebody's hand. When nothing happens for so long, the walk goes on. */
+/** The visitor may have done by hand what a step waits for. If nothing happens for so long, the walk goes on. */
 const GIVE_UP_MS = 5000;
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 export class Walk {
-  /** @param {{stage: () => object, begin: (story: object) => Promise<void>, end: () => void, settled: () => Promise<void>, quiet: (ms: number) => Promise<void>, point: (tables: string[]) => void}} page */
+  /** @param {{stage: () => object, begin: (story: object) => void, end: () => void, settled: () => Promise<void>, quiet: (ms: number) => Promise<void>, point: (tables: string[]) => void}} page */
   constructor(root, page) {
     Object.assign(this, { root, page, story: null, at: -1, busy: false, playing: false, trip: 0 });
     this.choices = STORIES.map((story, n) => make('button', { type: 'button', class: n ? 'press' : 'press strong', 'data-story': story.id, onclick: () => this.start(story) }, n ? story.name : `Show me: ${story.name}`));
     this.menu = make('div', { class: 'menu' }, this.choices,
-      make('p', { class: 'hint' }, 'Under a minute each, with the real phones. Or just write on them, and switch one off.'));
+      make('p', { class: 'hint' }, 'Under a minute each, with the real phones. Or write on the phones yourself, and switch one off.'));
     this.title = make('strong');
     this.caption = make('span');
     this.where = make('span', { class: 'where' });
@@ -36,17 +36,14 @@ export class Walk {
 
   async start(story) {
     this.trip += 1;
-    Object.assign(this, { story, at: -1, playing: false, busy: true });
+    Object.assign(this, { story, at: -1, playing: false, busy: false });
     this.draw();
     this.next.focus();
-    const { trip } = this;
-    await this.page.begin(story);
-    if (trip !== this.trip) return;
-    this.busy = false;
+    this.page.begin(story);
     await this.step();
   }
 
-  /** Does the next step, or ends the story after the last. */
+  /** Does the next step; after the last one, ends the story. */
   async step() {
     if (this.busy || !this.story) return;
     if (this.last) { this.end(); return; }

@@ -62,7 +62,7 @@ impl Server {
             Arc::new(Unlimited),
         );
         let host = SessionHost {
-            trace: node.trace(),
+            observer: node.observer(),
             app: Arc::new(node),
             registry: store.sessions.clone(),
             gateway,

@@ -15,7 +15,7 @@ use super::{
     decide::{Decided, hex},
     queue::key,
 };
-use crate::{AppResult, Step, trace::Glimpse, wire};
+use crate::{AppResult, wire};
 
 /// What waited longer for room than this is looked at once more.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -64,8 +64,7 @@ impl Push {
                 Reached::Done(accepted) => {
                     any |= accepted;
                     if let Some(seq) = alert.filter(|_| accepted) {
-                        let pushed = Glimpse::new(Step::Pushed, &owed.user_id).device(&device.device);
-                        self.trace.tell(&*self.clock, pushed.message(&owed.conversation_id, seq));
+                        self.observer.pushed(&owed.user_id, &device.device, &owed.conversation_id, seq);
                     }
                 }
                 Reached::Later { after, tried } => {

@@ -40,7 +40,7 @@ use self::{
     queue::{Job, Queue},
     routes::Routes,
 };
-use crate::{AppResult, Trace, wire};
+use crate::{AppResult, DeliveryObserver, wire};
 
 #[derive(Debug, Clone)]
 pub struct PushConfig {
@@ -93,7 +93,7 @@ pub struct Push {
     store: Store,
     notifier: Arc<dyn Notifier>,
     clock: Arc<dyn Clock>,
-    trace: Arc<Trace>,
+    observer: Arc<DeliveryObserver>,
     config: PushConfig,
     queue: Mutex<Queue>,
     /// Something was put into the queue that is due before the rest.
@@ -110,7 +110,7 @@ impl Push {
         store: Store,
         notifier: Arc<dyn Notifier>,
         clock: Arc<dyn Clock>,
-        trace: Arc<Trace>,
+        observer: Arc<DeliveryObserver>,
         config: PushConfig,
         seed: u64,
     ) -> Push {
@@ -124,7 +124,7 @@ impl Push {
             store,
             notifier,
             clock,
-            trace,
+            observer,
             config,
         }
     }

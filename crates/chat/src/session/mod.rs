@@ -29,7 +29,7 @@ pub(crate) use handle::Handle;
 pub use io::{FrameSink, FrameSource, Gone, Identity, Incoming, Outgoing, TokenCheck};
 pub use outbound::OutboundQueue;
 
-use crate::{App, Gateway, RequestBudget, Rules, Trace};
+use crate::{App, DeliveryObserver, Gateway, RequestBudget, Rules};
 
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
@@ -93,7 +93,7 @@ pub struct SessionHost {
     pub tokens: Arc<dyn TokenCheck>,
     pub clock: Arc<dyn Clock>,
     pub config: SessionConfig,
-    pub trace: Arc<Trace>,
+    pub observer: Arc<DeliveryObserver>,
     /// What each user may ask for, sends apart.
     pub budget: Arc<dyn RequestBudget>,
     /// All in force, but in a simulation.

@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     AppResult, Debt, DebtsRequest, Exhausted, MessageRange, Plan, PlanRequest, RangeRequest, SettleRequest,
-    Settled, Step, budget::units_of, rate_limited, rules::rule, slot::poll_slot, trace::Glimpse, units,
+    Settled, budget::units_of, rate_limited, rules::rule, slot::poll_slot, units,
 };
 
 use upkeep::Upkeep;
@@ -48,8 +48,6 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// For how long a session that ended tries to write down what it owes, and how long it waits in between at most.
 const PAY_FOR: Duration = Duration::from_secs(120);
 const PAY_WAIT_MAX: Duration = Duration::from_secs(5);
-/// More steps than what a session has begun can have before it.
-const STEPS_AT_ONCE_MAX: u32 = 512;
 /// For how long nothing is read at most after a request that was beyond its budget.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// How long receipts wait at most for their budget: far less than an ack may take.
@@ -92,8 +90,6 @@ struct Session<'a, R, W> {
     watch_due: bool,
     queue: OutboundQueue,
     own_ticks_at: Option<Instant>,
-    /// Nothing more goes out before: an onlooker looks at what went out last.
-    paced_until: Option<Instant>,
     /// It was told that it has caught up.
     caught_up: bool,
     requests: VecDeque<ClientFrame>,
@@ -235,7 +231,6 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             watch_due: false,
             queue: Outgoing::Text(welcome.to_text()).into(),
             own_ticks_at: None,
-            paced_until: None,
             caught_up: false,
             requests: VecDeque::new(),
             receipts: Receipts::default(),
@@ -452,23 +447,15 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
 
     /// Takes what others left for this session, and what may go out, to the socket's queue.
     fn gather(&mut self, now: Instant) -> Option<WireError> {
-        self.paced_until = self.paced_until.filter(|&at| at > now);
         self.paused_until = self.paused_until.filter(|&at| at > now);
-        let pace = self.host.trace.onlookers.pace_of(&self.entry.user_id);
         let room_bytes = limits::OUTBOUND_HIGH_WATER_BYTES.saturating_sub(self.waiting_bytes());
         let free = if room_bytes > 0 { OUT_MAX.saturating_sub(self.queue.len()) } else { 0 };
-        // In slow motion one after another.
-        let room = match (self.paced_until, pace.is_zero()) {
-            (Some(_), _) => 0,
-            (None, false) => free.min(1),
-            (None, true) => free,
-        };
         let moment = self.handle.moment(now);
         let (frames, out, close, unacked) = self.handle.with(|state| {
             state.seen();
             state.delivery.now = moment;
-            state.delivery.set_room(if room > 0 { room_bytes } else { 0 });
-            state.delivery.pump(room);
+            state.delivery.set_room(if free > 0 { room_bytes } else { 0 });
+            state.delivery.pump(free);
             let out = state.delivery.take_out();
             let mut frames = Vec::new();
             if free > 0 {
@@ -480,7 +467,7 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             }
             let stuck = state.delivery.is_stuck().then(unreadable);
             self.own_ticks_at = state.own_ticks_at;
-            let no_room = out.len() >= room || state.delivery.is_out_of_room();
+            let no_room = out.len() >= free || state.delivery.is_out_of_room();
             self.held_back = no_room || free == 0 || state.own_ticks_at.is_some() || state.has_frames();
             self.wants_reads = state.delivery.wants_reads();
             self.wants_rows = state.delivery.wants_rows();
@@ -509,23 +496,22 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
     }
 
     fn put_out(&mut self, out: Out) {
-        let glimpse = |step| Glimpse::new(step, &self.entry.user_id).device(&self.entry.device);
-        let tell = |glimpse| self.host.trace.tell(&*self.host.clock, glimpse);
-        let (text, pace) = match out {
+        let observer = &self.host.observer;
+        let text = match out {
             Out::Message(message) => {
-                let step = if self.caught_up { Step::Written } else { Step::Drained };
-                let pace = tell(glimpse(step).message(&message.conversation_id, message.seq));
-                (message_text(&message), pace)
+                match self.caught_up {
+                    true => observer.written(&self.entry, &message),
+                    false => observer.drained(&self.entry, &message),
+                }
+                message_text(&message)
             }
             Out::CaughtUp(caught_up) => {
                 self.caught_up = true;
-                (ServerFrame::CaughtUp(caught_up).to_text(), tell(glimpse(Step::CaughtUp)))
+                observer.caught_up(&self.entry);
+                ServerFrame::CaughtUp(caught_up).to_text()
             }
         };
         self.queue.push_back(Outgoing::Text(text));
-        if !pace.is_zero() {
-            self.paced_until = Some(Instant::now() + pace);
-        }
     }
 
     /// Takes note of acks that are durable. Returns whether they freed something of the window.
@@ -595,12 +581,9 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
                 ClientFrame::Send(first) => {
                     // What a session sent itself it remembers with its lanes.
                     self.last_activity = Instant::now();
-                    // In slow motion one after another, each with all of its steps.
-                    let paced = !self.host.trace.onlookers.pace_of(&self.entry.user_id).is_zero();
-                    let most = if paced { 1 } else { self.batch_max };
-                    let mut sends = Vec::with_capacity(most.min(self.requests.len() + 1));
+                    let mut sends = Vec::with_capacity(self.batch_max.min(self.requests.len() + 1));
                     sends.push(first);
-                    while sends.len() < most
+                    while sends.len() < self.batch_max
                         && let Some(ClientFrame::Send(_)) = self.requests.front()
                     {
                         if let Some(ClientFrame::Send(send)) = self.requests.pop_front() {
@@ -780,7 +763,6 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             self.paused_until,
             // With something before them they go out when that has.
             self.own_ticks_at.filter(|_| self.queue.is_empty()),
-            self.paced_until,
         ];
         deadlines.into_iter().flatten().min().unwrap_or(self.next_beat)
     }

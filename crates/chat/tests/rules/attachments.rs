@@ -142,7 +142,7 @@ impl Scene {
     }
 
     fn admin(&self) -> Admin {
-        Admin::new(self.world.store.clone(), nobody(), self.node.trace(), self.world.clock.clone())
+        Admin::new(self.world.store.clone(), nobody(), self.node.observer(), self.world.clock.clone())
             .with_uploads(Some(self.shelf.clone()))
     }
 

@@ -222,7 +222,7 @@ impl World {
             tokens: Arc::new(TokenIsUser),
             clock: self.clock.clone(),
             config: self.session.clone(),
-            trace: self.node.trace(),
+            observer: self.node.observer(),
             budget: self.requests.clone(),
             rules: self.rules.clone(),
         };

@@ -36,4 +36,4 @@ mod r14_push;
 mod r14_push_faults;
 mod r15_durable_first;
 mod revocation;
-mod slow_motion;
+mod subscribers;

@@ -1,4 +1,4 @@
-//! `bluetick trace`: what happened to a message, and when.
+//! `bluetick trace`: the steps that a message went through, with their times.
 
 use bluetick_protocol::{ConversationId, MessageId, Seq, UserId};
 use clap::Args;
@@ -23,11 +23,12 @@ pub struct TraceArgs {
 pub async fn run(args: TraceArgs) -> Outcome {
     let path = path_of(&args.message).map_err(Failure::Usage)?;
     let answer = args.target.remote()?.get(&path).await?;
-    let wrong = |e: serde_json::Error| Failure::Failed(format!("the server's answer is not a report: {e}"));
+    let wrong =
+        |e: serde_json::Error| Failure::Failed(format!("the server's answer is not a trace report: {e}"));
     let text = if args.json {
         format!("{:#}\n", serde_json::from_slice::<Value>(&answer).map_err(wrong)?)
     } else {
-        serde_json::from_slice::<Report>(&answer).map_err(wrong)?.render()
+        serde_json::from_slice::<MessageTrace>(&answer).map_err(wrong)?.render()
     };
     Ok(output::print(&text)?)
 }
@@ -35,7 +36,7 @@ pub async fn run(args: TraceArgs) -> Outcome {
 fn path_of(message: &[String]) -> Result<String, String> {
     match message {
         [id] if id.contains('~') => {
-            Err(format!("which message of {id}? give its seq after the conversation"))
+            Err(format!("{id} is a conversation: give the seq of the message after it"))
         }
         [id] => {
             let id: MessageId = id.parse().map_err(|e| format!("{e}"))?;
@@ -52,9 +53,9 @@ fn path_of(message: &[String]) -> Result<String, String> {
     }
 }
 
-/// What the server tells of a message, as far as people want to see it.
+/// The part of the server's report that is printed.
 #[derive(Debug, Deserialize)]
-struct Report {
+struct MessageTrace {
     conversation_id: ConversationId,
     seq: Seq,
     message_id: MessageId,
@@ -65,18 +66,18 @@ struct Report {
     void: bool,
     tick: String,
     first_undelivered_seq: Option<Seq>,
-    events: Vec<Event>,
+    events: Vec<TracedStep>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Event {
+struct TracedStep {
     at: u64,
     step: String,
     seq: Seq,
     who: String,
 }
 
-impl Report {
+impl MessageTrace {
     fn render(&self) -> String {
         let mut text = format!(
             "message  {} {}, id {}, from {} to {}\nstored   {}\ntick     {}\n",
@@ -95,15 +96,13 @@ impl Report {
             None => text.push_str("pending  no row waits for it\n"),
         }
         if self.withheld {
-            text.push_str(&format!("withheld {} blocked {} when it came\n", self.receiver, self.sender));
+            text.push_str(&format!("withheld {} blocked {} when it was sent\n", self.receiver, self.sender));
         }
         if self.void {
-            text.push_str("void     it holds its place and nothing else\n");
+            text.push_str("void     only its seq is kept\n");
         }
         if self.events.is_empty() {
-            text.push_str(
-                "\nthe server remembers no steps of it: they were long ago, or before its last start\n",
-            );
+            text.push_str("\nno steps are kept: they are too old, or from before the server's last start\n");
             return text;
         }
         let rows: Vec<Vec<Value>> = self
@@ -117,7 +116,7 @@ impl Report {
     }
 }
 
-/// A moment as people read it, in UTC.
+/// A time in milliseconds since 1970 as text, in UTC.
 pub(super) fn utc(ms: u64) -> String {
     let (days, in_day) = (ms / 86_400_000, ms % 86_400_000);
     let (year, month, day) = civil(days);

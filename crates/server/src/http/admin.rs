@@ -181,10 +181,10 @@ async fn trace(State(state): State<AppState>, Path((conversation, seq)): Path<(S
     Ok(Json(state.operator.run(AdminCall::Trace(conversation, seq)).await?))
 }
 
-/// The steps of this process as they happen. Only the demo can be slowed down.
+/// The steps of this process as they happen.
 async fn events(State(state): State<AppState>, Params(whom): Params<Whom>) -> Result<Response, ApiError> {
     tracing::info!(users = %whom.users, "admin: events");
-    watch::events(&state, &Whom { pace: 0, ..whom }, watch::ALL_WATCHERS)
+    watch::events(&state, &whom)
 }
 
 async fn rows(State(state): State<AppState>, Params(whom): Params<Whom>) -> Result<Response, ApiError> {

@@ -94,13 +94,13 @@ pub async fn token(
     Ok(Json(Token { token, user, expires_in_secs: TOKEN_TTL.as_secs() }))
 }
 
-/// `GET /demo/events`: what the server does with the messages of these users, step by step, in slow motion if wanted.
+/// `GET /demo/events`: the steps of delivery for these users, each with the rows it wrote.
 pub async fn events(
     _: Visitor,
     State(state): State<AppState>,
     Params(whom): Params<Whom>,
 ) -> Result<Response, ApiError> {
-    watch::events(&state, &whom, watch::DEMO_WATCHERS)
+    watch::events_with_rows(&state, whom)
 }
 
 /// `GET /demo/rows`: the rows of these users.

@@ -84,7 +84,7 @@ impl AppState {
 
     pub fn begin_draining(&self) {
         self.draining.store(true, Ordering::Relaxed);
-        self.sessions.trace.onlookers.close();
+        self.sessions.observer.close();
     }
 }
 

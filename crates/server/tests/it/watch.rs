@@ -1,4 +1,4 @@
-//! Watching the server at work: the stream of steps, the rows, and slow motion on the demo.
+//! Watching the server at work: the stream of steps with the rows they wrote, and all rows at once.
 
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,16 @@ impl Steps {
             }
             let chunk = tokio::time::timeout(SOON, self.answer.chunk()).await.expect("a step").unwrap();
             self.read += std::str::from_utf8(&chunk.expect("the stream goes on")).unwrap();
+        }
+    }
+
+    /// The next step of this name.
+    async fn step(&mut self, name: &str) -> Value {
+        loop {
+            let step = self.next().await;
+            if step["step"] == name {
+                return step;
+            }
         }
     }
 
@@ -138,47 +148,65 @@ async fn the_rows_are_those_of_inspect() {
 }
 
 #[tokio::test]
-async fn slow_motion_lasts_as_long_as_somebody_watches_and_is_for_the_demo_only() {
+async fn each_step_carries_the_rows_it_wrote() {
     let server = Server::start();
-    let (mut alice, mut bob) = (server.connect("alice", "phone").await, server.connect("bob", "phone").await);
-    let mut slow = Steps::open(&server, "users=alice,bob&pace=150").await;
-    let began = Instant::now();
-    alice.send("bob", "slowly").await;
-    assert!(began.elapsed() >= Duration::from_millis(4 * 150), "four steps at least: {:?}", began.elapsed());
-    assert_eq!(bob.message().await.body, "slowly");
-    let first = slow.next().await;
-    assert_eq!((first["step"].as_str(), first["count"].as_u64()), (Some("looked_up"), Some(1)));
-    drop(slow);
+    let mut seen = Steps::open(&server, "users=alice,bob").await;
+    let mut alice = server.connect("alice", "phone").await;
+    let registered = seen.step("registered").await;
+    assert_eq!(registered["rows"], json!({ "ws": { "alice": server.inspect("sessions", "alice") } }));
 
-    // It ends with the stream, or very soon after.
-    let ended = Instant::now();
-    loop {
-        let began = Instant::now();
-        alice.send("bob", "fast").await;
-        if began.elapsed() < Duration::from_millis(150) {
-            break;
-        }
-        assert!(ended.elapsed() < Duration::from_secs(3), "nobody watches any more");
+    alice.send("bob", "are you there?").await;
+    assert_eq!(seen.step("looked_up").await["rows"], json!({}), "a lookup writes nothing");
+    let stored = seen.step("stored").await["rows"].clone();
+    assert_eq!(stored["messages"][0]["body"], "are you there?");
+    let both = [server.inspect("conversations", "alice"), server.inspect("conversations", "bob")];
+    assert_eq!(stored["conversations"], json!([both[0][0], both[1][0]]));
+    for user in ["alice", "bob"] {
+        assert_eq!(stored["inbox"][user][0]["conversation_id"], "alice~bob", "{user}");
     }
+    let pending = seen.step("pending_row").await["rows"].clone();
+    assert_eq!(pending, json!({ "pending_deliveries": server.inspect("pending", "bob") }));
 
+    let mut bob = server.connect("bob", "phone").await;
+    bob.ack_seq("alice~bob", 1).await;
+    let acked = seen.step("acked").await["rows"].clone();
+    assert_eq!(acked, json!({ "message_status": server.inspect("status", "bob") }));
+    assert_eq!(seen.step("row_gone").await["rows"], json!({ "pending_deliveries": [] }));
+    bob.read("alice~bob", 1).await;
+    let read = seen.step("read").await["rows"].clone();
+    let expected = json!({
+        "message_status": server.inspect("status", "bob"),
+        "conversations": server.inspect("conversations", "bob"),
+    });
+    assert_eq!(read, expected);
+    assert_eq!(read["conversations"][0]["unread_count"], 0);
+    bob.leave().await;
+    assert_eq!(seen.step("unregistered").await["rows"], json!({ "ws": { "bob": [] } }));
+}
+
+#[tokio::test]
+async fn the_operator_s_stream_needs_the_key_and_carries_no_rows() {
+    let server = Server::start();
+    let mut alice = server.connect("alice", "phone").await;
     let key = std::fs::read_to_string(server.data().join("admin.key")).unwrap();
-    let url = server.http("/admin/v1/events?users=alice,bob&pace=5000");
+    let url = server.http("/admin/v1/events?users=alice,bob");
     let refused = client().get(&url).send().await.unwrap();
     assert_eq!(refused.status().as_u16(), 401);
     let mut watched = Steps {
         answer: client().get(&url).bearer_auth(key.trim()).send().await.unwrap(),
         read: String::new(),
     };
-    let began = Instant::now();
-    alice.send("bob", "an operator slows nothing down").await;
-    assert!(began.elapsed() < Duration::from_secs(5));
-    assert_eq!(watched.next().await["step"], "looked_up");
+    alice.send("bob", "hello").await;
+    let looked_up = watched.step("looked_up").await;
+    assert_eq!(looked_up["count"], 0);
+    let stored = watched.step("stored").await;
+    assert_eq!((&stored["seq"], stored.get("rows")), (&json!(1), None));
 }
 
 #[tokio::test]
 async fn the_demo_s_rows_and_steps_are_for_pages_of_this_machine_only() {
     let server = Server::start();
-    for path in ["/demo/rows?users=alice,bob", "/demo/events?users=alice,bob&pace=5000"] {
+    for path in ["/demo/rows?users=alice,bob", "/demo/events?users=alice,bob"] {
         let ask =
             |header: &'static str, value: &'static str| demo(&server, path).header(header, value).send();
         assert_eq!(ask("accept", "*/*").await.unwrap().status().as_u16(), 200, "{path}");

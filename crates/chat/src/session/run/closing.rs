@@ -19,9 +19,7 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
             self.requests.clear();
         }
         // What the client said before it left, or before it is told to leave, still counts.
-        // In slow motion it takes its time.
-        let patience = host.trace.onlookers.pace_of(&self.entry.user_id) * STEPS_AT_ONCE_MAX;
-        let _ = timeout(FAREWELL * 2 + patience, self.finish_requests()).await;
+        let _ = timeout(FAREWELL * 2, self.finish_requests()).await;
         if let Some(why) = locked_out {
             // A registration that was in flight may have displaced sessions of the same device. The session store no
             // longer has them, so nobody else can end them.
@@ -38,12 +36,11 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         let user = self.entry.user_id.clone();
         let left = timeout(FAREWELL, host.registry.unregister(&user, self.entry.session_id)).await;
         if matches!(left, Ok(Ok(true))) {
-            let gone = Glimpse::new(Step::Unregistered, &user).device(&self.entry.device);
-            host.trace.tell(&*host.clock, gone);
+            host.observer.unregistered(&self.entry);
         }
         let mut debts = DebtsRequest { user: user.clone(), debts, overdue: false };
         // What is not paid now is paid after the socket has gone.
-        let _ = timeout(FAREWELL + patience, pay_once(host, &mut debts)).await;
+        let _ = timeout(FAREWELL, pay_once(host, &mut debts)).await;
         if let Some(why) = end {
             metrics::counter!("bluetick_sessions_ended_total", "code" => why.code.as_str()).increment(1);
             let after = host.reconnect_after(&why, &mut rng);

@@ -172,8 +172,7 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
     fn register_and_plan(&self, cursor: Option<MessageId>, first: bool) -> BoxFuture<'static, Upkeep> {
         let (app, registry, entry) = (self.host.app.clone(), self.host.registry.clone(), self.entry.clone());
         let (ttl, max_sessions) = (self.host.config.ttl, self.host.config.max_sessions);
-        let (rules, trace, clock) =
-            (self.host.rules.clone(), self.host.trace.clone(), self.host.clock.clone());
+        let (rules, observer) = (self.host.rules.clone(), self.host.observer.clone());
         self.handle.with(|state| state.delivery.await_plan());
         let at_ms = self.host.clock.now_ms();
         let client_is_there = self.gave_sign;
@@ -199,8 +198,7 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
                     (displaced, others) = ended.into_iter().partition(|old| old.device == entry.device);
                     let many = WireError::new(ErrorCode::TooManySessions, "this user has too many sessions");
                     app.end_sessions(others, many).await;
-                    let registered = Glimpse::new(Step::Registered, &entry.user_id).device(&entry.device);
-                    trace.show(&*clock, registered).await;
+                    observer.registered(&entry);
                     true
                 }
                 Err(e) => {

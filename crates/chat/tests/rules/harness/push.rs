@@ -169,7 +169,7 @@ impl World {
             self.store.clone(),
             self.phones.clone(),
             self.clock.clone(),
-            node.trace(),
+            node.observer(),
             config,
             1,
         ));

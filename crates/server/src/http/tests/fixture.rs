@@ -265,14 +265,14 @@ pub(super) fn fixture_with(change: impl FnOnce(&mut Config)) -> Fixture {
         tokens: tokens.clone(),
         clock: clock.clone(),
         config: SessionConfig::default(),
-        trace: node.trace(),
+        observer: node.observer(),
         budget: Arc::new(Unlimited),
         rules: Default::default(),
     };
     let demo = config.demo_is_on();
     let state = AppState::new(Services {
         app: app.clone(),
-        operator: Arc::new(Admin::new(store.clone(), gateways, node.trace(), clock.clone())),
+        operator: Arc::new(Admin::new(store.clone(), gateways, node.observer(), clock.clone())),
         readiness: Arc::new(Readiness {
             store: Some(store.clone()),
             sessions: None,

@@ -75,7 +75,7 @@ impl World {
             tokens: Arc::new(Names),
             clock: self.clock.clone(),
             config: config.session(),
-            trace: process.trace.clone(),
+            observer: process.observer.clone(),
             budget: Arc::new(Unlimited),
             rules: Default::default(),
         });

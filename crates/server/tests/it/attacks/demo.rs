@@ -37,7 +37,7 @@ async fn without_its_key_the_demo_does_not_exist() {
     let paths = [
         (Method::POST, "/demo/token"),
         (Method::GET, "/demo/rows?users=alice"),
-        (Method::GET, "/demo/events?users=alice&pace=5000"),
+        (Method::GET, "/demo/events?users=alice"),
     ];
     for (method, path) in paths {
         // As a proxy with nothing but `proxy_pass` asks, as one that passes the client's Host on, and with guesses.
