@@ -10,7 +10,6 @@ use futures_util::future::{Either, join};
 use crate::{
     AppResult, ChatService, HandOver, SessionEvent, Step,
     fanout::{Fanout, InFlight},
-    rules::rule,
     trace::Glimpse,
     wire,
 };
@@ -36,9 +35,6 @@ impl ChatService {
             let new = || committed.iter().filter(|c| !c.duplicate).map(|c| &c.message);
             metrics::counter!("bluetick_pending_rows_written_total").increment(new().count() as u64);
             self.show_each(Glimpse::new(Step::PendingRow, receiver), new()).await;
-            if !rule!(self.rules, R2) {
-                return Ok(());
-            }
         }
         // The first run of what is repeated may have left a row, and nobody who knows of it.
         let look_for_row = row_written || committed.iter().any(|c| c.duplicate);
@@ -161,25 +157,18 @@ impl ChatService {
         seq: Seq,
         slow: &[SessionId],
     ) -> AppResult<()> {
-        let mut noted = Ok(());
-        if rule!(self.rules, R3) {
-            match self.store.pending.note_undelivered(receiver, id, seq).await {
-                Ok(row) if row.written => {
-                    metrics::counter!("bluetick_pending_rows_written_total").increment(1);
-                }
-                Ok(_) => {}
-                // It may have been written all the same, and then somebody must look for it.
-                Err(e) => noted = Err(wire(e)),
+        let noted = match self.store.pending.note_undelivered(receiver, id, seq).await {
+            Ok(row) if row.written => {
+                metrics::counter!("bluetick_pending_rows_written_total").increment(1);
+                Ok(())
             }
-        } else if self.store.pending.pending_row(receiver, id).await.map_err(wire)?.is_none() {
-            // Get, then put: what the notes do.
-            self.store.pending.note_undelivered(receiver, id, seq).await.map_err(wire)?;
-        }
+            Ok(_) => Ok(()),
+            // It may have been written all the same, and then somebody must look for it.
+            Err(e) => Err(wire(e)),
+        };
         self.show(Glimpse::new(Step::PendingRow, receiver).message(id, seq)).await;
         bluetick_store::failpoint::hit("deliver.row_written");
-        if rule!(self.rules, R2) {
-            self.wake(receiver, id, slow).await;
-        }
+        self.wake(receiver, id, slow).await;
         noted
     }
 

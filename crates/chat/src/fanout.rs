@@ -19,7 +19,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{Gateways, HandOver, Rules, SessionEvent, Step, Trace, rules::rule, trace::Glimpse};
+use crate::{Gateways, HandOver, SessionEvent, Step, Trace, trace::Glimpse};
 
 /// Jobs that may run in the background of an app server at once. Each lives no longer than a few hand-over deadlines.
 const BACKGROUND_MAX: u32 = 4_096;
@@ -97,7 +97,6 @@ pub(crate) struct Fanout {
     pub gateways: Arc<dyn Gateways>,
     pub clock: Arc<dyn Clock>,
     pub trace: Arc<Trace>,
-    pub rules: Rules,
     pub background: Arc<Background>,
     pub deadline: Duration,
     pub hedge: Duration,
@@ -145,9 +144,6 @@ impl Fanout {
     /// A session that is not there is removed from the session store, if the entry still names it (R12).
     async fn refused(&self, to: &SessionEntry) -> HandOver {
         metrics::counter!("bluetick_stale_sessions_total").increment(1);
-        if !rule!(self.rules, R12) {
-            return HandOver::Taken;
-        }
         let _ = self.sessions.unregister(&to.user_id, to.session_id).await;
         HandOver::Refused
     }

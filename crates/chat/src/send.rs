@@ -12,8 +12,7 @@ use serde::de::IgnoredAny;
 use tokio::time::Instant;
 
 use crate::{
-    AppResult, ChatService, Exhausted, SendCost, SendRequest, Step, rate_limited, rules::rule,
-    trace::Glimpse, wire,
+    AppResult, ChatService, Exhausted, SendCost, SendRequest, Step, rate_limited, trace::Glimpse, wire,
 };
 
 /// Messages that are handed to a session at once, by their weight.
@@ -111,7 +110,7 @@ impl ChatService {
                 }
             }
         }
-        if failed && rule!(self.rules, R2) {
+        if failed {
             // What failed may be stored, with the row that rode along. Its sender may not try again.
             let wake = lanes.iter().filter_map(|(id, lane)| {
                 let receiver = lane.receiver.as_ref().ok().filter(|receiver| receiver.offline)?;
@@ -209,8 +208,7 @@ impl ChatService {
             meta: send.meta,
             withheld,
             seen_seq: send.seen_seq,
-            // Without R3 the row is got and put after the commit, as the notes do.
-            undelivered: offline && rule!(self.rules, R3),
+            undelivered: offline,
             push_due: self.push.as_ref().filter(|_| offline).map(|push| push.due_at()),
         })
     }
@@ -248,16 +246,12 @@ impl ChatService {
         receiver: &Receiver,
         stored: &[Stored],
     ) -> AppResult<()> {
-        let stored: Vec<&Committed> = stored
-            .iter()
-            .map(|stored| &stored.committed)
-            .filter(|committed| !committed.duplicate || rule!(self.rules, R9))
-            .collect();
+        let stored: Vec<&Committed> = stored.iter().map(|stored| &stored.committed).collect();
         let new = stored.iter().filter(|committed| !committed.duplicate).map(|committed| &committed.message);
         self.show_each(Glimpse::new(Step::Stored, sender), new).await;
         let theirs: Vec<&Committed> =
             stored.iter().copied().filter(|c| !c.message.withheld && !c.message.void).collect();
-        let row_written = receiver.offline && rule!(self.rules, R3);
+        let row_written = receiver.offline;
         // In slow motion one after another.
         let paced = !self.trace.onlookers.pace_of(&receiver.user).is_zero();
         // A gateway that hangs is waited for once, not for each portion.
@@ -279,11 +273,9 @@ impl ChatService {
 
     /// The first run of what was sent again may have moved the boundary and died before it told anybody.
     async fn repeat_ticks(&self, sender: &UserId, message: &Message) -> AppResult<()> {
-        if rule!(self.rules, R9) {
-            let row = self.store.status.status(sender, &message.conversation_id).await.map_err(wire)?;
-            if row.last_read_seq > 0 {
-                self.echo_and_tick(sender, None, Arc::new([]), Some(&row)).await;
-            }
+        let row = self.store.status.status(sender, &message.conversation_id).await.map_err(wire)?;
+        if row.last_read_seq > 0 {
+            self.echo_and_tick(sender, None, Arc::new([]), Some(&row)).await;
         }
         Ok(())
     }

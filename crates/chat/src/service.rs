@@ -12,7 +12,7 @@ use bluetick_store::{Clock, Message, SessionEntry, Store};
 
 use crate::{
     App, AppResult, Background, Debt, DebtsRequest, Gateways, MessageRange, Plan, PlanRequest, ProfileRules,
-    Push, RangeRequest, ReceiptRequest, Rules, SendBudget, SendRequest, SessionEvent, SettleRequest, Settled,
+    Push, RangeRequest, ReceiptRequest, SendBudget, SendRequest, SessionEvent, SettleRequest, Settled,
     Spawner, Trace, Uploads, fanout::Fanout, presence::TypingLimit, trace::Glimpse,
 };
 
@@ -62,7 +62,6 @@ pub struct ChatService {
     pub(crate) push: Option<Arc<Push>>,
     /// Nothing where messages have no attachments.
     pub(crate) uploads: Option<Arc<dyn Uploads>>,
-    pub(crate) rules: Rules,
     pub(crate) meters: Meters,
     pub(crate) typing: TypingLimit,
 }
@@ -100,7 +99,6 @@ impl ChatService {
             gateways,
             clock: clock.clone(),
             trace: trace.clone(),
-            rules: Rules::default(),
             background: Arc::default(),
             deadline: config.hand_over_deadline,
             hedge: config.hand_over_hedge.min(config.hand_over_deadline),
@@ -116,17 +114,9 @@ impl ChatService {
             trace,
             push: None,
             uploads: None,
-            rules: Rules::default(),
             meters: Meters::new(),
             typing: TypingLimit::default(),
         }
-    }
-
-    #[cfg(feature = "sim")]
-    pub fn with_rules(mut self, rules: Rules) -> ChatService {
-        Arc::make_mut(&mut self.fanout).rules = rules.clone();
-        self.rules = rules;
-        self
     }
 
     /// Lets requests be answered before the hand-overs that they do not depend on are confirmed. Without it they wait

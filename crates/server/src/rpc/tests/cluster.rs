@@ -77,7 +77,6 @@ impl World {
             config: config.session(),
             trace: process.trace.clone(),
             budget: Arc::new(Unlimited),
-            rules: Default::default(),
         });
         (process, host)
     }
