@@ -7,12 +7,14 @@
 //! - `store.rs`, `registry.rs`: the systems, whose every step may be late, fail, or lose its answer
 //! - `network.rs`: between gateways and app servers; `line.rs`: between a device and its gateway
 //! - `device.rs`: a device with the real client logic; `backend.rs`: a back end that sends over HTTP
+//! - `breach.rs`: rules broken on purpose
 //! - `world.rs`: all of it together, for one run
 //! - `notices.rs`: which notices to sessions were lost in the crash of an app server
 //! - `history.rs`: what everybody saw; `check.rs`: what must be true of it
 //! - `runs.rs`: many seeds
 
 mod backend;
+mod breach;
 mod check;
 mod device;
 mod history;
@@ -27,7 +29,7 @@ mod sim;
 mod store;
 mod world;
 
-pub use bluetick_chat::Rule;
+pub use breach::{Breach, Breaches};
 pub use runs::{Report, run_many};
 pub use setup::Setup;
 pub use sim::Faults;

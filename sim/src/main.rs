@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bluetick_sim::{Outcome, Report, Rule, run, run_many};
+use bluetick_sim::{Breach, Outcome, Report, run, run_many};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -15,9 +15,9 @@ struct Arguments {
     /// The first of them.
     #[arg(long, default_value_t = 0)]
     start: u64,
-    /// Switch a rule off, to see that its absence is found: R1, R2, R3, R4, R5, R6, R6Undelivered, R8, R9 or R12.
-    #[arg(long, value_parser = rule)]
-    without: Vec<Rule>,
+    /// Break a rule, to see that its absence is found: R1, R2, R3, R4, R5, R6, R6Undelivered, R8, R9 or R12.
+    #[arg(long, value_parser = breach)]
+    without: Vec<Breach>,
     /// Run all seeds, whatever the first violation.
     #[arg(long)]
     keep_going: bool,
@@ -26,10 +26,10 @@ struct Arguments {
     trace: bool,
 }
 
-fn rule(name: &str) -> Result<Rule, String> {
-    let known = || Rule::ALL.map(|rule| format!("{rule:?}")).join(", ");
-    let found = Rule::ALL.into_iter().find(|rule| format!("{rule:?}").eq_ignore_ascii_case(name));
-    found.ok_or_else(|| format!("no rule {name:?} can be switched off; one of {}", known()))
+fn breach(name: &str) -> Result<Breach, String> {
+    let known = || Breach::ALL.map(|breach| format!("{breach:?}")).join(", ");
+    let found = Breach::ALL.into_iter().find(|breach| format!("{breach:?}").eq_ignore_ascii_case(name));
+    found.ok_or_else(|| format!("no rule {name:?} can be broken; use one of {}", known()))
 }
 
 fn main() -> ExitCode {

@@ -13,7 +13,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{Faults, Outcome, Rule, run};
+use crate::{Breach, Faults, Outcome, run};
 
 /// What all runs together came to.
 #[derive(Debug, Clone, Default)]
@@ -46,7 +46,7 @@ fn watch_panics() {
     });
 }
 
-fn run_watched(seed: u64, without: &[Rule]) -> Outcome {
+fn run_watched(seed: u64, without: &[Breach]) -> Outcome {
     SEED.set(seed);
     let before = PANICS.get();
     let mut outcome = run(seed, without, false);
@@ -59,7 +59,7 @@ fn run_watched(seed: u64, without: &[Rule]) -> Outcome {
 /// Runs the seeds. `stop_at_first` ends with the first violation; `on_run` hears of every run.
 pub fn run_many(
     seeds: Range<u64>,
-    without: &[Rule],
+    without: &[Breach],
     stop_at_first: bool,
     on_run: impl Fn(&Outcome) + Sync,
 ) -> Report {

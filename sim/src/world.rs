@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    ChatConfig, ChatService, DeliveryObserver, Rule, Rules, Unlimited,
+    App, ChatConfig, ChatService, DeliveryObserver, Unlimited,
     session::{Identity, SessionConfig, SessionHost, TokenCheck},
 };
 use bluetick_protocol::{ClientMsgId, ConversationId, DeviceId, ErrorCode, UserId, WireError};
@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use crate::{
-    backend,
+    Breach, Breaches, backend,
     check::{self, Wrong},
     device::{Command, Device, Seen},
     line::{Sink, Source},
@@ -61,11 +61,10 @@ pub struct Doors {
 }
 
 struct HostParts {
-    apps: Arc<Apps>,
-    registry: Arc<Registry>,
+    app: Arc<dyn App>,
+    registry: Arc<dyn SessionStore>,
     clock: Arc<SkewedClock>,
     config: SessionConfig,
-    rules: Rules,
 }
 
 impl Doors {
@@ -76,9 +75,9 @@ impl Doors {
         if !server.process.is_up() {
             return false;
         }
-        let HostParts { apps, registry, clock, config, rules } = &self.hosts[n];
+        let HostParts { app, registry, clock, config } = &self.hosts[n];
         let host = SessionHost {
-            app: apps.clone(),
+            app: app.clone(),
             registry: registry.clone(),
             gateway: server.gateway(),
             tokens: Arc::new(TokenIsUser),
@@ -86,7 +85,6 @@ impl Doors {
             config: config.clone(),
             observer: Arc::new(DeliveryObserver::new(clock.clone())),
             budget: Arc::new(Unlimited),
-            rules: rules.clone(),
         };
         let seed = self.numbers.next();
         server.process.spawn(async move { host.run(source, sink, seed).await });
@@ -127,20 +125,20 @@ pub struct World {
     pub devices: Vec<Vec<KnownDevice>>,
 }
 
-/// Runs one seed, without some of the rules.
-pub fn run(seed: u64, without: &[Rule], traced: bool) -> Outcome {
+/// Runs one seed, with some of the rules broken.
+pub fn run(seed: u64, without: &[Breach], traced: bool) -> Outcome {
     run_setup(Setup::draw(seed), without, traced)
 }
 
-pub fn run_setup(setup: Setup, without: &[Rule], traced: bool) -> Outcome {
+pub fn run_setup(setup: Setup, without: &[Breach], traced: bool) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let seed = setup.seed;
     match runtime {
         Ok(runtime) => runtime.block_on(async move {
             let mut without = without.to_vec();
-            without.extend(setup.rows_alone.then_some(Rule::R6Undelivered));
+            without.extend(setup.rows_alone.then_some(Breach::R6Undelivered));
             let sim = Sim::new(setup, traced);
-            let world = World::new(sim.clone(), Rules::without(without));
+            let world = World::new(sim.clone(), Breaches::of(without));
             world.play().await;
             let mut violations = std::mem::take(&mut sim.history.lock().violations);
             violations.dedup();
@@ -164,7 +162,7 @@ pub fn run_setup(setup: Setup, without: &[Rule], traced: bool) -> Outcome {
 }
 
 impl World {
-    fn new(sim: Arc<Sim>, rules: Rules) -> World {
+    fn new(sim: Arc<Sim>, breaches: Breaches) -> World {
         let setup = sim.setup.clone();
         let skewed = || {
             let max = setup.skew_max_ms;
@@ -190,8 +188,9 @@ impl World {
             let asker = process.clone();
             let to = Arc::new(GatewaysOf { sim: sim.clone(), asker, servers: gateways.clone() });
             let background = Arc::new(AppBackground(process.clone()));
+            let (store, to) = (breaches.store(store), breaches.gateways(to));
             let node = ChatService::new(store, to, clock, chat.clone(), Arc::new(Unlimited));
-            let node = node.with_rules(rules.clone()).with_spawner(background);
+            let node = node.with_spawner(background);
             AppServer { process, node: Arc::new(node) }
         };
         let apps: Arc<Vec<_>> = Arc::new((1..=setup.apps).map(app).collect());
@@ -205,12 +204,10 @@ impl World {
             look_every: if setup.safety_net { setup.overlap } else { NEVER },
             ..SessionConfig::default()
         };
-        let host = |server: &GatewayServer| HostParts {
-            apps: apps_of(Some(server.process.clone())),
-            registry: registry_of(&server.process, false),
-            clock: skewed(),
-            config: config.clone(),
-            rules: rules.clone(),
+        let host = |server: &GatewayServer| {
+            let app = apps_of(Some(server.process.clone()));
+            let (app, registry) = breaches.sessions(app, registry_of(&server.process, false));
+            HostParts { app, registry, clock: skewed(), config: config.clone() }
         };
         let doors = Arc::new(Doors {
             sim: sim.clone(),

@@ -1,6 +1,6 @@
 //! The promise over a fixed set of seeds, and that the simulator sees it broken when a rule is left out.
 
-use bluetick_sim::{Report, Rule, run, run_many};
+use bluetick_sim::{Breach, Report, run, run_many};
 
 /// Within so many seeds the absence of any rule must show.
 const FOUND_WITHIN: u64 = 5_000;
@@ -59,7 +59,7 @@ fn the_same_seed_is_the_same_run() {
     assert!(run(1, &[], true).trace != run(2, &[], true).trace, "another seed is another run");
 }
 
-fn is_missed(rule: Rule) {
+fn is_missed(rule: Breach) {
     let report = run_many(0..FOUND_WITHIN, &[rule], true, |_| {});
     let Some(first) = report.broken.first() else {
         panic!("{FOUND_WITHIN} seeds without {rule:?} and nothing broke");
@@ -71,50 +71,50 @@ fn is_missed(rule: Rule) {
 
 #[test]
 fn a_session_that_reads_before_it_registers_is_found() {
-    is_missed(Rule::R1);
+    is_missed(Breach::R1);
 }
 
 #[test]
 fn a_sender_that_does_not_look_again_is_found() {
-    is_missed(Rule::R2);
+    is_missed(Breach::R2);
 }
 
 #[test]
 fn a_row_that_does_not_keep_the_minimum_is_found() {
-    is_missed(Rule::R3);
+    is_missed(Breach::R3);
 }
 
 #[test]
 fn a_removed_row_that_is_not_read_past_is_found() {
-    is_missed(Rule::R4);
+    is_missed(Breach::R4);
 }
 
 #[test]
 fn a_closing_session_that_pays_no_debts_is_found() {
-    is_missed(Rule::R5);
+    is_missed(Breach::R5);
 }
 
 #[test]
 fn a_cursor_that_is_not_looked_at_is_found() {
-    is_missed(Rule::R6);
+    is_missed(Breach::R6);
 }
 
 #[test]
 fn what_no_device_has_acked_is_missed_by_one_without_a_cursor() {
-    is_missed(Rule::R6Undelivered);
+    is_missed(Breach::R6Undelivered);
 }
 
 #[test]
 fn seqs_without_a_fence_are_found() {
-    is_missed(Rule::R8);
+    is_missed(Breach::R8);
 }
 
 #[test]
 fn sends_that_are_not_remembered_are_found() {
-    is_missed(Rule::R9);
+    is_missed(Breach::R9);
 }
 
 #[test]
 fn a_stale_or_lost_entry_that_is_not_noticed_is_found() {
-    is_missed(Rule::R12);
+    is_missed(Breach::R12);
 }

@@ -10,7 +10,6 @@ use futures_util::future::{Either, join};
 use crate::{
     AppResult, ChatService, HandOver, SessionEvent,
     fanout::{Fanout, InFlight},
-    rules::rule,
     wire,
 };
 
@@ -34,9 +33,6 @@ impl ChatService {
         if row_written {
             let new = committed.iter().filter(|c| !c.duplicate).map(|c| &c.message);
             self.observer.pending_row_committed(receiver, new);
-            if !rule!(self.rules, R2) {
-                return Ok(());
-            }
         }
         // The first run of what is repeated may have left a row, and nobody who knows of it.
         let look_for_row = row_written || committed.iter().any(|c| c.duplicate);
@@ -158,21 +154,13 @@ impl ChatService {
         seq: Seq,
         slow: &[SessionId],
     ) -> AppResult<()> {
-        let (mut noted, mut written) = (Ok(()), false);
-        if rule!(self.rules, R3) {
-            match self.store.pending.note_undelivered(receiver, id, seq).await {
-                Ok(row) => written = row.written,
-                // It may have been written all the same, and then somebody must look for it.
-                Err(e) => noted = Err(wire(e)),
-            }
-        } else if self.store.pending.pending_row(receiver, id).await.map_err(wire)?.is_none() {
-            // Get, then put: what the notes do.
-            self.store.pending.note_undelivered(receiver, id, seq).await.map_err(wire)?;
-        }
+        let (noted, written) = match self.store.pending.note_undelivered(receiver, id, seq).await {
+            Ok(row) => (Ok(()), row.written),
+            // It may have been written all the same, and then somebody must look for it.
+            Err(e) => (Err(wire(e)), false),
+        };
         self.observer.pending_row_noted(receiver, id, seq, written);
-        if rule!(self.rules, R2) {
-            self.wake(receiver, id, slow).await;
-        }
+        self.wake(receiver, id, slow).await;
         noted
     }
 

@@ -19,7 +19,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{DeliveryObserver, Gateways, HandOver, Rules, SessionEvent, rules::rule};
+use crate::{DeliveryObserver, Gateways, HandOver, SessionEvent};
 
 /// Jobs that may run in the background of an app server at once. Each lives no longer than a few hand-over deadlines.
 const BACKGROUND_MAX: u32 = 4_096;
@@ -96,7 +96,6 @@ pub(crate) struct Fanout {
     pub sessions: Arc<dyn SessionStore>,
     pub gateways: Arc<dyn Gateways>,
     pub observer: Arc<DeliveryObserver>,
-    pub rules: Rules,
     pub background: Arc<Background>,
     pub deadline: Duration,
     pub hedge: Duration,
@@ -142,9 +141,6 @@ impl Fanout {
     /// A session that is not there is removed from the session store, if the entry still names it (R12).
     async fn refused(&self, to: &SessionEntry) -> HandOver {
         self.observer.stale_session();
-        if !rule!(self.rules, R12) {
-            return HandOver::Taken;
-        }
         let _ = self.sessions.unregister(&to.user_id, to.session_id).await;
         HandOver::Refused
     }

@@ -23,7 +23,7 @@ mod profiles;
 mod push;
 mod range;
 mod revocation;
-mod rules;
+pub mod rules;
 mod send;
 mod service;
 pub mod session;
@@ -52,9 +52,7 @@ pub use push::{
     About, Notification, NotificationKind, Notifier, Push, PushConfig, PushTested, Pushed, RouteHealth,
 };
 pub use revocation::{is_revoked, token_revoked};
-#[cfg(feature = "sim")]
 pub use rules::Rule;
-pub use rules::Rules;
 pub use service::{ChatConfig, ChatService};
 pub use subscribers::{StepEvent, Subscription};
 pub use trace::{TraceEvent, TraceStep};

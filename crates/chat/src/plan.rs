@@ -8,7 +8,7 @@ use bluetick_protocol::{ConversationId, Head, MessageId, UserId, limits};
 use bluetick_store::ActiveConversation;
 use futures_util::future::join_all;
 
-use crate::{AppResult, ChatService, Plan, PlanLane, PlanRequest, rules::rule, wire};
+use crate::{AppResult, ChatService, Plan, PlanLane, PlanRequest, wire};
 
 /// Lanes whose end is looked up side by side.
 const LANES_AT_ONCE: usize = 64;
@@ -49,7 +49,7 @@ impl ChatService {
         for row in self.store.pending.pending_of(&user).await.map_err(wire)? {
             lane(&mut lanes, &row.conversation_id).row = Some(row.first_undelivered_seq);
         }
-        let usable = cursor.filter(|_| rule!(self.rules, R6)).map(|cursor| self.check_cursor(cursor, now));
+        let usable = cursor.map(|cursor| self.check_cursor(cursor, now));
         match usable {
             None => {}
             Some(Err(reason)) => plan.reset = Some(reason),
@@ -71,7 +71,7 @@ impl ChatService {
                 }
             }
         }
-        if heads && rule!(self.rules, R6) {
+        if heads {
             let newest = self.store.conversations.active_since(&user, 0, limits::HEADS_MAX);
             let head =
                 |c: ActiveConversation| Head { conversation_id: c.conversation_id, last_seq: c.last_seq };
@@ -93,9 +93,6 @@ impl ChatService {
         mut after: Option<ConversationId>,
         lanes: &mut Lanes,
     ) -> AppResult<Option<ConversationId>> {
-        if !rule!(self.rules, R6Undelivered) {
-            return Ok(None);
-        }
         // Conversations count when they are looked at, not when they are found: one answer must not take as long as
         // all conversations of a user who has very many.
         let (mut looked_at, most) = (0, self.config.resume_max_conversations.max(1));

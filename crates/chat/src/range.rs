@@ -7,7 +7,7 @@ use bluetick_protocol::{ConversationId, ErrorCode, MessageId, Seq, UserId, WireE
 use bluetick_store::{Message, PageLimit};
 use futures_util::future::join_all;
 
-use crate::{AppResult, ChatService, MessageRange, RangeRequest, ReadFrom, rules::rule, wire};
+use crate::{AppResult, ChatService, MessageRange, RangeRequest, ReadFrom, wire};
 
 /// How many messages one look at a place takes, in case the first are void.
 const PROBE: usize = 4;
@@ -47,9 +47,6 @@ impl ChatService {
                     since => self.first_since(id, since, last_seq).await?,
                 };
                 let first = newer.min(at_most).max(1);
-                if !rule!(self.rules, R3) {
-                    return Ok(first);
-                }
                 Ok(self.first_owed_before(user, id, first).await?.unwrap_or(first))
             }
         }
@@ -128,9 +125,7 @@ impl ChatService {
         let limit = limit.into();
         let read = || self.store.messages.read_from(id, from, limit);
         let mut page = read().await.map_err(wire)?;
-        if let Some(hole) = first_hole(&page, from, last_seq)
-            && rule!(self.rules, R8)
-        {
+        if let Some(hole) = first_hole(&page, from, last_seq) {
             tokio::time::sleep(self.config.hole_wait).await;
             page = read().await.map_err(wire)?;
             if let Some(still) = first_hole(&page, from, last_seq) {
@@ -149,7 +144,7 @@ impl ChatService {
         // What follows a hole that is still open is left for the next read.
         let mut next = from;
         let contiguous = page.iter().take_while(|m| {
-            let fits = m.seq == next || !rule!(self.rules, R8);
+            let fits = m.seq == next;
             next = m.seq + 1;
             fits
         });

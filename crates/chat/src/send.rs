@@ -11,7 +11,7 @@ use futures_util::future::{join, join_all};
 use serde::de::IgnoredAny;
 use tokio::time::Instant;
 
-use crate::{AppResult, ChatService, Exhausted, SendCost, SendRequest, rate_limited, rules::rule, wire};
+use crate::{AppResult, ChatService, Exhausted, SendCost, SendRequest, rate_limited, wire};
 
 /// Messages that are handed to a session at once, by their weight.
 const PORTION_BYTES: usize = 256 * 1024;
@@ -108,7 +108,7 @@ impl ChatService {
                 }
             }
         }
-        if failed && rule!(self.rules, R2) {
+        if failed {
             // What failed may be stored, with the row that rode along. Its sender may not try again.
             let wake = lanes.iter().filter_map(|(id, lane)| {
                 let receiver = lane.receiver.as_ref().ok().filter(|receiver| receiver.offline)?;
@@ -206,8 +206,7 @@ impl ChatService {
             meta: send.meta,
             withheld,
             seen_seq: send.seen_seq,
-            // Without R3 the row is got and put after the commit, as the notes do.
-            undelivered: offline && rule!(self.rules, R3),
+            undelivered: offline,
             push_due: self.push.as_ref().filter(|_| offline).map(|push| push.due_at()),
         })
     }
@@ -245,16 +244,12 @@ impl ChatService {
         receiver: &Receiver,
         stored: &[Stored],
     ) -> AppResult<()> {
-        let stored: Vec<&Committed> = stored
-            .iter()
-            .map(|stored| &stored.committed)
-            .filter(|committed| !committed.duplicate || rule!(self.rules, R9))
-            .collect();
+        let stored: Vec<&Committed> = stored.iter().map(|stored| &stored.committed).collect();
         let new = stored.iter().filter(|committed| !committed.duplicate).map(|committed| &committed.message);
         self.observer.stored(sender, new);
         let theirs: Vec<&Committed> =
             stored.iter().copied().filter(|c| !c.message.withheld && !c.message.void).collect();
-        let row_written = receiver.offline && rule!(self.rules, R3);
+        let row_written = receiver.offline;
         // A gateway that hangs is waited for once, not for each portion.
         let mut patience = self.fanout.hedge;
         for portion in portions(&theirs) {
@@ -274,11 +269,9 @@ impl ChatService {
 
     /// The first run of what was sent again may have moved the boundary and died before it told anybody.
     async fn repeat_ticks(&self, sender: &UserId, message: &Message) -> AppResult<()> {
-        if rule!(self.rules, R9) {
-            let row = self.store.status.status(sender, &message.conversation_id).await.map_err(wire)?;
-            if row.last_read_seq > 0 {
-                self.echo_and_tick(sender, None, Arc::new([]), Some(&row)).await;
-            }
+        let row = self.store.status.status(sender, &message.conversation_id).await.map_err(wire)?;
+        if row.last_read_seq > 0 {
+            self.echo_and_tick(sender, None, Arc::new([]), Some(&row)).await;
         }
         Ok(())
     }

@@ -12,8 +12,8 @@ use bluetick_store::{Clock, SessionEntry, Store};
 
 use crate::{
     App, AppResult, Background, Debt, DebtsRequest, DeliveryObserver, Gateways, MessageRange, Plan,
-    PlanRequest, ProfileRules, Push, RangeRequest, ReceiptRequest, Rules, SendBudget, SendRequest,
-    SessionEvent, SettleRequest, Settled, Spawner, Uploads, fanout::Fanout, presence::TypingLimit,
+    PlanRequest, ProfileRules, Push, RangeRequest, ReceiptRequest, SendBudget, SendRequest, SessionEvent,
+    SettleRequest, Settled, Spawner, Uploads, fanout::Fanout, presence::TypingLimit,
 };
 
 #[derive(Debug, Clone)]
@@ -62,7 +62,6 @@ pub struct ChatService {
     pub(crate) push: Option<Arc<Push>>,
     /// Nothing where messages have no attachments.
     pub(crate) uploads: Option<Arc<dyn Uploads>>,
-    pub(crate) rules: Rules,
     pub(crate) typing: TypingLimit,
 }
 
@@ -79,7 +78,6 @@ impl ChatService {
             sessions: store.sessions.clone(),
             gateways,
             observer: observer.clone(),
-            rules: Rules::default(),
             background: Arc::default(),
             deadline: config.hand_over_deadline,
             hedge: config.hand_over_hedge.min(config.hand_over_deadline),
@@ -93,16 +91,8 @@ impl ChatService {
             observer,
             push: None,
             uploads: None,
-            rules: Rules::default(),
             typing: TypingLimit::default(),
         }
-    }
-
-    #[cfg(feature = "sim")]
-    pub fn with_rules(mut self, rules: Rules) -> ChatService {
-        Arc::make_mut(&mut self.fanout).rules = rules.clone();
-        self.rules = rules;
-        self
     }
 
     /// Lets requests be answered before the hand-overs that they do not depend on are confirmed. Without it they wait

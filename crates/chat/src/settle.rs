@@ -4,9 +4,7 @@
 use bluetick_protocol::{ConversationId, SessionId, UserId};
 use futures_util::future::{join, join_all};
 
-use crate::{
-    AppResult, ChatService, Debt, DebtsRequest, SessionEvent, SettleRequest, Settled, rules::rule, wire,
-};
+use crate::{AppResult, ChatService, Debt, DebtsRequest, SessionEvent, SettleRequest, Settled, wire};
 
 /// Debts that are paid side by side.
 const DEBTS_AT_ONCE: usize = 64;
@@ -23,18 +21,12 @@ impl ChatService {
             false => self.store.pending.pending_row(&user, &id).await.map_err(wire)?,
         };
         // Read after the removal: a sender who found the row wrote nothing, and relies on this.
-        let last_seq = match rule!(self.rules, R4) {
-            true => self.store.messages.last_seq(&id).await.map_err(wire)?,
-            false => 0,
-        };
+        let last_seq = self.store.messages.last_seq(&id).await.map_err(wire)?;
         Ok(Settled { row, last_seq })
     }
 
     /// Returns the debts that could not be paid.
     pub(crate) async fn take_debts(&self, request: DebtsRequest) -> Vec<Debt> {
-        if !rule!(self.rules, R5) {
-            return Vec::new();
-        }
         let mut left = Vec::new();
         // Side by side, so that they share the store's fsync.
         for debts in request.debts.chunks(DEBTS_AT_ONCE) {

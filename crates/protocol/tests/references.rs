@@ -78,10 +78,7 @@ fn anchor(heading: &str) -> String {
 fn anchors(text: &str) -> BTreeSet<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     let named = text.split("id=\"").skip(1).filter_map(|rest| rest.split('"').next());
-    headings
-        .map(|line| anchor(line.trim_start_matches('#')))
-        .chain(named.map(str::to_owned))
-        .collect()
+    headings.map(|line| anchor(line.trim_start_matches('#'))).chain(named.map(str::to_owned)).collect()
 }
 
 /// The file that a path in a document means, if there is one.
@@ -94,7 +91,10 @@ fn resolve(document: &Path, path: &str) -> Option<PathBuf> {
 fn has_function(file: &Path, name: &str) -> bool {
     let text = fs::read_to_string(file).unwrap_or_default();
     let quoted = |quote: char| text.contains(&format!("{quote}{name}{quote}"));
-    text.contains(&format!("fn {name}(")) || text.contains(&format!("fn {name}<")) || quoted('"') || quoted('\'')
+    text.contains(&format!("fn {name}("))
+        || text.contains(&format!("fn {name}<"))
+        || quoted('"')
+        || quoted('\'')
 }
 
 #[test]

@@ -219,7 +219,6 @@ pub async fn serve(config: Config, ready: impl FnOnce(ServeInfo)) -> Result<(), 
         config: config.session(),
         observer: process.observer.clone(),
         budget: requests,
-        rules: Default::default(),
     });
     let state = AppState::new(Services {
         app: process.app.clone(),

@@ -4,7 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    ChatConfig, ChatService, Gateway, Rules, Unlimited,
+    ChatConfig, ChatService, Gateway, Unlimited,
     session::{Identity, SessionConfig, SessionHost, TokenCheck},
 };
 use bluetick_protocol::{ConversationId, Side, UserId, WireError};
@@ -71,7 +71,6 @@ impl Server {
             // A session that ends would wait, and a thread of the store works meanwhile.
             config: SessionConfig { offline_after: Duration::ZERO, ..SessionConfig::default() },
             budget: Arc::new(Unlimited),
-            rules: Rules::default(),
         };
         let server = Server { store, host: Arc::new(host), runtime, _dir: dir };
         let sends = (0..messages).map(|n| new_message("before", n)).collect();

@@ -29,7 +29,7 @@ pub(crate) use handle::Handle;
 pub use io::{FrameSink, FrameSource, Gone, Identity, Incoming, Outgoing, TokenCheck};
 pub use outbound::OutboundQueue;
 
-use crate::{App, DeliveryObserver, Gateway, RequestBudget, Rules};
+use crate::{App, DeliveryObserver, Gateway, RequestBudget};
 
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
@@ -96,6 +96,4 @@ pub struct SessionHost {
     pub observer: Arc<DeliveryObserver>,
     /// What each user may ask for, sends apart.
     pub budget: Arc<dyn RequestBudget>,
-    /// All in force, but in a simulation.
-    pub rules: Rules,
 }

@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     AppResult, Debt, DebtsRequest, Exhausted, MessageRange, Plan, PlanRequest, RangeRequest, SettleRequest,
-    Settled, budget::units_of, rate_limited, rules::rule, slot::poll_slot, units,
+    Settled, budget::units_of, rate_limited, slot::poll_slot, units,
 };
 
 use upkeep::Upkeep;

@@ -18,13 +18,14 @@ use std::{
 use async_trait::async_trait;
 use bluetick_chat::{
     App, AppResult, ChatConfig, ChatService, Gateway, Gateways, HandOver, HandingOver, PushConfig,
-    RequestBudget, Rule, Rules, SendBudget, SendRequest, SessionEvent, Spawner, Unlimited,
+    RequestBudget, SendBudget, SendRequest, SessionEvent, Spawner, Unlimited,
     session::{Identity, SessionConfig, SessionHost, TokenCheck},
 };
 use bluetick_protocol::{
     ConversationId, DeviceId, InboxEntry, InboxQuery, MessageId, Send as SendFrame, Sent, Seq, SessionId,
     StatusAnswer, UserId, WireError,
 };
+use bluetick_sim::{Breach, Breaches};
 use bluetick_store::{Clock, ManualClock, Memory, SessionEntry, Store};
 use futures_util::future::{BoxFuture, Either};
 use parking_lot::Mutex;
@@ -41,7 +42,7 @@ pub use steps::{Gate, Step, Steps};
 /// What a test may want other than by default.
 #[derive(Default)]
 pub struct Setup {
-    pub rules: Rules,
+    pub breaches: Breaches,
     pub session: SessionConfig,
     pub chat: ChatConfig,
     /// Whom no session tells is notified.
@@ -63,7 +64,7 @@ pub struct World {
     gateways: Arc<GatewaysByName>,
     session: SessionConfig,
     requests: Arc<dyn RequestBudget>,
-    rules: Rules,
+    breaches: Breaches,
     seeds: AtomicU64,
 }
 
@@ -137,10 +138,10 @@ pub fn conversation(id: &str) -> ConversationId {
     ConversationId::new(id).unwrap()
 }
 
-/// Some rules taken out, and with them the look for what no device has acked (R6): it heals what is wrong with a pending
-/// row, so what depends on the row shows without it.
-pub fn rows_alone(without: impl IntoIterator<Item = Rule>) -> Rules {
-    Rules::without(without.into_iter().chain([Rule::R6Undelivered]))
+/// Breaks some rules, and the half of R6 that finds what no device has acked: it would repair what is wrong with
+/// a pending row, and so hide the breach.
+pub fn rows_alone(breaches: impl IntoIterator<Item = Breach>) -> Breaches {
+    Breaches::of(breaches.into_iter().chain([Breach::R6Undelivered]))
 }
 
 /// A send whose `client_msg_id` is its body.
@@ -168,8 +169,8 @@ impl World {
         World::with(Setup::default())
     }
 
-    pub fn under(rules: Rules) -> World {
-        World::with(Setup { rules, ..Setup::default() })
+    pub fn under(breaches: Breaches) -> World {
+        World::with(Setup { breaches, ..Setup::default() })
     }
 
     pub fn with(setup: Setup) -> World {
@@ -181,8 +182,9 @@ impl World {
         let gateways = Arc::new(GatewaysByName::default());
         let to_gateways = Arc::new(ToGateways(gateways.clone()));
         let sends = setup.sends.unwrap_or_else(|| Arc::new(Unlimited));
-        let node = ChatService::new(store.clone(), to_gateways, clock.clone(), setup.chat, sends)
-            .with_rules(setup.rules.clone())
+        let breaches = setup.breaches;
+        let (seen, to_gateways) = (breaches.store(store.clone()), breaches.gateways(to_gateways));
+        let node = ChatService::new(seen, to_gateways, clock.clone(), setup.chat, sends)
             .with_spawner(Arc::new(TestSpawner));
         let mut world = World {
             phones: Arc::default(),
@@ -196,7 +198,7 @@ impl World {
             gateways,
             session: setup.session,
             requests: setup.requests.unwrap_or_else(|| Arc::new(Unlimited)),
-            rules: setup.rules,
+            breaches,
             seeds: AtomicU64::new(1),
         };
         if let Some(config) = setup.push {
@@ -215,16 +217,16 @@ impl World {
             gateway: Arc::new(Gateway::new(&device.gateway)),
             sessions: Vec::new(),
         });
+        let (app, registry) = self.breaches.sessions(self.node.clone(), self.store.sessions.clone());
         let host = SessionHost {
-            app: self.node.clone(),
-            registry: self.store.sessions.clone(),
+            app,
+            registry,
             gateway: process.gateway.clone(),
             tokens: Arc::new(TokenIsUser),
             clock: self.clock.clone(),
             config: self.session.clone(),
             observer: self.node.observer(),
             budget: self.requests.clone(),
-            rules: self.rules.clone(),
         };
         let seed = self.seeds.fetch_add(1, Ordering::Relaxed);
         let (source, sink, client) = Client::line(&device);

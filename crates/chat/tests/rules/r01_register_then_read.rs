@@ -1,12 +1,12 @@
 //! R1: a session registers before it reads what is pending.
 
-use bluetick_chat::{Rule, Rules};
+use bluetick_sim::{Breach, Breaches};
 
 use crate::harness::{Step, World, phone, rows_alone};
 
 /// Bob connects, and Alice writes while his pending rows have been read and are not yet with him.
-async fn what_arrives_while_rows_are_read(rules: Rules) -> Vec<String> {
-    let world = World::under(rules);
+async fn what_arrives_while_rows_are_read(breaches: Breaches) -> Vec<String> {
+    let world = World::under(breaches);
     let mut reading = world.steps.stop_after(Step::PendingOf, "bob");
     let bob = world.connect(phone("bob"));
     reading.reached().await;
@@ -19,8 +19,8 @@ async fn what_arrives_while_rows_are_read(rules: Rules) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_message_that_arrives_while_the_rows_are_read_is_delivered() {
-    assert_eq!(what_arrives_while_rows_are_read(Rules::default()).await, ["between"]);
-    let without = what_arrives_while_rows_are_read(rows_alone([Rule::R1])).await;
+    assert_eq!(what_arrives_while_rows_are_read(Breaches::default()).await, ["between"]);
+    let without = what_arrives_while_rows_are_read(rows_alone([Breach::R1])).await;
     assert!(without.is_empty(), "read before it registered, a session misses it: {without:?}");
 }
 

@@ -1,12 +1,12 @@
 //! R2: write, then look up, then look again.
 
-use bluetick_chat::{Rule, Rules};
+use bluetick_sim::{Breach, Breaches};
 
 use crate::harness::{Step, World, phone, rows_alone};
 
 /// Bob's session registers, and finds no row, between the sender's first lookup and its writes.
-async fn registers_after_the_first_lookup(rules: Rules) -> Vec<String> {
-    let world = World::under(rules);
+async fn registers_after_the_first_lookup(breaches: Breaches) -> Vec<String> {
+    let world = World::under(breaches);
     let mut looked_up = world.steps.stop_after(Step::Lookup, "bob");
     let sending = world.sending("alice", "bob", "hello");
     looked_up.reached().await;
@@ -20,16 +20,16 @@ async fn registers_after_the_first_lookup(rules: Rules) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_registers_after_the_first_lookup_is_found_by_the_second() {
-    for rules in [Rules::default(), rows_alone([])] {
-        assert_eq!(registers_after_the_first_lookup(rules).await, ["hello"]);
+    for breaches in [Breaches::default(), rows_alone([])] {
+        assert_eq!(registers_after_the_first_lookup(breaches).await, ["hello"]);
     }
-    let without = registers_after_the_first_lookup(rows_alone([Rule::R2])).await;
+    let without = registers_after_the_first_lookup(rows_alone([Breach::R2])).await;
     assert!(without.is_empty(), "its row was written after it had looked for rows: {without:?}");
 }
 
 /// The sender found a session that was gone; a new one registers just before the row is written for it.
-async fn registers_before_the_row(rules: Rules) -> Vec<String> {
-    let world = World::under(rules);
+async fn registers_before_the_row(breaches: Breaches) -> Vec<String> {
+    let world = World::under(breaches);
     world.leave_stale_entry("bob").await;
     let mut noting = world.steps.stop_before(Step::Note, "bob");
     let sending = world.sending("alice", "bob", "hello");
@@ -43,10 +43,10 @@ async fn registers_before_the_row(rules: Rules) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn who_writes_a_row_wakes_the_session_that_came_meanwhile() {
-    for rules in [Rules::default(), rows_alone([])] {
-        assert_eq!(registers_before_the_row(rules).await, ["hello"]);
+    for breaches in [Breaches::default(), rows_alone([])] {
+        assert_eq!(registers_before_the_row(breaches).await, ["hello"]);
     }
-    let without = registers_before_the_row(rows_alone([Rule::R2])).await;
+    let without = registers_before_the_row(rows_alone([Breach::R2])).await;
     assert!(without.is_empty(), "nobody told it of the row: {without:?}");
 }
 
@@ -84,8 +84,8 @@ async fn a_message_is_stored_before_anybody_is_handed_it() {
 
 /// Bob's session registers between the sender's first lookup and its commit, whose answer is lost. The sender does not
 /// try again. Returns what Bob gets.
-async fn the_answer_to_a_commit_is_lost(rules: Rules) -> Vec<String> {
-    let world = World::under(rules);
+async fn the_answer_to_a_commit_is_lost(breaches: Breaches) -> Vec<String> {
+    let world = World::under(breaches);
     let mut looked_up = world.steps.stop_after(Step::Lookup, "bob");
     let sending = world.sending("alice", "bob", "hello");
     looked_up.reached().await;
@@ -102,8 +102,8 @@ async fn the_answer_to_a_commit_is_lost(rules: Rules) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_row_that_may_have_been_written_with_its_message_is_looked_for() {
-    assert_eq!(the_answer_to_a_commit_is_lost(Rules::default()).await, ["hello"]);
-    let without = the_answer_to_a_commit_is_lost(rows_alone([Rule::R2])).await;
+    assert_eq!(the_answer_to_a_commit_is_lost(Breaches::default()).await, ["hello"]);
+    let without = the_answer_to_a_commit_is_lost(rows_alone([Breach::R2])).await;
     assert!(without.is_empty(), "nobody told him of the row: {without:?}");
 }
 

@@ -1,14 +1,14 @@
 //! R3: the pending row keeps the minimum, whoever comes first.
 
-use bluetick_chat::{Rule, Rules};
 use bluetick_protocol::Seq;
+use bluetick_sim::{Breach, Breaches};
 
 use crate::harness::{Step, World, phone, rows_alone};
 
 /// Two workers carry 1 and 2; the one with 2 notes it first. Both had found a session that was gone. Returns the
 /// row, and what a device without a cursor then gets.
-async fn two_workers_arrive_in_the_wrong_order(rules: Rules) -> (Option<Seq>, Vec<Seq>) {
-    let world = World::under(rules);
+async fn two_workers_arrive_in_the_wrong_order(breaches: Breaches) -> (Option<Seq>, Vec<Seq>) {
+    let world = World::under(breaches);
     world.leave_stale_entry("bob").await;
     let mut refused = world.steps.stop_after(Step::Unregister, "bob");
     let first = world.sending("alice", "bob", "one");
@@ -24,8 +24,8 @@ async fn two_workers_arrive_in_the_wrong_order(rules: Rules) -> (Option<Seq>, Ve
 
 #[tokio::test(start_paused = true)]
 async fn the_lower_seq_wins_although_it_comes_later() {
-    assert_eq!(two_workers_arrive_in_the_wrong_order(Rules::default()).await, (Some(1), vec![1, 2]));
-    let without = two_workers_arrive_in_the_wrong_order(rows_alone([Rule::R3])).await;
+    assert_eq!(two_workers_arrive_in_the_wrong_order(Breaches::default()).await, (Some(1), vec![1, 2]));
+    let without = two_workers_arrive_in_the_wrong_order(rows_alone([Breach::R3])).await;
     assert_eq!(without, (Some(2), vec![2]), "get, then put: the first message is lost");
 }
 

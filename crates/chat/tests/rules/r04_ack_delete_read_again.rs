@@ -1,14 +1,14 @@
 //! R4: ack, then delete, then read again.
 
-use bluetick_chat::{Rule, Rules};
+use bluetick_sim::{Breach, Breaches};
 
 use crate::harness::{Step, World, phone, rows_alone};
 
 /// Bob's session has drained and acked a row, and is about to remove it; the registry has lost him. A sender finds
 /// the row, so it writes nothing, and finds no session. Returns what Bob got in this session, and what his next
 /// one, without a cursor, gets.
-async fn a_sender_finds_the_row_that_is_being_removed(rules: Rules) -> (Vec<String>, Vec<String>) {
-    let world = World::under(rules);
+async fn a_sender_finds_the_row_that_is_being_removed(breaches: Breaches) -> (Vec<String>, Vec<String>) {
+    let world = World::under(breaches);
     let (bob, settling) = world.bobs_row_is_relied_on().await;
     settling.open();
     world.quiet().await;
@@ -20,9 +20,9 @@ async fn a_sender_finds_the_row_that_is_being_removed(rules: Rules) -> (Vec<Stri
 
 #[tokio::test(start_paused = true)]
 async fn what_a_sender_left_to_the_row_is_read_after_its_removal() {
-    let (in_session, _) = a_sender_finds_the_row_that_is_being_removed(Rules::default()).await;
+    let (in_session, _) = a_sender_finds_the_row_that_is_being_removed(Breaches::default()).await;
     assert_eq!(in_session, ["drained", "relies-on-the-row"]);
-    let (in_session, next) = a_sender_finds_the_row_that_is_being_removed(rows_alone([Rule::R4])).await;
+    let (in_session, next) = a_sender_finds_the_row_that_is_being_removed(rows_alone([Breach::R4])).await;
     assert_eq!(in_session, ["drained"]);
     assert!(next.is_empty(), "the row is gone, and nobody has the message: {next:?}");
 }

@@ -1,14 +1,14 @@
 //! R5: a closing session pays its debts.
 
-use bluetick_chat::{Rule, Rules};
 use bluetick_protocol::ServerFrame;
+use bluetick_sim::{Breach, Breaches};
 
 use crate::harness::{Step, World, phone, rows_alone, tablet, user};
 
 /// Bob's session took live messages, saw one acked, and closes. Returns what his next session, without a cursor,
 /// gets.
-async fn closes_with_unacked_messages(rules: Rules) -> Vec<String> {
-    let world = World::under(rules);
+async fn closes_with_unacked_messages(breaches: Breaches) -> Vec<String> {
+    let world = World::under(breaches);
     let bob = world.connected(phone("bob").without_acks()).await;
     for body in ["acked", "unacked", "unacked-too"] {
         world.send("alice", "bob", body).await;
@@ -24,10 +24,10 @@ async fn closes_with_unacked_messages(rules: Rules) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_not_acked_comes_back_to_a_device_without_a_cursor() {
-    for rules in [Rules::default(), rows_alone([])] {
-        assert_eq!(closes_with_unacked_messages(rules).await, ["unacked", "unacked-too"]);
+    for breaches in [Breaches::default(), rows_alone([])] {
+        assert_eq!(closes_with_unacked_messages(breaches).await, ["unacked", "unacked-too"]);
     }
-    let without = closes_with_unacked_messages(rows_alone([Rule::R5])).await;
+    let without = closes_with_unacked_messages(rows_alone([Breach::R5])).await;
     assert!(without.is_empty(), "they are in no row: {without:?}");
 }
 

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use bluetick_chat::{Rule, Rules};
 use bluetick_protocol::{ErrorCode, MessageId};
+use bluetick_sim::{Breach, Breaches};
 use bluetick_store::Clock;
 
 use crate::harness::{World, phone, tablet};
 
 /// Bob's gateway crashes with messages that his session had taken and nobody had acked. Returns what he gets when
 /// he comes back with his cursor.
-async fn comes_back_after_a_crash(rules: Rules) -> Vec<String> {
-    let world = World::under(rules);
+async fn comes_back_after_a_crash(breaches: Breaches) -> Vec<String> {
+    let world = World::under(breaches);
     let bob = world.connected(phone("bob").without_acks()).await;
     let cursor = bob.cursor();
     world.send("alice", "bob", "from-alice").await;
@@ -25,14 +25,14 @@ async fn comes_back_after_a_crash(rules: Rules) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn after_a_crash_the_cursor_brings_everything_back() {
-    assert_eq!(comes_back_after_a_crash(Rules::default()).await, ["from-alice", "from-carol"]);
-    let without = comes_back_after_a_crash(Rules::without([Rule::R6])).await;
+    assert_eq!(comes_back_after_a_crash(Breaches::default()).await, ["from-alice", "from-carol"]);
+    let without = comes_back_after_a_crash(Breaches::of([Breach::R6])).await;
     assert!(without.is_empty(), "they are in no row: {without:?}");
 }
 
 /// Bob's phone takes and acks everything; his tablet was away.
-async fn the_second_device_comes_back(rules: Rules) -> Vec<String> {
-    let world = World::under(rules);
+async fn the_second_device_comes_back(breaches: Breaches) -> Vec<String> {
+    let world = World::under(breaches);
     let tablet_session = world.connected(tablet("bob")).await;
     let cursor = tablet_session.cursor();
     tablet_session.vanish().await;
@@ -47,8 +47,8 @@ async fn the_second_device_comes_back(rules: Rules) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_second_device_gets_what_the_first_one_acked() {
-    assert_eq!(the_second_device_comes_back(Rules::default()).await, ["one", "two"]);
-    let without = the_second_device_comes_back(Rules::without([Rule::R6])).await;
+    assert_eq!(the_second_device_comes_back(Breaches::default()).await, ["one", "two"]);
+    let without = the_second_device_comes_back(Breaches::of([Breach::R6])).await;
     assert!(without.is_empty(), "the rows are settled: {without:?}");
 }
 

@@ -1,14 +1,15 @@
 //! R6: a device without a cursor gets what no device of its user has acked, whether or not there is a pending row.
 
-use bluetick_chat::{App, ChatConfig, PlanRequest, Rule, Rules};
+use bluetick_chat::{App, ChatConfig, PlanRequest};
 use bluetick_protocol::MessageId;
+use bluetick_sim::{Breach, Breaches};
 
 use crate::harness::{Setup, World, conversation, phone, rows_alone, tablet, user};
 
 /// Bob's session took messages, acked some, and died with its process: it left no row. Returns what his device gets
 /// that has lost its cursor.
-async fn comes_back_without_a_cursor(rules: Rules) -> Vec<String> {
-    let world = World::under(rules);
+async fn comes_back_without_a_cursor(breaches: Breaches) -> Vec<String> {
+    let world = World::under(breaches);
     let bob = world.connected(phone("bob").without_acks()).await;
     for (from, body) in [("alice", "acked"), ("alice", "unacked"), ("carol", "from-carol")] {
         world.send(from, "bob", body).await;
@@ -26,8 +27,8 @@ async fn comes_back_without_a_cursor(rules: Rules) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn what_no_device_has_acked_comes_back_after_a_crash() {
-    assert_eq!(comes_back_without_a_cursor(Rules::default()).await, ["unacked", "from-carol"]);
-    let without = comes_back_without_a_cursor(Rules::without([Rule::R6Undelivered])).await;
+    assert_eq!(comes_back_without_a_cursor(Breaches::default()).await, ["unacked", "from-carol"]);
+    let without = comes_back_without_a_cursor(Breaches::of([Breach::R6Undelivered])).await;
     assert!(without.is_empty(), "they are in no row: {without:?}");
 }
 
@@ -112,8 +113,8 @@ async fn more_conversations_than_fit_a_plan_come_in_parts() {
 
 /// A session has closed while the removal of its row was on its way. A sender finds the row and writes none, and then
 /// the removal takes effect: what it sent has no row, and nobody is left who would read past it.
-async fn a_removal_comes_after_its_session_has_closed(rules: Rules) -> Vec<String> {
-    let world = World::under(rules);
+async fn a_removal_comes_after_its_session_has_closed(breaches: Breaches) -> Vec<String> {
+    let world = World::under(breaches);
     world.send("alice", "bob", "drained").await;
     let bob = world.connected(phone("bob").without_acks()).await;
     // Its ack is stored by another session, so that this one leaves the row as it is.
@@ -129,7 +130,10 @@ async fn a_removal_comes_after_its_session_has_closed(rules: Rules) -> Vec<Strin
 
 #[tokio::test(start_paused = true)]
 async fn a_removal_that_comes_after_its_session_has_closed_hides_nothing() {
-    assert_eq!(a_removal_comes_after_its_session_has_closed(Rules::default()).await, ["relies-on-the-row"]);
+    assert_eq!(
+        a_removal_comes_after_its_session_has_closed(Breaches::default()).await,
+        ["relies-on-the-row"]
+    );
     let without = a_removal_comes_after_its_session_has_closed(rows_alone([])).await;
     assert!(without.is_empty(), "the row is gone: {without:?}");
 }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use bluetick_chat::{App, ReceiptRequest, Rule, Rules};
+use bluetick_chat::{App, ReceiptRequest};
 use bluetick_protocol::HistoryQuery;
+use bluetick_sim::{Breach, Breaches};
 
 use crate::harness::{Client, Gate, Step, World, conversation, phone, user};
 
@@ -21,8 +22,8 @@ async fn a_writer_stands_still(world: &World) -> (Client, Gate) {
 }
 
 /// The late writer writes long after the readers met its hole. Returns what Bob gets.
-async fn a_hole_is_met_and_its_writer_comes_late(rules: Rules) -> Vec<String> {
-    let world = World::under(rules);
+async fn a_hole_is_met_and_its_writer_comes_late(breaches: Breaches) -> Vec<String> {
+    let world = World::under(breaches);
     let (bob, late) = a_writer_stands_still(&world).await;
     world.pass(Duration::from_secs(2)).await;
     late.open();
@@ -32,9 +33,9 @@ async fn a_hole_is_met_and_its_writer_comes_late(rules: Rules) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_hole_is_closed_and_its_late_writer_takes_a_new_seq() {
-    let with = a_hole_is_met_and_its_writer_comes_late(Rules::default()).await;
+    let with = a_hole_is_met_and_its_writer_comes_late(Breaches::default()).await;
     assert_eq!(with, ["first", "third", "late"]);
-    let without = a_hole_is_met_and_its_writer_comes_late(Rules::without([Rule::R8])).await;
+    let without = a_hole_is_met_and_its_writer_comes_late(Breaches::of([Breach::R8])).await;
     assert_eq!(without, ["first", "third"], "what is written behind what was delivered is lost");
 }
 

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use bluetick_chat::{Rule, Rules};
 use bluetick_protocol::{ErrorCode, Seq};
+use bluetick_sim::{Breach, Breaches};
 
 use crate::harness::{Step, World, message, phone, rows_alone, tablet};
 
 /// The first attempt dies after its commit: it had found a session that was gone, so there is no row yet. The
 /// sender tries again. Returns the row, and what a device without a cursor gets.
-async fn the_first_attempt_dies_after_its_commit(rules: Rules) -> (Option<Seq>, Vec<String>) {
-    let world = World::under(rules);
+async fn the_first_attempt_dies_after_its_commit(breaches: Breaches) -> (Option<Seq>, Vec<String>) {
+    let world = World::under(breaches);
     world.leave_stale_entry("bob").await;
     let mut committed = world.steps.stop_after(Step::CommitSends, "hello");
     let first = world.sending("alice", "bob", "hello");
@@ -26,9 +26,9 @@ async fn the_first_attempt_dies_after_its_commit(rules: Rules) -> (Option<Seq>, 
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_writes_the_row_that_the_first_attempt_did_not() {
-    let with = the_first_attempt_dies_after_its_commit(Rules::default()).await;
+    let with = the_first_attempt_dies_after_its_commit(Breaches::default()).await;
     assert_eq!(with, (Some(1), vec!["hello".to_owned()]));
-    let without = the_first_attempt_dies_after_its_commit(rows_alone([Rule::R9])).await;
+    let without = the_first_attempt_dies_after_its_commit(rows_alone([Breach::R9])).await;
     assert_eq!(without, (None, vec![]), "told sent, and in no row");
 }
 

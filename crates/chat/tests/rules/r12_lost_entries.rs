@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bluetick_chat::{Rule, Rules};
 use bluetick_protocol::{DeviceId, ErrorCode, SessionId};
+use bluetick_sim::{Breach, Breaches};
 use bluetick_store::{Clock, SessionEntry};
 use serde_json::json;
 
@@ -12,8 +12,8 @@ use crate::harness::{Client, Step, World, phone, user};
 const HEARTBEAT: Duration = Duration::from_secs(21);
 
 /// The registry is flushed under Bob's live session. Returns what he gets of a message that comes then.
-async fn the_registry_is_flushed(rules: Rules) -> Vec<String> {
-    let world = World::under(rules);
+async fn the_registry_is_flushed(breaches: Breaches) -> Vec<String> {
+    let world = World::under(breaches);
     let bob = world.connected(phone("bob")).await;
     world.flush_registry().await;
     world.send("alice", "bob", "while-lost").await;
@@ -26,8 +26,8 @@ async fn the_registry_is_flushed(rules: Rules) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_lost_its_entry_registers_anew_and_drains_anew() {
-    assert_eq!(the_registry_is_flushed(Rules::default()).await, ["while-lost"]);
-    let without = the_registry_is_flushed(Rules::without([Rule::R12])).await;
+    assert_eq!(the_registry_is_flushed(Breaches::default()).await, ["while-lost"]);
+    let without = the_registry_is_flushed(Breaches::of([Breach::R12])).await;
     assert!(without.is_empty(), "connected, and cut off: {without:?}");
 }
 

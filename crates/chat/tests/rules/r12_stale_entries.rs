@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use bluetick_chat::{Rule, Rules};
 use bluetick_protocol::{ErrorCode, Seq};
+use bluetick_sim::{Breach, Breaches};
 use tokio::time::Instant;
 
 use crate::harness::{Step, World, phone, rows_alone, tablet};
 
 /// The registry names a session that its gateway does not have. Returns the row, and what Bob gets when he comes.
-async fn the_gateway_does_not_have_the_session(rules: Rules) -> (Option<Seq>, Vec<String>) {
-    let world = World::under(rules);
+async fn the_gateway_does_not_have_the_session(breaches: Breaches) -> (Option<Seq>, Vec<String>) {
+    let world = World::under(breaches);
     world.leave_stale_entry("bob").await;
     world.send("alice", "bob", "hello").await;
     let row = world.row("bob", "alice~bob").await;
@@ -19,9 +19,9 @@ async fn the_gateway_does_not_have_the_session(rules: Rules) -> (Option<Seq>, Ve
 
 #[tokio::test(start_paused = true)]
 async fn a_message_for_a_stale_entry_takes_the_offline_path() {
-    let with = the_gateway_does_not_have_the_session(Rules::default()).await;
+    let with = the_gateway_does_not_have_the_session(Breaches::default()).await;
     assert_eq!(with, (Some(1), vec!["hello".to_owned()]));
-    let without = the_gateway_does_not_have_the_session(rows_alone([Rule::R12])).await;
+    let without = the_gateway_does_not_have_the_session(rows_alone([Breach::R12])).await;
     assert_eq!(without, (None, vec![]), "handed to nobody");
 }
 

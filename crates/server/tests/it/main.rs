@@ -40,8 +40,8 @@ mod reverse_proxy;
 #[cfg(debug_assertions)]
 mod rows;
 mod sessions;
+mod tour;
 #[cfg(debug_assertions)]
 mod town;
-mod tour;
 mod watch;
 mod write_flow;

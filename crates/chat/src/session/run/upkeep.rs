@@ -172,7 +172,7 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
     fn register_and_plan(&self, cursor: Option<MessageId>, first: bool) -> BoxFuture<'static, Upkeep> {
         let (app, registry, entry) = (self.host.app.clone(), self.host.registry.clone(), self.entry.clone());
         let (ttl, max_sessions) = (self.host.config.ttl, self.host.config.max_sessions);
-        let (rules, observer) = (self.host.rules.clone(), self.host.observer.clone());
+        let observer = self.host.observer.clone();
         self.handle.with(|state| state.delivery.await_plan());
         let at_ms = self.host.clock.now_ms();
         let client_is_there = self.gave_sign;
@@ -187,10 +187,6 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
             }
             let request =
                 PlanRequest { user: entry.user_id.clone(), cursor, heads: first, undelivered_after: None };
-            let early = match rule!(rules, R1) {
-                true => None,
-                false => Some(app.plan(request.clone()).await),
-            };
             let mut displaced = Vec::new();
             let registered = match registry.register(&entry, ttl, max_sessions).await {
                 Ok(ended) => {
@@ -209,10 +205,7 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
             // After the registration, for the same reason as the plan: a revocation either finds this session or is
             // found by it.
             let not_before = app.not_before(entry.user_id.clone());
-            let (plan, not_before) = match early {
-                Some(plan) => (plan, not_before.await),
-                None => join(app.plan(request), not_before).await,
-            };
+            let (plan, not_before) = join(app.plan(request), not_before).await;
             Upkeep::Opened { registered, plan, not_before, first, at_ms, displaced }
         })
     }
@@ -352,23 +345,19 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
             }
             Upkeep::Refreshed(Refresh::Fine) => {}
             Upkeep::Refreshed(Refresh::Gone) => {
-                if rule!(self.host.rules, R12) {
-                    metrics::counter!("bluetick_reregistrations_total").increment(1);
-                    self.registered = false;
-                    self.refresh_due = true;
-                }
+                metrics::counter!("bluetick_reregistrations_total").increment(1);
+                self.registered = false;
+                self.refresh_due = true;
             }
             Upkeep::Refreshed(Refresh::Contested(rival)) => {
-                if rule!(self.host.rules, R12) {
-                    self.registered = false;
-                    self.handle.with(|state| state.delivery.go_on());
-                    self.ask_for_sign();
-                    // A newer one that nobody is behind would have ended by then, or its entry expired.
-                    let long = self.host.config.ttl.max(self.host.config.heartbeat * 3);
-                    let contested_for = self.asked_at.map(|at| at.elapsed());
-                    if matches!(rival, Rival::Newer) && contested_for.is_some_and(|time| time > long) {
-                        return Some(replaced());
-                    }
+                self.registered = false;
+                self.handle.with(|state| state.delivery.go_on());
+                self.ask_for_sign();
+                // A newer one that nobody is behind would have ended by then, or its entry expired.
+                let long = self.host.config.ttl.max(self.host.config.heartbeat * 3);
+                let contested_for = self.asked_at.map(|at| at.elapsed());
+                if matches!(rival, Rival::Newer) && contested_for.is_some_and(|time| time > long) {
+                    return Some(replaced());
                 }
             }
             Upkeep::Replaced { connected_at } => {

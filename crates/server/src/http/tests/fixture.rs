@@ -267,7 +267,6 @@ pub(super) fn fixture_with(change: impl FnOnce(&mut Config)) -> Fixture {
         config: SessionConfig::default(),
         observer: node.observer(),
         budget: Arc::new(Unlimited),
-        rules: Default::default(),
     };
     let demo = config.demo_is_on();
     let state = AppState::new(Services {

@@ -77,7 +77,6 @@ impl World {
             config: config.session(),
             observer: process.observer.clone(),
             budget: Arc::new(Unlimited),
-            rules: Default::default(),
         });
         (process, host)
     }
