@@ -393,9 +393,9 @@ export class Conversation {
     this.#changed();
   }
 
-  /** Whether a message of one's own is among those that are loaded. @internal @param {string} clientMsgId */
-  _hasSent(clientMsgId) {
-    return this.#timeline.items.some((message) => message.own && message.clientMsgId === clientMsgId);
+  /** The message of one's own with this id, if it is among those that are loaded. @internal @param {string} clientMsgId */
+  _sentMessage(clientMsgId) {
+    return this.#timeline.items.find((message) => message.own && message.clientMsgId === clientMsgId);
   }
 
   /** Whether something waits to be sent. @internal */

@@ -86,7 +86,8 @@ export class Core {
     this.#tokens = new Tokens(settings.token, this.environment);
     this.http = new Http(settings.base, this.environment.fetch, this.#tokens);
     this.sync = new Sync(this.user, {
-      sent: (entry, wire) => this.sending.onSent(entry, wire),
+      stored: (entry, wire) => this.sending.onStored(entry, wire),
+      done: (entry) => this.sending.onDone(entry),
       failed: (entry, error) => this.sending.onFailed(entry, error),
       ticks: (id, userId, readMoved) => this.#onTicks(id, userId, readMoved),
       readConfirmed: (id) => {

@@ -33,8 +33,11 @@ const DISCARDED_MAX = 256;
  * @property {{s3_ref: string, blurhash?: string, thumbnail?: string, voice?: boolean}} [attachment]
  */
 /**
+ * `isStored`: a `message` or a page of history has shown that the server has it. It stays in the outbox, because only
+ * `sent` says that the server has also delivered it.
+ *
  * @template T
- * @typedef {{send: WireSend, progress: Progress, refusals: number, item: T}} Entry
+ * @typedef {{send: WireSend, progress: Progress, refusals: number, isStored: boolean, item: T}} Entry
  */
 
 /** @template T what the caller keeps with each entry */
@@ -62,7 +65,7 @@ export class Outbox {
 
   /** @param {WireSend} send @param {Progress} progress @param {T} item */
   push(send, progress, item) {
-    const entry = { send, progress, refusals: 0, item };
+    const entry = { send, progress, refusals: 0, isStored: false, item };
     this.#entries.push(entry);
     this.#discarded.delete(send.client_msg_id);
     this.#byId.set(send.client_msg_id, entry);
@@ -98,6 +101,20 @@ export class Outbox {
   confirmed(id) {
     const entry = this.remove(id) ?? this.#discarded.get(id);
     this.#discarded.delete(id);
+    return entry;
+  }
+
+  /**
+   * The server has stored it, and will confirm it. The entry, if that is news. One that does not go out again by itself
+   * gets no confirmation either: it leaves the outbox now.
+   *
+   * @param {string} id
+   */
+  stored(id) {
+    const entry = this.#byId.get(id);
+    if (!entry || entry.progress === 'failed' || entry.progress === 'uploading') return this.confirmed(id);
+    if (entry.isStored) return undefined;
+    entry.isStored = true;
     return entry;
   }
 

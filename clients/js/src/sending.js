@@ -36,14 +36,20 @@ export class Sending {
     for (const row of rows) {
       if (this.#core.sync.outbox.get(row.id)) continue;
       const conversation = this.#core.conversation(row.send.to);
-      const message = messageOf(row, conversation, this.#core.user);
+      const sent = conversation._sentMessage(row.id);
+      const message = sent ?? messageOf(row, conversation, this.#core.user);
       const failed = row.failed ?? (isTooOld(row, now) ? { code: 'too_old', message: 'it waited too long: send it again if it is still wanted' } : undefined);
-      if (failed) message._failed(new BluetickError(failed.code, failed.message));
-      queued.set(conversation, [...(queued.get(conversation) ?? []), message]);
-      const item = { message, n: row.n, file: row.file, thumbnail: row.thumbnail, abort: null };
       const progress = failed ? 'failed' : row.file && !row.send.attachment ? 'uploading' : 'waiting';
-      entries.push({ send: row.send, progress, refusals: 0, item });
       this.#lastN = Math.max(this.#lastN, row.n);
+      if (sent && progress !== 'waiting') {
+        // The server has it, and nothing of it would be repeated.
+        this.#keeper.remove(row.id);
+        continue;
+      }
+      if (failed) message._failed(new BluetickError(failed.code, failed.message));
+      if (!sent) queued.set(conversation, [...(queued.get(conversation) ?? []), message]);
+      const item = { message, n: row.n, file: row.file, thumbnail: row.thumbnail, abort: null };
+      entries.push({ send: row.send, progress, refusals: 0, isStored: sent !== undefined, item });
     }
     this.#core.sync.outbox.restore(entries);
     for (const [conversation, messages] of queued) conversation._restore(messages);
@@ -54,13 +60,7 @@ export class Sending {
   inherit(rows) {
     // They are in this device's storage: somebody else's, soon.
     if (this.#core.isClosed) return;
-    const unsent = rows.filter(({ id, send }) => {
-      // It got through, and only the note of that was lost.
-      const sent = this.#core.conversation(send.to)._hasSent(id);
-      if (sent) this.#keeper.remove(id);
-      return !sent;
-    });
-    this.restore(unsent.sort((a, b) => a.n - b.n));
+    this.restore(rows.sort((a, b) => a.n - b.n));
     this.#core.changed(null);
     this.#core.pumpSoon();
   }
@@ -133,18 +133,22 @@ export class Sending {
     }
   }
 
-  /** @param {Entry} entry @param {Frame} wire */
-  onSent(entry, wire) {
+  /** The server has it: it is shown as sent. @param {Entry} entry @param {Frame} wire */
+  onStored(entry, wire) {
     const { message } = entry.item;
     const conversation = this.#core.conversation(entry.send.to);
     entry.item.abort?.abort();
     const isNew = conversation.lastSeq === 0;
     message._wasSent(wire);
     conversation._sent(message, !wire.duplicate);
-    this.#keeper.remove(entry.send.client_msg_id);
     if (isNew) this.#core.onNewConversation();
     this.#core.changed(null);
     this.#core.emit('sent', message);
+  }
+
+  /** It need not be sent again. @param {Entry} entry */
+  onDone(entry) {
+    this.#keeper.remove(entry.send.client_msg_id);
   }
 
   /** @param {Entry} entry @param {BluetickError} error */
@@ -184,7 +188,7 @@ export class Sending {
   /** @param {Conversation} conversation @param {Message} message */
   discard(conversation, message) {
     const entry = this.#core.sync.outbox.get(message.clientMsgId);
-    if (entry?.item.message !== message) return;
+    if (entry?.item.message !== message || entry.isStored) return;
     this.#core.sync.outbox.discard(message.clientMsgId);
     entry.item.abort?.abort();
     conversation._unqueue(message);

@@ -29,7 +29,8 @@ const RETRY_MS = 2_000;
  *
  * @template T
  * @typedef {object} News
- * @property {(entry: import('./outbox.js').Entry<T>, sent: Frame) => void} sent
+ * @property {(entry: import('./outbox.js').Entry<T>, message: Frame) => void} stored the server has it; it may still be in the outbox
+ * @property {(entry: import('./outbox.js').Entry<T>) => void} done it has left the outbox, and is stored
  * @property {(entry: import('./outbox.js').Entry<T>, error: BluetickError) => void} failed
  * @property {(conversationId: string, userId: string, readMoved: boolean) => void} ticks the last: whether the user has read more, and nobody is about to say how much is left
  * @property {(conversationId: string) => void} readConfirmed
@@ -290,12 +291,13 @@ export class Sync {
     this.#gaps.release(id);
   }
 
-  /** One's own message that came back before its `sent` did: it is sent. @param {Frame} message */
+  /** One's own message that came back before its `sent` did: it is shown as sent, and stays in the outbox. @param {Frame} message */
   settleOwn(message) {
-    const entry = this.outbox.confirmed(message.client_msg_id);
+    const entry = this.outbox.stored(message.client_msg_id);
     if (!entry) return;
     this.thread(message.conversation_id).ownSent(message.seq, message.message_id);
-    this.#news.sent(entry, message);
+    this.#news.stored(entry, message);
+    if (!this.outbox.get(message.client_msg_id)) this.#news.done(entry);
   }
 
   /** Takes a message that nothing is missing before. @param {Frame} frame @param {boolean} stream whether the stream brought it */
@@ -344,7 +346,9 @@ export class Sync {
     this.dirty.add(id);
     this.#gaps.release(id);
     const entry = this.outbox.confirmed(sent.client_msg_id);
-    if (entry) this.#news.sent(entry, sent);
+    if (!entry) return;
+    if (!entry.isStored) this.#news.stored(entry, sent);
+    this.#news.done(entry);
   }
 
   /** @param {Frame} frame */
@@ -452,7 +456,7 @@ export class Sync {
     }
     const again = this.outbox.refused(entry, error);
     if (again !== null) this.#retryLater(again);
-    else this.#news.failed(entry, error);
+    else this.#fail(entry, error);
     return true;
   }
 
@@ -465,6 +469,9 @@ export class Sync {
   /** @param {import('./outbox.js').Entry<T>} entry @param {BluetickError} error */
   #fail(entry, error) {
     entry.progress = 'failed';
-    this.#news.failed(entry, error);
+    if (!entry.isStored) return this.#news.failed(entry, error);
+    // Only its repetition was refused.
+    this.outbox.remove(entry.send.client_msg_id);
+    this.#news.done(entry);
   }
 }

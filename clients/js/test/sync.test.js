@@ -12,7 +12,8 @@ const ID = 'alice~bob';
 function driven() {
   const told = { messages: [], sent: [], failed: [], ticks: [] };
   const sync = new Sync('bob', {
-    sent: (entry, wire) => told.sent.push([entry.send.client_msg_id, wire.seq]),
+    stored: (entry, wire) => told.sent.push([entry.send.client_msg_id, wire.seq]),
+    done: () => {},
     failed: (entry, error) => told.failed.push([entry.send.client_msg_id, error.code]),
     ticks: (id, user) => told.ticks.push([id, user]),
     readConfirmed: () => {},

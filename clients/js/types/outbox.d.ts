@@ -14,6 +14,7 @@ export class Outbox<T> {
         send: WireSend;
         progress: Progress;
         refusals: number;
+        isStored: boolean;
         item: T;
     };
     /** What an earlier life left goes before what this one has written so far. @param {Entry<T>[]} entries */
@@ -24,6 +25,13 @@ export class Outbox<T> {
     discard(id: string): void;
     /** The server has it: the entry, also of one that was discarded. @param {string} id */
     confirmed(id: string): Entry<T> | undefined;
+    /**
+     * The server has stored it, and will confirm it. The entry, if that is news. One that does not go out again by itself
+     * gets no confirmation either: it leaves the outbox now.
+     *
+     * @param {string} id
+     */
+    stored(id: string): Entry<T> | undefined;
     /** The server does not have the discarded one. @param {string} id */
     forget(id: string): void;
     /** The next to write. One that is held stops those behind it, so that the order of writing is kept. */
@@ -62,9 +70,14 @@ export type WireSend = {
         voice?: boolean;
     } | undefined;
 };
+/**
+ * `isStored`: a `message` or a page of history has shown that the server has it. It stays in the outbox, because only
+ * `sent` says that the server has also delivered it.
+ */
 export type Entry<T> = {
     send: WireSend;
     progress: Progress;
     refusals: number;
+    isStored: boolean;
     item: T;
 };

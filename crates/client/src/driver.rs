@@ -12,7 +12,7 @@ use tokio::{
 use tokio_tungstenite::tungstenite::{self, Message};
 
 use crate::{
-    ClientState, Event, Lost, Options, Token,
+    ClientState, Event, Lost, Options, Reconnect, Token,
     backoff::Backoff,
     codec::{DecodeError, decode},
     connection::Command,
@@ -80,15 +80,7 @@ impl Driver {
         loop {
             next = match next {
                 Next::Connect => self.connect().await,
-                Next::Retry(bye, why) => match self.final_word(bye.as_ref()) {
-                    Some(end) => end,
-                    None => {
-                        let hint = bye.map(|bye| Duration::from_millis(bye.reconnect_after_ms));
-                        let wait = self.backoff.next(hint, &mut self.rng);
-                        self.desk.tell(Event::Disconnected { will_retry_in: Some(wait), why: Some(why) });
-                        self.wait(Some(Instant::now() + wait)).await
-                    }
-                },
+                Next::Retry(bye, why) => self.reconnect(bye, why).await,
                 Next::StayOffline => {
                     self.desk.tell(Event::Disconnected { will_retry_in: None, why: None });
                     self.wait(None).await
@@ -98,20 +90,18 @@ impl Driver {
         }
     }
 
-    /// Whether there is any use in coming back after this.
-    fn final_word(&self, bye: Option<&Bye>) -> Option<Next> {
-        let bye = bye?;
-        let is_final = match bye.code {
-            ErrorCode::Replaced
-            | ErrorCode::Unauthorized
-            | ErrorCode::Erased
-            | ErrorCode::TooManySessions => true,
-            ErrorCode::TokenExpired | ErrorCode::TokenRevoked => {
-                matches!(self.options.token, Token::Fixed(_))
+    /// Waits before the next attempt, unless the server's `bye` was final.
+    async fn reconnect(&mut self, bye: Option<Bye>, why: Lost) -> Next {
+        let can_refresh_token = matches!(self.options.token, Token::Provider(_));
+        match (Reconnect::after(bye.as_ref(), can_refresh_token), bye) {
+            (Reconnect::Never, Some(bye)) => Next::End { code: Some(bye.code), reason: bye.reason },
+            (Reconnect::Never, None) => Next::End { code: None, reason: why.to_string() },
+            (Reconnect::After(at_least), _) => {
+                let wait = self.backoff.next(at_least, &mut self.rng);
+                self.desk.tell(Event::Disconnected { will_retry_in: Some(wait), why: Some(why) });
+                self.wait(Some(Instant::now() + wait)).await
             }
-            _ => false,
-        };
-        is_final.then(|| Next::End { code: Some(bye.code), reason: bye.reason.clone() })
+        }
     }
 
     /// Offline, on purpose or until the next attempt: commands are served and events handed on.

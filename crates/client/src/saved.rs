@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bluetick_protocol::{Boundaries, ConversationId, MessageId, Send, Seq, UserId};
+use bluetick_protocol::{Boundaries, ClientMsgId, ConversationId, MessageId, Send, Seq, UserId};
 use serde::{Deserialize, Serialize};
 
 use crate::Seen;
@@ -19,6 +19,9 @@ pub struct Saved {
     pub knows_all: bool,
     /// What the server has not confirmed yet, in order.
     pub outbox: Vec<Send>,
+    /// When each of them was first sent, by the server's clock in milliseconds since 1970. Absent
+    /// for those that were never sent.
+    pub first_sent_at: BTreeMap<ClientMsgId, u64>,
     /// What is known of each conversation.
     pub conversations: BTreeMap<ConversationId, SavedConversation>,
 }

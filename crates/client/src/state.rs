@@ -82,6 +82,8 @@ pub struct ClientState {
     /// Between a `reset` and the next `caught_up` gaps mean nothing: the application loads everything anew.
     resetting: bool,
     max_body_bytes: usize,
+    /// When the present session began, by the server's clock.
+    server_time: u64,
     outbox: Outbox,
     conversations: BTreeMap<ConversationId, Conversation>,
     /// Conversations that may owe an ack or a read.
@@ -116,7 +118,8 @@ impl ClientState {
             cursor_owed: None,
             resetting: false,
             max_body_bytes: limits::BODY_HARD_MAX_BYTES,
-            outbox: Outbox::restore(saved.outbox),
+            server_time: 0,
+            outbox: Outbox::restore(saved.outbox, &saved.first_sent_at),
             conversations,
             owing: BTreeSet::new(),
             repairs: Repairs::default(),
@@ -144,6 +147,7 @@ impl ClientState {
             cursor: self.cursor,
             knows_all: self.knows_all,
             outbox: self.outbox.sends().cloned().collect(),
+            first_sent_at: self.outbox.first_sent_at(),
             conversations,
         }
     }
@@ -354,7 +358,7 @@ impl ClientState {
         if self.frames.is_empty() && self.is_up() {
             self.write_receipts();
             while self.frames.is_empty() {
-                let Some(send) = self.outbox.next() else { break };
+                let Some(send) = self.outbox.next(self.server_time) else { break };
                 if send.body.len() <= self.max_body_bytes {
                     self.frames.push_back(ClientFrame::Send(send));
                 } else {

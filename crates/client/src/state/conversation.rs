@@ -54,10 +54,11 @@ impl Conversation {
         seen
     }
 
-    /// The server has stored a message of one's own.
-    pub(super) fn own_sent(&mut self, seq: Seq, id: MessageId) {
+    /// The server has stored a message of one's own. If it is the conversation's first and was stored
+    /// just now, everything after it is still to come. A repeated first message does not say that.
+    pub(super) fn own_sent(&mut self, seq: Seq, id: MessageId, duplicate: bool) {
         let seen = self.kept.seen.get_or_insert_default();
-        if seq == 1 {
+        if seq == 1 && !duplicate {
             seen.found(0);
         }
         seen.insert(seq);
@@ -121,8 +122,9 @@ impl Conversation {
         Some(self.kept.read)
     }
 
+    /// The server has the read, which implies the ack.
     pub(super) fn read_confirmed(&mut self, seq: Seq) {
-        self.kept.own.last_read_seq = self.kept.own.last_read_seq.max(seq);
+        merge(&mut self.kept.own, &Boundaries { last_delivered_seq: 0, last_read_seq: seq });
     }
 
     /// The read did not arrive and shall be written again.

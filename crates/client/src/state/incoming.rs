@@ -1,7 +1,7 @@
 //! What each frame of the server's does to the state.
 
 use bluetick_protocol::{
-    Boundaries, CaughtUp, ClientFrame, ClientMsgId, ConversationId, ErrorCode, ErrorFrame, InConversation,
+    Boundaries, Bye, CaughtUp, ClientFrame, ClientMsgId, ConversationId, ErrorCode, ErrorFrame, InConversation,
     InboxPage, MessageFrame, Ref, Sent, ServerFrame, StatusAnswer, Ticks, UserId, Welcome, WireError, limits,
 };
 
@@ -35,8 +35,8 @@ impl ClientState {
             ServerFrame::Done(done) => self.on_done(&done.reference),
             ServerFrame::Error(error) => self.on_error(error),
             ServerFrame::Bye(bye) => {
-                if bye.code == ErrorCode::FrameTooLarge {
-                    self.blame_longest_send(&bye.reason);
+                if matches!(bye.code, ErrorCode::FrameTooLarge | ErrorCode::NotJson) {
+                    self.fail_longest_send(&bye);
                 }
                 self.bye = Some(bye);
             }
@@ -52,6 +52,8 @@ impl ClientState {
         self.last_session = Some(welcome.session_id);
         self.link = Link::Up { caught_up: false };
         self.max_body_bytes = welcome.max_body_bytes;
+        self.server_time = welcome.server_time;
+        self.fail_too_old();
         let event = Event::Connected { user_id: welcome.user_id, server_time: welcome.server_time };
         self.events.push_back(event);
         for asked in self.asked.values() {
@@ -63,6 +65,14 @@ impl ClientState {
             self.write_watch();
         }
         self.owe_reads();
+    }
+
+    fn fail_too_old(&mut self) {
+        for client_msg_id in self.outbox.remove_too_old(self.server_time) {
+            let why = "the message was first sent more than 30 days ago; send it again if it is still wanted";
+            let error = WireError::new(ErrorCode::BadRequest, why);
+            self.events.push_back(Event::SendFailed { client_msg_id, error });
+        }
     }
 
     /// The token is of another user than the saved state: nothing of the one may reach the other.
@@ -111,7 +121,7 @@ impl ClientState {
     }
 
     fn on_sent(&mut self, sent: Sent) {
-        self.conversation(&sent.conversation_id).own_sent(sent.seq, sent.message_id);
+        self.conversation(&sent.conversation_id).own_sent(sent.seq, sent.message_id, sent.duplicate);
         self.release_held(&sent.conversation_id);
         if self.outbox.remove(&sent.client_msg_id).is_some() {
             self.events.push_back(Event::Sent(sent));
@@ -265,10 +275,11 @@ impl ClientState {
         }
     }
 
-    /// A message that makes the server hang up would do so for ever, and hold up all behind it.
-    fn blame_longest_send(&mut self, reason: &str) {
+    /// A message that makes the server hang up would do so in every session and block the messages
+    /// behind it. The longest one in flight is the likeliest cause.
+    fn fail_longest_send(&mut self, bye: &Bye) {
         if let Some(id) = self.outbox.longest_in_flight() {
-            self.fail_send(&id, WireError::new(ErrorCode::FrameTooLarge, reason));
+            self.fail_send(&id, WireError::new(bye.code, bye.reason.clone()));
         }
     }
 }

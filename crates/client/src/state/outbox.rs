@@ -1,8 +1,8 @@
 //! Messages that the server has not confirmed, in the order in which they were written.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use bluetick_protocol::{ClientMsgId, Send, WireError};
+use bluetick_protocol::{ClientMsgId, Json, Send, WireError};
 
 use super::{IN_FLIGHT_MAX, OUTBOX_MAX};
 use crate::Refused;
@@ -10,6 +10,9 @@ use crate::Refused;
 /// The wait after a refusal that names none: doubled with each, up to the cap.
 const RETRY_BASE_MS: u64 = 1_000;
 const RETRY_CAP_MS: u64 = 30_000;
+/// For this long the server remembers the id of a message. A message that was first sent earlier
+/// may be stored already, and would be stored a second time.
+const RESEND_MAX_MS: u64 = 30 * 24 * 3600 * 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
@@ -25,6 +28,8 @@ struct Entry {
     send: Send,
     progress: Progress,
     refusals: u32,
+    /// When it was first written to a connection, by the server's clock.
+    first_sent_at: Option<u64>,
 }
 
 /// What an error means for the message it names.
@@ -42,9 +47,27 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub(super) fn restore(sends: Vec<Send>) -> Self {
-        let entries = sends.into_iter().map(Entry::new).collect();
-        Outbox { entries, in_flight: 0 }
+    pub(super) fn restore(sends: Vec<Send>, first_sent_at: &BTreeMap<ClientMsgId, u64>) -> Self {
+        let restored = |send: Send| Entry {
+            first_sent_at: first_sent_at.get(&send.client_msg_id).copied(),
+            ..Entry::new(send)
+        };
+        Outbox { entries: sends.into_iter().map(restored).collect(), in_flight: 0 }
+    }
+
+    pub(super) fn first_sent_at(&self) -> BTreeMap<ClientMsgId, u64> {
+        let sent = |entry: &Entry| Some((entry.send.client_msg_id.clone(), entry.first_sent_at?));
+        self.entries.iter().filter_map(sent).collect()
+    }
+
+    /// Removes the messages that the server may have stored and forgotten.
+    pub(super) fn remove_too_old(&mut self, now: u64) -> Vec<ClientMsgId> {
+        let is_too_old =
+            |entry: &Entry| entry.first_sent_at.is_some_and(|at| now.saturating_sub(at) > RESEND_MAX_MS);
+        let too_old = self.entries.iter().filter(|entry| is_too_old(entry));
+        let ids: Vec<_> = too_old.map(|entry| entry.send.client_msg_id.clone()).collect();
+        self.entries.retain(|entry| !is_too_old(entry));
+        ids
     }
 
     pub(super) fn sends(&self) -> impl Iterator<Item = &Send> {
@@ -68,7 +91,7 @@ impl Outbox {
     }
 
     /// The next message to write. One that is held stops those behind it, so that the order of writing is kept.
-    pub(super) fn next(&mut self) -> Option<Send> {
+    pub(super) fn next(&mut self, now: u64) -> Option<Send> {
         if self.in_flight >= IN_FLIGHT_MAX {
             return None;
         }
@@ -77,6 +100,7 @@ impl Outbox {
             return None;
         }
         entry.progress = Progress::InFlight;
+        entry.first_sent_at.get_or_insert(now);
         self.in_flight += 1;
         Some(entry.send.clone())
     }
@@ -110,9 +134,10 @@ impl Outbox {
     /// The longest message that is on its way: the one to blame when the server found a frame too large.
     pub(super) fn longest_in_flight(&self) -> Option<ClientMsgId> {
         let in_flight = self.entries.iter().filter(|entry| entry.progress == Progress::InFlight);
+        let json_len = |json: &Option<Json>| json.as_ref().map_or(0, |json| json.as_str().len());
         let longest = in_flight.max_by_key(|entry| {
-            let attachment = entry.send.attachment.as_ref().map_or(0, |json| json.as_str().len());
-            entry.send.body.len() + attachment
+            let Send { body, attachment, meta, .. } = &entry.send;
+            body.len() + json_len(attachment) + json_len(meta)
         })?;
         Some(longest.send.client_msg_id.clone())
     }
@@ -145,6 +170,6 @@ impl Outbox {
 
 impl Entry {
     fn new(send: Send) -> Self {
-        Entry { send, progress: Progress::Waiting, refusals: 0 }
+        Entry { send, progress: Progress::Waiting, refusals: 0, first_sent_at: None }
     }
 }
