@@ -13,7 +13,7 @@ use bluetick_chat::{Begun, Link, UploadLimits, Uploads};
 use bluetick_protocol::{S3Ref, SignedRequest, UploadParts, UploadedParts};
 use bluetick_store::{AttachmentRow, Clock, Objects, Result, StoreError, UploadQuota, UploadTerms};
 
-use crate::{chance, config::Attachments as Settings};
+use crate::{chance, config::AttachmentSettings};
 use intake::{Intake, IntakeLimits};
 
 pub use disposition::disposition;
@@ -42,7 +42,12 @@ pub struct ObjectUploads {
 }
 
 impl ObjectUploads {
-    pub fn new(objects: Objects, secret: &str, clock: Arc<dyn Clock>, settings: &Settings) -> ObjectUploads {
+    pub fn new(
+        objects: Objects,
+        secret: &str,
+        clock: Arc<dyn Clock>,
+        settings: &AttachmentSettings,
+    ) -> ObjectUploads {
         ObjectUploads {
             objects,
             key: SigningKey::derive(secret),

@@ -13,7 +13,7 @@ use bluetick_store::Clock;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, errors::ErrorKind};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Auth, Config, HS256_MIN_BYTES};
+use crate::config::{AuthSettings, Config, HS256_MIN_BYTES};
 use jwks::Jwks;
 pub use revocation::{RevocableTokens, refuse_if_revoked};
 pub use secret::{hex, keys_match, load_or_create_secret, read_secret};
@@ -74,7 +74,7 @@ pub struct JwtCheck {
 impl JwtCheck {
     /// With HS256, `secret` is the shared one; see [`signing_secret`].
     pub async fn from_config(
-        auth: &Auth,
+        auth: &AuthSettings,
         secret: Option<&str>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, AuthError> {

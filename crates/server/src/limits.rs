@@ -17,7 +17,7 @@ use bluetick_protocol::UserId;
 use futures_util::future::Either;
 use parking_lot::Mutex;
 
-use crate::config::Limits;
+use crate::config::LimitSettings;
 
 const SHARDS: usize = 16;
 const NANOS: u64 = 1_000_000_000;
@@ -62,7 +62,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    pub fn new(limits: &Limits) -> Rates {
+    pub fn new(limits: &LimitSettings) -> Rates {
         let sends = Rate::per_second(limits.sends_per_second, limits.send_burst);
         Rates {
             sends,

@@ -19,13 +19,13 @@ use tracing_subscriber::{
     },
 };
 
-use crate::config::{Log, LogFormat};
+use crate::config::{LogFormat, LogSettings};
 
 /// Whether everything that this process writes is to be JSON.
 static JSON: AtomicBool = AtomicBool::new(false);
 
 /// Logs to standard error from here on. A second call changes nothing but the format of `say`.
-pub fn init(log: &Log) -> Result<(), String> {
+pub fn init(log: &LogSettings) -> Result<(), String> {
     JSON.store(log.format == LogFormat::Json, Ordering::Relaxed);
     let filter = EnvFilter::try_new(&log.filter).map_err(|error| error.to_string())?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

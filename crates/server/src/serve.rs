@@ -30,7 +30,7 @@ use crate::{
     auth::{self, AuthError, JwtCheck, RevocableTokens},
     backends::{self, Opened},
     chance,
-    config::{Backend, Config, ProfilesFrom},
+    config::{Backend, Config, ProfileSourceSetting},
     http::{self, AppState, Services, demo::Demo, in_flight::InFlight},
     limits::{Buckets, Rates},
     listen::Listener,
@@ -359,7 +359,7 @@ async fn tokens(
         Err(error) => return Err(error.into()),
     };
     let tokens = JwtCheck::from_config(&config.auth, secret.as_deref(), clock).await?;
-    let tokens = tokens.with_profiles(config.profiles.source == ProfilesFrom::Token);
+    let tokens = tokens.with_profiles(config.profiles.source == ProfileSourceSetting::Token);
     Ok((Arc::new(tokens), secret))
 }
 

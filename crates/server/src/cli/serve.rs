@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{Failure, Outcome, output, target};
 use crate::{
-    config::{self, Config, Overrides},
+    config::{Config, Overrides, PrintedSettings},
     log, permissions, serve,
 };
 
@@ -21,14 +21,21 @@ pub struct ServeArgs {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print the default configuration, commented, and leave
-    #[arg(long)]
-    print_config: bool,
+    /// Print the commented default configuration and exit; `=all` adds the advanced settings
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHICH",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "common"
+    )]
+    print_config: Option<PrintedSettings>,
 }
 
 pub async fn run(args: ServeArgs) -> Outcome {
-    if args.print_config {
-        return Ok(output::print(config::DEFAULTS)?);
+    if let Some(printed) = args.print_config {
+        return Ok(output::print(&printed.text())?);
     }
     let overrides = Overrides { data: args.data, listen: args.listen };
     let config = match Config::load(args.config.as_deref(), overrides) {

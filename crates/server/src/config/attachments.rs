@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Attachments {
+pub struct AttachmentSettings {
     pub enabled: bool,
     pub max_bytes: u64,
     pub user_bytes_per_day: u64,

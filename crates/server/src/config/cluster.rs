@@ -22,7 +22,7 @@ pub enum Role {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Cluster {
+pub struct ClusterSettings {
     #[serde(default, deserialize_with = "optional_address")]
     pub listen: Option<SocketAddr>,
     pub advertise: Option<String>,
@@ -45,8 +45,8 @@ pub enum Backend {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "settings are checked in every build"))]
-pub struct Dynamodb {
+#[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "parsed in every build, used in a cluster"))]
+pub struct DynamodbSettings {
     pub endpoint: Option<String>,
     pub region: Option<String>,
     pub table_prefix: String,
@@ -54,8 +54,8 @@ pub struct Dynamodb {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "settings are checked in every build"))]
-pub struct Redis {
+#[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "parsed in every build, used in a cluster"))]
+pub struct RedisSettings {
     pub urls: Vec<String>,
     pub mode: RedisMode,
     pub master: Option<String>,
@@ -71,10 +71,10 @@ pub enum RedisMode {
 }
 
 fn optional_address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<SocketAddr>, D::Error> {
-    super::listen_address(d).map(Some)
+    super::values::listen_address(d).map(Some)
 }
 
-impl Cluster {
+impl ClusterSettings {
     pub fn has_secret(&self) -> bool {
         self.secret.is_some() || self.secret_file.is_some()
     }
@@ -93,7 +93,7 @@ impl Cluster {
 #[cfg(feature = "cluster")]
 impl Config {
     pub fn distributed_store(&self) -> bluetick_store::DistributedConfig {
-        let Dynamodb { endpoint, region, table_prefix } = self.dynamodb.clone();
+        let DynamodbSettings { endpoint, region, table_prefix } = self.dynamodb.clone();
         bluetick_store::DistributedConfig {
             dynamo: DynamoConfig { endpoint, region, table_prefix, ..DynamoConfig::default() },
             redis: self.redis_server(),
@@ -104,7 +104,7 @@ impl Config {
     }
 
     pub fn redis_server(&self) -> bluetick_store::RedisConfig {
-        let Redis { urls, mode, master, prefix } = self.redis.clone();
+        let RedisSettings { urls, mode, master, prefix } = self.redis.clone();
         let mode = match mode {
             RedisMode::Single => bluetick_store::RedisMode::Single,
             RedisMode::Sentinel => bluetick_store::RedisMode::Sentinel { master: master.unwrap_or_default() },

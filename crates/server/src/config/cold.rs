@@ -9,7 +9,7 @@ use super::Config;
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Cold {
+pub struct ColdSettings {
     pub enabled: bool,
     pub after_days: u64,
     pub every_secs: u64,

@@ -10,7 +10,7 @@ use figment::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{ConfigError, DEFAULTS, Overrides, variables};
+use super::{ConfigError, Overrides, defaults::DEFAULTS, variables};
 
 pub(super) const ENV_PREFIX: &str = "BLUETICK_";
 const ENVIRONMENT: &str = "the environment";

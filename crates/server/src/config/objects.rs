@@ -9,7 +9,7 @@ use super::{Backend, Config, Secret};
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Objects {
+pub struct ObjectSettings {
     pub dir: Option<PathBuf>,
     pub s3_bucket: Option<String>,
     pub s3_prefix: String,

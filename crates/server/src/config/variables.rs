@@ -8,7 +8,7 @@ use figment::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{ConfigError, DEFAULTS, layers::ENV_PREFIX};
+use super::{ConfigError, defaults::DEFAULTS, layers::ENV_PREFIX};
 
 /// Ours, and no settings: those of the command line, of `deploy/`, of a build, of examples, and of
 /// tests and their scripts. None may be a setting's name but for an underscore: the mistake would
@@ -60,7 +60,7 @@ pub(super) fn refusal<T: DeserializeOwned>(name: &str) -> ConfigError {
         _ => match nearest(name, settings::<T>()) {
             Some(meant) => format!("did you mean {meant}?"),
             None => {
-                "a setting is BLUETICK_SECTION__KEY; `bluetick serve --print-config` shows all of them".into()
+                "a setting is BLUETICK_SECTION__KEY; `bluetick serve --print-config=all` lists all".into()
             }
         },
     };

@@ -23,7 +23,7 @@ const TEXT_MAX_BYTES: usize = 200;
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PushConfig {
+pub struct PushSettings {
     pub content: PushContent,
     pub text: String,
     pub delay_ms: u64,
@@ -92,7 +92,7 @@ fn browsers() -> Vec<String> {
     BROWSERS.map(String::from).to_vec()
 }
 
-impl PushConfig {
+impl PushSettings {
     /// Whether anybody carries notifications at all.
     pub fn is_configured(&self) -> bool {
         self.apns.is_some() || self.fcm.is_some() || self.webpush.is_some() || self.webhook.is_some()

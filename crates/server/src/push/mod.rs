@@ -19,7 +19,7 @@ use bluetick_chat::{Notification, Notifier, Pushed};
 use bluetick_protocol::{PushProvider, PushRegistration, PushTarget};
 use bluetick_store::DeviceRow;
 
-pub use config::PushConfig;
+pub use config::PushSettings;
 pub use keys::make_vapid_key;
 
 use self::{
@@ -49,11 +49,11 @@ pub struct Providers {
 
 impl Providers {
     /// Reads the keys of what is set up.
-    pub fn new(config: &PushConfig) -> Result<Providers, PushError> {
+    pub fn new(config: &PushSettings) -> Result<Providers, PushError> {
         Providers::with_timeout(config, REQUEST_TIMEOUT)
     }
 
-    fn with_timeout(config: &PushConfig, timeout: Duration) -> Result<Providers, PushError> {
+    fn with_timeout(config: &PushSettings, timeout: Duration) -> Result<Providers, PushError> {
         config.check().map_err(PushError)?;
         let ca_file = config.ca_file.as_deref();
         let http = Http::new(ca_file, timeout, Speaks::Either)?;
@@ -120,7 +120,7 @@ impl Providers {
 }
 
 /// Made from the first key there is: all app servers have it, and nobody else.
-fn salt(config: &PushConfig) -> Result<Vec<u8>, PushError> {
+fn salt(config: &PushSettings) -> Result<Vec<u8>, PushError> {
     let files = [
         config.webpush.as_ref().map(|webpush| &webpush.key_file),
         config.apns.as_ref().map(|apns| &apns.key_file),

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     auth,
-    config::{Cluster, is_loopback_name},
+    config::{ClusterSettings, is_loopback_name},
 };
 
 /// How long a peer may take to show its certificate.
@@ -86,7 +86,7 @@ struct Tls {
 }
 
 impl Guard {
-    pub fn from_config(cluster: &Cluster) -> Result<Guard, GuardError> {
+    pub fn from_config(cluster: &ClusterSettings) -> Result<Guard, GuardError> {
         let secret = match (&cluster.secret, &cluster.secret_file) {
             (Some(secret), _) => Some(secret.expose().to_owned()),
             (None, Some(path)) => Some(auth::read_secret(path)?),

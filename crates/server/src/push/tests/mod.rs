@@ -25,7 +25,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 struct Scene {
     dir: TempDir,
     server: Recorder,
-    config: PushConfig,
+    config: PushSettings,
 }
 
 impl Scene {
@@ -34,7 +34,7 @@ impl Scene {
         let server = Recorder::start().await;
         let ca_file = dir.path().join("ca.pem");
         std::fs::write(&ca_file, &server.ca_pem).unwrap();
-        let config = PushConfig {
+        let config = PushSettings {
             content: PushContent::Preview,
             text: "New message".into(),
             delay_ms: 1_000,
@@ -63,7 +63,7 @@ impl Scene {
 }
 
 /// The result of a failed setup.
-fn refused(config: &PushConfig) -> String {
+fn refused(config: &PushSettings) -> String {
     Providers::new(config).unwrap_err().to_string()
 }
 
