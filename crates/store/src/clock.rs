@@ -1,5 +1,6 @@
 //! Time is given, so that a test or a simulation can give another.
 
+#[cfg(feature = "testing")]
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub trait Clock: Send + Sync + 'static {
@@ -18,9 +19,11 @@ impl Clock for SystemClock {
 }
 
 /// Stands still until it is told to move.
+#[cfg(feature = "testing")]
 #[derive(Debug)]
 pub struct ManualClock(AtomicU64);
 
+#[cfg(feature = "testing")]
 impl ManualClock {
     pub fn new(ms: u64) -> Self {
         ManualClock(AtomicU64::new(ms))
@@ -35,6 +38,7 @@ impl ManualClock {
     }
 }
 
+#[cfg(feature = "testing")]
 impl Clock for ManualClock {
     fn now_ms(&self) -> u64 {
         self.0.load(Ordering::SeqCst)

@@ -6,6 +6,7 @@
 mod attachments;
 mod clock;
 mod cold;
+#[cfg(feature = "testing")]
 pub mod conformance;
 mod contents;
 mod conversations;
@@ -19,6 +20,7 @@ mod embedded;
 mod error;
 pub mod failpoint;
 mod maintenance;
+#[cfg(feature = "testing")]
 mod memory;
 mod messages;
 mod objects;
@@ -28,6 +30,8 @@ mod push_outbox;
 mod redis;
 mod sessions;
 mod status;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod users;
 
 use std::sync::Arc;
@@ -39,7 +43,9 @@ pub use self::redis::{
 pub use attachments::{
     Announced, AttachmentRow, Attachments, OverQuota, UploadQuota, UploadState, UploadUsage, left_of_day_ms,
 };
-pub use clock::{Clock, ManualClock, SystemClock};
+#[cfg(feature = "testing")]
+pub use clock::ManualClock;
+pub use clock::{Clock, SystemClock};
 pub use cold::{
     COLD_SHARDS, ColdCandidate, ColdConfig, ColdObjects, ColdRun, ColdRuns, ColdTier, EnlistPlace, Movable,
     cold_shard,
@@ -55,12 +61,13 @@ pub use distributed::{DistributedConfig, Registry};
 pub use embedded::{EmbeddedConfig, EmbeddedSource, SourceIdentity, Walk, restore};
 pub use error::{Result, StoreError};
 pub use maintenance::{BackupSink, Health, Maintenance};
-pub use memory::{Memory, MemoryDirectory, MemorySessions, Put};
+#[cfg(feature = "testing")]
+pub use memory::{Memory, MemoryDirectory, Put};
 pub use messages::{Committed, Message, Messages, NewMessage, PageLimit};
 pub use objects::{NewObject, ObjectInfo, Objects, S3Config, UploadTerms};
 pub use pending::{Noted, PendingDeliveries, PendingRow};
 pub use push_outbox::{OwedPush, PushOutbox};
-pub use sessions::{SessionEntry, SessionStore};
+pub use sessions::{MemorySessions, SessionEntry, SessionStore};
 pub use status::{Advanced, MessageStatus, StatusRow};
 pub use users::Users;
 
@@ -84,7 +91,7 @@ pub struct Store {
 impl Store {
     /// Opens the embedded store in a directory, making it if there is none, and repairs what a crash left.
     pub fn embedded(config: EmbeddedConfig, clock: Arc<dyn Clock>) -> Result<Store> {
-        let sessions = Arc::new(memory::MemorySessions::new(clock.clone()));
+        let sessions = Arc::new(MemorySessions::new(clock.clone()));
         let objects = config.objects.clone();
         let embedded = Arc::new(embedded::Embedded::open(config, clock)?);
         let cold = Arc::new(ColdTier::new(embedded.clone(), embedded.clone(), objects));
@@ -104,11 +111,13 @@ impl Store {
     }
 
     /// A store in memory: the reference model, for tests and simulation.
+    #[cfg(feature = "testing")]
     pub fn memory(clock: Arc<dyn Clock>) -> Store {
         Store::from_memory(Arc::new(Memory::new(clock.clone())), clock)
     }
 
     /// The same, keeping a handle on the memory so that a test can disturb it.
+    #[cfg(feature = "testing")]
     pub fn from_memory(memory: Arc<Memory>, clock: Arc<dyn Clock>) -> Store {
         let objects = Arc::new(ColdObjects::new(Objects::memory(), ColdConfig::default()));
         let cold = Arc::new(ColdTier::new(memory.clone(), memory.clone(), Some(objects)));
@@ -122,7 +131,7 @@ impl Store {
             users: memory.clone(),
             devices: memory.clone(),
             push_outbox: memory.clone(),
-            sessions: Arc::new(memory::MemorySessions::new(clock)),
+            sessions: Arc::new(MemorySessions::new(clock)),
             maintenance: memory,
         }
     }

@@ -17,7 +17,6 @@ mod directory;
 mod disturbed;
 mod push;
 mod rows;
-mod sessions;
 mod steps;
 
 use std::{
@@ -31,7 +30,6 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::{AttachmentRow, Clock, DeviceRow, Noted, OwedPush, Result, StoreError, UploadUsage};
 use conversation::Conversation;
 pub use directory::MemoryDirectory;
-pub use sessions::MemorySessions;
 pub use steps::Put;
 
 const IDEMPOTENCY_DEFAULT_WINDOW_MS: u64 = 30 * 24 * 60 * 60 * 1000;

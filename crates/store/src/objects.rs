@@ -13,7 +13,6 @@ use object_store::{
     Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, RetryConfig,
     aws::{AmazonS3Builder, AmazonS3ConfigKey},
     local::LocalFileSystem,
-    memory::InMemory,
     path::Path,
     signer::Url,
 };
@@ -155,8 +154,9 @@ impl Objects {
     }
 
     /// In memory, for tests and simulation.
+    #[cfg(feature = "testing")]
     pub fn memory() -> Objects {
-        let store = Arc::new(InMemory::new());
+        let store = Arc::new(object_store::memory::InMemory::new());
         Objects {
             store,
             s3: None,

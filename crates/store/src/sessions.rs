@@ -2,6 +2,8 @@
 //! heartbeat; `last_seen:{user}`; and who watches whose presence. A hint, never the truth: losing all of it loses
 //! no message.
 
+mod memory;
+
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
@@ -9,6 +11,7 @@ use bluetick_protocol::{DeviceId, SessionId, UserId};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
+pub use memory::MemorySessions;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionEntry {

@@ -5,14 +5,13 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use bluetick_protocol::{
-    ClientMsgId, ConversationId, DeviceId, Mute, PushContent, PushRegistration, PushTarget, S3Ref, Side,
-    UserId,
+    ConversationId, DeviceId, Mute, PushContent, PushRegistration, PushTarget, S3Ref, Side, UserId,
 };
 use bluetick_store::{
     Announced, AttachmentRow, Content, DeviceRow, EmbeddedConfig, EmbeddedSource, Kind, ManualClock,
     NewMessage, OwedPush, PageLimit, Place, Store, StoreError, UploadQuota, UploadState,
     conformance::model::{same_as_model, still_same_as_model},
-    restore,
+    restore, testing,
 };
 
 const START_MS: u64 = 1_760_000_000_000;
@@ -33,18 +32,9 @@ fn open(dir: &Path, checkpoint_bytes: u64, clock: &Arc<ManualClock>) -> Store {
 }
 
 fn message(n: u64) -> NewMessage {
-    NewMessage {
-        conversation_id: ConversationId::new("alice~bob").unwrap(),
-        from: Side::Low,
-        client_msg_id: ClientMsgId::new(&format!("m{n}")).unwrap(),
-        body: format!("message {n}"),
-        attachment: None,
-        meta: None,
-        withheld: false,
-        seen_seq: None,
-        undelivered: true,
-        push_due: None,
-    }
+    testing::message(&ConversationId::new("alice~bob").unwrap(), Side::Low, &format!("m{n}"))
+        .body(format!("message {n}"))
+        .undelivered(true)
 }
 
 /// Random operations, a restart in between each seed, and the rows of the model every time.
@@ -219,9 +209,9 @@ async fn a_claim_ends_with_the_process_and_an_attempt_does_not() {
     let clock = Arc::new(ManualClock::new(START_MS));
     let store = open(dir.path(), 1 << 30, &clock);
     let (now, day) = (START_MS, 24 * 3600 * 1000);
-    let due = NewMessage { push_due: Some(now), ..message(1) };
+    let due = message(1).push_due(now);
     let other = ConversationId::new("bob~carol").unwrap();
-    let later = NewMessage { conversation_id: other, from: Side::High, ..due.clone() };
+    let later = testing::message(&other, Side::High, "m1").body("message 1").undelivered(true).push_due(now);
     store.messages.commit_sends(vec![due, later]).await.into_iter().for_each(|sent| drop(sent.unwrap()));
     let claimed = store.push_outbox.claim(now, now + day, 10).await.unwrap();
     assert_eq!(claimed.len(), 2);
@@ -240,12 +230,7 @@ async fn a_walk_finds_everything_that_is_kept_by_user() {
     let clock = Arc::new(ManualClock::new(START_MS));
     let store = open(dir.path(), 1 << 30, &clock);
     let id = ConversationId::new("alice~bob").unwrap();
-    store
-        .messages
-        .commit_sends(vec![NewMessage { push_due: Some(9), ..message(1) }])
-        .await
-        .remove(0)
-        .unwrap();
+    store.messages.commit_sends(vec![message(1).push_due(9)]).await.remove(0).unwrap();
     store.status.raise_notified(&user("bob"), &id, 1).await.unwrap();
     // A user with nothing else, names that begin alike, a conversation that nobody wrote in.
     for (name, token) in [("bob", "one"), ("bob-2", "two"), ("alice", "three")] {

@@ -17,8 +17,8 @@ use aws_sdk_dynamodb::{
     types::AttributeValue,
 };
 use bluetick_protocol::{
-    ClientMsgId, ConversationId, DeviceId, Mute, Profile, PushContent, PushKeys, PushRegistration,
-    PushSubscription, PushTarget, S3Ref, Seq, Side, UserId,
+    ConversationId, DeviceId, Mute, Profile, PushContent, PushKeys, PushRegistration, PushSubscription,
+    PushTarget, S3Ref, Seq, Side, UserId,
 };
 use bluetick_store::{
     Announced, AttachmentRow, DeviceRow, DistributedConfig, EmbeddedConfig, EmbeddedSource, Kind,
@@ -29,6 +29,7 @@ use bluetick_store::{
         model::{same_as_model, still_same_as_model},
     },
     dynamo::{Begun, Comparison, CreateOptions, Difference, Dynamo, DynamoConfig, Loader, create_tables},
+    testing,
 };
 
 fn service(variable: &str) -> String {
@@ -156,18 +157,7 @@ fn conversation(n: usize) -> ConversationId {
 }
 
 fn message(id: &ConversationId, n: usize) -> NewMessage {
-    NewMessage {
-        conversation_id: id.clone(),
-        from: Side::Low,
-        client_msg_id: ClientMsgId::new(&format!("m{n}")).unwrap(),
-        body: format!("message {n}"),
-        attachment: None,
-        meta: None,
-        withheld: false,
-        seen_seq: None,
-        undelivered: true,
-        push_due: None,
-    }
+    testing::message(id, Side::Low, &format!("m{n}")).body(format!("message {n}")).undelivered(true)
 }
 
 /// Conversations with messages in them, all from Alice and waiting.
@@ -359,15 +349,10 @@ async fn whatever_was_done_to_the_source_the_target_has_every_row() {
             let (low, high) = pair.split_once('~').unwrap();
             let id = ConversationId::new(&format!("{low}{seed}~{high}{seed}")).unwrap();
             for original in model.messages.read_from(&id, 1, PageLimit::messages(1_000)).await.unwrap() {
-                let again = NewMessage {
-                    from: original.from,
-                    client_msg_id: original.client_msg_id.clone(),
-                    body: original.body.clone(),
-                    attachment: original.attachment.clone(),
-                    meta: original.meta.clone(),
-                    undelivered: false,
-                    ..message(&id, 0)
-                };
+                let again = testing::message(&id, original.from, original.client_msg_id.as_str())
+                    .body(&original.body)
+                    .attachment(original.attachment.clone())
+                    .meta(original.meta.clone());
                 let expected = model.messages.commit_sends(vec![again.clone()]).await.remove(0);
                 let answered = moved.messages.commit_sends(vec![again]).await.remove(0);
                 // An id that was forgotten may have been used again, for a message with other content.

@@ -8,7 +8,7 @@ use bluetick_chat::{
     session::{Identity, SessionConfig, SessionHost, TokenCheck},
 };
 use bluetick_protocol::{ConversationId, Side, UserId, WireError};
-use bluetick_store::{EmbeddedConfig, ManualClock, NewMessage, Store};
+use bluetick_store::{EmbeddedConfig, ManualClock, NewMessage, Store, testing::message};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
@@ -94,16 +94,5 @@ impl Server {
 
 /// The nth message from Alice to Bob of its kind, as it is committed when nobody could tell Bob.
 pub fn new_message(kind: &str, n: u64) -> NewMessage {
-    NewMessage {
-        conversation_id: conversation(),
-        from: Side::Low,
-        client_msg_id: format!("{kind}-{n:04}").parse().expect("an id"),
-        body: BODY.into(),
-        attachment: None,
-        meta: None,
-        withheld: false,
-        seen_seq: None,
-        undelivered: true,
-        push_due: None,
-    }
+    message(&conversation(), Side::Low, &format!("{kind}-{n:04}")).body(BODY).undelivered(true)
 }

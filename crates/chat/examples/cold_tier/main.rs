@@ -12,10 +12,10 @@ mod prose;
 use std::{path::Path, sync::Arc, time::Duration};
 
 use bluetick_chat::{Mover, MoverConfig};
-use bluetick_protocol::{ClientMsgId, ConversationId, Side, UserId};
+use bluetick_protocol::{ConversationId, Side, UserId};
 use bluetick_store::{
-    Clock, ColdConfig, ColdObjects, EmbeddedConfig, ManualClock, NewMessage, Objects, PageLimit, Store,
-    SystemClock,
+    Clock, ColdConfig, ColdObjects, EmbeddedConfig, ManualClock, Objects, PageLimit, Store, SystemClock,
+    testing::message,
 };
 use prose::Writer;
 use tokio::time::Instant;
@@ -47,21 +47,6 @@ fn between(a: &str, b: &str) -> Result<ConversationId, Failed> {
     ConversationId::between(&UserId::new(a)?, &UserId::new(b)?).ok_or_else(|| "two users".into())
 }
 
-fn new(id: &ConversationId, from: Side, name: &str, body: String) -> Result<NewMessage, Failed> {
-    Ok(NewMessage {
-        conversation_id: id.clone(),
-        from,
-        client_msg_id: ClientMsgId::new(name)?,
-        body,
-        attachment: None,
-        meta: None,
-        withheld: false,
-        seen_seq: None,
-        undelivered: false,
-        push_due: None,
-    })
-}
-
 /// Conversations over two years, up to yesterday, all of it acked, each with so many messages.
 async fn load(
     store: &Store,
@@ -81,7 +66,7 @@ async fn load(
             for seq in seq + 1..=seq + more {
                 let from = if writer.chance().is_multiple_of(2) { Side::Low } else { Side::High };
                 let name = if uuids { writer.uuid() } else { format!("k3vq8z1m-{seq}") };
-                some.push(new(id, from, &name, writer.message())?);
+                some.push(message(id, from, &name).body(writer.message()));
             }
             for committed in store.messages.commit_sends(some).await {
                 committed?;
@@ -256,7 +241,7 @@ async fn send_for(store: &Store, how_long: Duration) -> Result<Vec<Duration>, Fa
         let id = between("bob", &format!("young{n}"))?;
         let (mut writer, mut waits) = (Writer::new(now() ^ n), Vec::new());
         while Instant::now() < ends {
-            let send = new(&id, Side::Low, &writer.uuid(), writer.message())?;
+            let send = message(&id, Side::Low, &writer.uuid()).body(writer.message());
             let begun = Instant::now();
             for committed in store.messages.commit_sends(vec![send]).await {
                 committed?;

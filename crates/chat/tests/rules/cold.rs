@@ -3,8 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use bluetick_chat::{ColdMoved, ColdStep, ColdSurvey, Mover, MoverConfig};
-use bluetick_protocol::{ClientMsgId, ConversationId, Seq, Side, UserId};
-use bluetick_store::{Clock as _, ManualClock, Memory, Message, NewMessage, PageLimit, Store, StoreError};
+use bluetick_protocol::{ConversationId, Seq, Side, UserId};
+use bluetick_store::{
+    Clock as _, ManualClock, Memory, Message, PageLimit, Store, StoreError, testing::message,
+};
 
 const DAY: u64 = 24 * 3_600_000;
 const BEGIN: u64 = 1_740_000_000_000;
@@ -35,18 +37,8 @@ impl World {
 
     async fn send(&self, from: Side) -> Seq {
         let seq = self.store.messages.last_seq(&self.id).await.unwrap() + 1;
-        let new = NewMessage {
-            conversation_id: self.id.clone(),
-            from,
-            client_msg_id: ClientMsgId::new(&format!("{}-{}", from.index(), self.clock.now_ms())).unwrap(),
-            body: format!("what was said at {seq}"),
-            attachment: None,
-            meta: None,
-            withheld: false,
-            seen_seq: None,
-            undelivered: false,
-            push_due: None,
-        };
+        let new = message(&self.id, from, &format!("{}-{}", from.index(), self.clock.now_ms()))
+            .body(format!("what was said at {seq}"));
         let committed = self.store.messages.commit_sends(vec![new]).await.remove(0).unwrap();
         committed.message.seq
     }
@@ -161,18 +153,7 @@ async fn what_has_a_pending_row_stays() {
 async fn what_was_withheld_goes_too() {
     let world = World::new();
     world.days(4).await;
-    let new = NewMessage {
-        conversation_id: world.id.clone(),
-        from: Side::Low,
-        client_msg_id: ClientMsgId::new("withheld").unwrap(),
-        body: "nobody reads this".into(),
-        attachment: None,
-        meta: None,
-        withheld: true,
-        seen_seq: None,
-        undelivered: false,
-        push_due: None,
-    };
+    let new = message(&world.id, Side::Low, "withheld").body("nobody reads this").withheld(true);
     world.store.messages.commit_sends(vec![new]).await.remove(0).unwrap();
     world.days(3).await;
     world.clock.advance(400 * DAY);

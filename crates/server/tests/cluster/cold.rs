@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bluetick_protocol::{ClientMsgId, Seq, Side};
+use bluetick_protocol::{Seq, Side};
 use bluetick_store::{
-    DistributedConfig, ManualClock, NewMessage, RedisConfig, RedisMode, Store, dynamo::DynamoConfig,
+    DistributedConfig, ManualClock, RedisConfig, RedisMode, Store, dynamo::DynamoConfig, testing::message,
 };
 
 use crate::{attachments, harness::*, tables::service};
@@ -38,18 +38,7 @@ async fn fill(prefix: &str) {
     let (store, _, _) = Store::distributed(config, clock.clone()).await.unwrap();
     let id = conversation(ID);
     for from in (1..=MESSAGES).step_by(25) {
-        let new = |seq: u64| NewMessage {
-            conversation_id: id.clone(),
-            from: Side::Low,
-            client_msg_id: ClientMsgId::new(&format!("phone-{seq}")).unwrap(),
-            body: format!("message {seq}"),
-            attachment: None,
-            meta: None,
-            withheld: false,
-            seen_seq: None,
-            undelivered: false,
-            push_due: None,
-        };
+        let new = |seq: u64| message(&id, Side::Low, &format!("phone-{seq}")).body(format!("message {seq}"));
         for committed in store.messages.commit_sends((from..from + 25).map(new).collect()).await {
             committed.unwrap();
         }

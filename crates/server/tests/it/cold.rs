@@ -7,8 +7,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use bluetick_protocol::{ClientMsgId, MessageFrame, Seq, Side};
-use bluetick_store::{EmbeddedConfig, ManualClock, NewMessage, Store, failpoint};
+use bluetick_protocol::{MessageFrame, Seq, Side};
+use bluetick_store::{EmbeddedConfig, ManualClock, Store, failpoint, testing::message};
 use serde_json::Value;
 
 use crate::harness::*;
@@ -26,17 +26,8 @@ pub async fn fill(dir: &Path, messages: u64, acked: Seq) {
     let clock = Arc::new(ManualClock::new(begin));
     let store = Store::embedded(EmbeddedConfig::new(dir), clock.clone()).unwrap();
     let id = conversation(ID);
-    let new = |seq: u64| NewMessage {
-        conversation_id: id.clone(),
-        from: Side::Low,
-        client_msg_id: ClientMsgId::new(&format!("phone-{seq}")).unwrap(),
-        body: format!("message {seq} of {messages}"),
-        attachment: None,
-        meta: None,
-        withheld: false,
-        seen_seq: None,
-        undelivered: false,
-        push_due: None,
+    let new = |seq: u64| {
+        message(&id, Side::Low, &format!("phone-{seq}")).body(format!("message {seq} of {messages}"))
     };
     for from in (1..=messages).step_by(10) {
         let some = (from..=messages.min(from + 9)).map(new).collect();

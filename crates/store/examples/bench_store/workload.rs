@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use bluetick_protocol::{ClientMsgId, ConversationId, Side};
-use bluetick_store::{Committed, NewMessage, Store};
+use bluetick_protocol::{ConversationId, Side};
+use bluetick_store::{Committed, NewMessage, Store, testing::message};
 
 pub const BODY_BYTES: usize = 200;
 const BODIES: usize = 1024;
@@ -34,18 +34,10 @@ impl Workload {
     pub fn message(&self, n: u64) -> NewMessage {
         let drawn = scramble(n);
         let conversation = &self.conversations[(drawn >> 8) as usize % self.conversations.len()];
-        NewMessage {
-            conversation_id: conversation.clone(),
-            from: if drawn & 1 == 0 { Side::Low } else { Side::High },
-            client_msg_id: ClientMsgId::new(&format!("{drawn:016x}")).expect("hexadecimal digits"),
-            body: self.bodies[(drawn >> 48) as usize % BODIES].clone(),
-            attachment: None,
-            meta: None,
-            withheld: false,
-            seen_seq: None,
-            undelivered: drawn & 2 == 0,
-            push_due: None,
-        }
+        let from = if drawn & 1 == 0 { Side::Low } else { Side::High };
+        message(conversation, from, &format!("{drawn:016x}"))
+            .body(self.bodies[(drawn >> 48) as usize % BODIES].clone())
+            .undelivered(drawn & 2 == 0)
     }
 
     pub async fn send(&self, store: &Store, n: u64) -> Result<Committed, String> {

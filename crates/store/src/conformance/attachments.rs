@@ -2,8 +2,11 @@
 
 use bluetick_protocol::S3Ref;
 
-use super::fixture::{Fixture, START_MS, conversation, user};
-use crate::{Announced, AttachmentRow, OverQuota, UploadQuota, UploadState, UploadUsage};
+use super::fixture::{Fixture, START_MS};
+use crate::{
+    Announced, AttachmentRow, OverQuota, UploadQuota, UploadState, UploadUsage,
+    testing::{conversation, user},
+};
 
 fn row(n: u8, at: u64) -> AttachmentRow {
     AttachmentRow {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use bluetick_protocol::{ConversationId, Seq, Side};
 
-use super::fixture::{Fixture, conversation, message};
+use super::fixture::Fixture;
 use crate::{
     COLD_SHARDS, Clock as _, ColdCandidate, ColdRun, EnlistPlace, Message, PageLimit, StoreError, cold_shard,
+    testing::{conversation, message},
 };
 
 const DAY: u64 = 24 * 3_600_000;

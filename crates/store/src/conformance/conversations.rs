@@ -2,15 +2,18 @@
 
 use bluetick_protocol::{ConversationId, Side, UserId};
 
-use super::fixture::{Fixture, START_MS, conversation, message, user};
-use crate::{ActiveConversation, ConversationRow, InboxPosition, NewMessage, preview_of};
+use super::fixture::{Fixture, START_MS};
+use crate::{
+    ActiveConversation, ConversationRow, InboxPosition, preview_of,
+    testing::{conversation, message, user},
+};
 
 pub async fn a_send_updates_both_rows(t: &Fixture) {
     let (alice, bob, id) = (user("alice"), user("bob"), conversation("alice~bob"));
     assert_eq!(t.row(&alice, &id).await, None, "there is no row before the first message");
     t.clock.advance(17);
     let body = format!("first\n line  {}", "x".repeat(200));
-    t.send(NewMessage { body: body.clone(), ..message(&id, Side::Low, "m1") }).await;
+    t.send(message(&id, Side::Low, "m1").body(body.clone())).await;
     let expected = ConversationRow {
         user_id: alice.clone(),
         conversation_id: id.clone(),
@@ -85,7 +88,7 @@ pub async fn withheld_messages_leave_the_receiver_alone(t: &Fixture) {
     let before = t.store.conversations.inbox(&bob, None, 10).await.unwrap();
     let active = t.store.conversations.active_since(&bob, 0, 10).await.unwrap();
     t.clock.advance(1_000);
-    let new = NewMessage { withheld: true, undelivered: true, ..message(&id, Side::Low, "hidden") };
+    let new = message(&id, Side::Low, "hidden").withheld(true).undelivered(true);
     let sent = t.send(new).await;
     assert!(sent.message.withheld && sent.message.seq == 2, "it is stored under the next seq");
     assert_eq!(
@@ -110,7 +113,7 @@ pub async fn withheld_messages_leave_the_receiver_alone(t: &Fixture) {
 
 pub async fn a_withheld_message_makes_no_row_for_the_receiver(t: &Fixture) {
     let (alice, bob, id) = (user("alice"), user("bob"), conversation("alice~bob"));
-    t.send(NewMessage { withheld: true, ..message(&id, Side::Low, "hidden") }).await;
+    t.send(message(&id, Side::Low, "hidden").withheld(true)).await;
     assert_eq!(t.row(&bob, &id).await, None);
     assert_eq!(t.store.conversations.conversations_of(&bob).await.unwrap(), []);
     assert_eq!(t.store.conversations.inbox(&bob, None, 10).await.unwrap(), (vec![], false));
@@ -286,7 +289,7 @@ pub async fn undelivered_is_what_no_device_has_acked(t: &Fixture) {
     t.store.status.advance(&bob, &id, 3, 0).await.unwrap();
     assert_eq!(undelivered(t, &bob).await, [id.clone()]);
     // Written by another device, which had not seen the last two.
-    t.send(NewMessage { seen_seq: Some(3), ..message(&id, Side::High, "reply") }).await;
+    t.send(message(&id, Side::High, "reply").seen_seq(3)).await;
     assert_eq!(undelivered(t, &bob).await, [id.clone()], "one's own message is the last, and hides nothing");
     assert_eq!(undelivered(t, &alice).await, [id.clone()], "and she has not got the reply");
     t.send_many(&other, Side::High, 1).await;
@@ -301,12 +304,12 @@ pub async fn undelivered_is_what_no_device_has_acked(t: &Fixture) {
 
 pub async fn undelivered_is_nothing_that_the_user_may_not_see(t: &Fixture) {
     let (alice, bob, id) = (user("alice"), user("bob"), conversation("alice~bob"));
-    t.send(NewMessage { withheld: true, ..message(&id, Side::Low, "withheld") }).await;
+    t.send(message(&id, Side::Low, "withheld").withheld(true)).await;
     assert_eq!(undelivered(t, &bob).await, [], "withheld from the first");
     t.send(message(&id, Side::Low, "seen")).await;
     assert_eq!(undelivered(t, &bob).await, [id.clone()]);
     t.store.status.advance(&bob, &id, 2, 0).await.unwrap();
-    t.send(NewMessage { withheld: true, ..message(&id, Side::Low, "withheld-again") }).await;
+    t.send(message(&id, Side::Low, "withheld-again").withheld(true)).await;
     assert_eq!(undelivered(t, &bob).await, []);
     t.send(message(&id, Side::Low, "seen-again")).await;
     assert_eq!(undelivered(t, &bob).await, [id.clone()]);

@@ -2,8 +2,8 @@
 
 use bluetick_protocol::{DeviceId, PushContent, PushKeys, PushRegistration, PushSubscription, PushTarget};
 
-use super::fixture::{Fixture, user};
-use crate::DeviceRow;
+use super::fixture::Fixture;
+use crate::{DeviceRow, testing::user};
 
 fn device(name: &str) -> DeviceId {
     DeviceId::new(name).unwrap()

@@ -2,9 +2,11 @@
 
 use std::{any::Any, sync::Arc};
 
-use bluetick_protocol::{ClientMsgId, ConversationId, Seq, Side, UserId};
+use bluetick_protocol::{ConversationId, Seq, Side, UserId};
 
-use crate::{Committed, ConversationRow, ManualClock, Message, NewMessage, PageLimit, Store};
+use crate::{
+    Committed, ConversationRow, ManualClock, Message, NewMessage, PageLimit, Store, testing::message,
+};
 
 /// When a fixture's clock begins: some time in 2025, since ids count from 2024.
 pub const START_MS: u64 = 1_760_000_000_000;
@@ -71,34 +73,6 @@ pub(super) async fn all(store: &Store, conversation: &ConversationId) -> Vec<Arc
         }
         assert!(page[0].seq >= from, "a read from {from} of {conversation} begins no earlier");
         messages.extend(page);
-    }
-}
-
-pub(super) fn user(name: &str) -> UserId {
-    UserId::new(name).unwrap()
-}
-
-pub(super) fn conversation(text: &str) -> ConversationId {
-    ConversationId::new(text).unwrap()
-}
-
-pub(super) fn client_msg_id(text: &str) -> ClientMsgId {
-    ClientMsgId::new(text).unwrap()
-}
-
-/// A plain message whose body is its client_msg_id.
-pub(super) fn message(conversation: &ConversationId, from: Side, id: &str) -> NewMessage {
-    NewMessage {
-        conversation_id: conversation.clone(),
-        from,
-        client_msg_id: client_msg_id(id),
-        body: id.to_owned(),
-        attachment: None,
-        meta: None,
-        withheld: false,
-        seen_seq: None,
-        undelivered: false,
-        push_due: None,
     }
 }
 

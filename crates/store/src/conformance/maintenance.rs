@@ -2,8 +2,11 @@
 
 use bluetick_protocol::{Json, Profile, Side};
 
-use super::fixture::{Fixture, conversation, message, user};
-use crate::{NewMessage, PendingRow};
+use super::fixture::Fixture;
+use crate::{
+    PendingRow,
+    testing::{conversation, message, user},
+};
 
 pub async fn a_fresh_store_takes_sends(t: &Fixture) {
     let health = t.store.maintenance.health().await;
@@ -14,7 +17,7 @@ pub async fn a_fresh_store_takes_sends(t: &Fixture) {
 pub async fn erasing_a_member_voids_what_they_wrote(t: &Fixture) {
     let (alice, id) = (user("alice"), conversation("alice~bob"));
     let meta = Some(Json::from_text(r#"{"k":1}"#).unwrap());
-    t.send(NewMessage { meta: meta.clone(), attachment: meta, ..message(&id, Side::Low, "a1") }).await;
+    t.send(message(&id, Side::Low, "a1").meta(meta.clone()).attachment(meta)).await;
     t.send(message(&id, Side::High, "b2")).await;
     t.send(message(&id, Side::Low, "a3")).await;
     let before = t.all(&id).await;
@@ -37,8 +40,8 @@ pub async fn erasing_a_member_removes_their_rows_only(t: &Fixture) {
     let (alice, bob) = (user("alice"), user("bob"));
     let (ab, ac) = (conversation("alice~bob"), conversation("alice~carol"));
     for id in [&ab, &ac] {
-        t.send(NewMessage { undelivered: true, ..message(id, Side::Low, "a1") }).await;
-        t.send(NewMessage { undelivered: true, ..message(id, Side::High, "b2") }).await;
+        t.send(message(id, Side::Low, "a1").undelivered(true)).await;
+        t.send(message(id, Side::High, "b2").undelivered(true)).await;
         t.send(message(id, Side::Low, "a3")).await;
         t.store.status.advance(&alice, id, 2, 2).await.unwrap();
         t.store.status.advance(&id.member(Side::High), id, 1, 0).await.unwrap();
@@ -107,7 +110,7 @@ pub async fn erasing_again_changes_nothing(t: &Fixture) {
 
 pub async fn memberships_list_withheld_conversations(t: &Fixture) {
     let bob = user("bob");
-    t.send(NewMessage { withheld: true, ..message(&conversation("alice~bob"), Side::Low, "hidden") }).await;
+    t.send(message(&conversation("alice~bob"), Side::Low, "hidden").withheld(true)).await;
     t.send_many(&conversation("bob~carol"), Side::High, 1).await;
     t.send_many(&conversation("alice~carol"), Side::High, 1).await;
     let listed = t.store.maintenance.memberships(&bob).await.unwrap();
@@ -143,7 +146,7 @@ pub async fn erasing_a_user_forgets_profile_and_blocks(t: &Fixture) {
 pub async fn a_checkpoint_changes_nothing(t: &Fixture) {
     let (alice, bob, id) = (user("alice"), user("bob"), conversation("alice~bob"));
     for round in 1..=3 {
-        t.send(NewMessage { undelivered: true, ..message(&id, Side::Low, &format!("r{round}")) }).await;
+        t.send(message(&id, Side::Low, &format!("r{round}")).undelivered(true)).await;
         t.store.status.advance(&bob, &id, 0, round - 1).await.unwrap();
         t.store.users.set_block(&alice, &user("carol"), true).await.unwrap();
         let see = async || {

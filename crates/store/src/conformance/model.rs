@@ -7,10 +7,10 @@ use bluetick_protocol::{
     Seq, Side, UserId,
 };
 
-use super::fixture::{Dice, Fixture, all, client_msg_id};
+use super::fixture::{Dice, Fixture, all};
 use crate::{
     Advanced, Clock, Committed, ConversationRow, DeviceRow, ManualClock, Message, NewMessage, Noted,
-    OwedPush, PageLimit, PendingRow, StatusRow, Store, StoreError,
+    OwedPush, PageLimit, PendingRow, StatusRow, Store, StoreError, testing::message,
 };
 
 const STEPS: usize = 250;
@@ -182,19 +182,15 @@ fn any_message(dice: &mut Dice, conversation_id: ConversationId, last: Seq, now_
     let json = |dice: &mut Dice| {
         dice.one_in(6).then(|| Json::from_text(&format!(r#"{{"n":{}}}"#, dice.below(100))).unwrap())
     };
-    NewMessage {
-        conversation_id,
-        from: dice.side(),
-        client_msg_id: client_msg_id(&format!("m{}", dice.below(60))),
-        body: "word ".repeat(dice.below(40) as usize),
-        attachment: json(dice),
-        meta: json(dice),
-        withheld: dice.one_in(6),
-        // A client cannot have seen what goes in the same batch; beyond the end is for `status`.
-        seen_seq: dice.one_in(2).then(|| dice.below(last + 1)),
-        undelivered: dice.one_in(3),
-        push_due: dice.one_in(2).then(|| now_ms + dice.below(3_000)),
-    }
+    // A client cannot have seen what goes in the same batch; `status` covers what lies beyond the end.
+    message(&conversation_id, dice.side(), &format!("m{}", dice.below(60)))
+        .body("word ".repeat(dice.below(40) as usize))
+        .attachment(json(dice))
+        .meta(json(dice))
+        .withheld(dice.one_in(6))
+        .seen_seq(dice.one_in(2).then(|| dice.below(last + 1)))
+        .undelivered(dice.one_in(3))
+        .push_due(dice.one_in(2).then(|| now_ms + dice.below(3_000)))
 }
 
 /// The tokens are few, so that some are taken from others, those of other seeds among them.

@@ -2,8 +2,11 @@
 
 use bluetick_protocol::{Seq, Side};
 
-use super::fixture::{Dice, Fixture, conversation, message, user};
-use crate::{NewMessage, Noted, PendingRow};
+use super::fixture::{Dice, Fixture};
+use crate::{
+    Noted, PendingRow,
+    testing::{conversation, message, user},
+};
 
 pub async fn the_row_keeps_the_minimum(t: &Fixture) {
     let (bob, id) = (user("bob"), conversation("alice~bob"));
@@ -53,7 +56,7 @@ pub async fn the_minimum_holds_under_concurrent_notes(t: &Fixture) {
 
 pub async fn the_row_is_written_with_the_message(t: &Fixture) {
     let (bob, id) = (user("bob"), conversation("alice~bob"));
-    let undelivered = |name: &str| NewMessage { undelivered: true, ..message(&id, Side::Low, name) };
+    let undelivered = |name: &str| message(&id, Side::Low, name).undelivered(true);
     t.send(undelivered("m1")).await;
     t.send(undelivered("m2")).await;
     assert_eq!(t.store.pending.pending_row(&bob, &id).await.unwrap(), Some(1), "the second costs nothing");
@@ -68,7 +71,7 @@ pub async fn the_row_is_written_with_the_message(t: &Fixture) {
         "the sender owes itself nothing"
     );
 
-    t.send(NewMessage { withheld: true, undelivered: true, ..message(&id, Side::High, "w") }).await;
+    t.send(message(&id, Side::High, "w").withheld(true).undelivered(true)).await;
     assert_eq!(
         t.store.pending.pending_of(&user("alice")).await.unwrap(),
         [],
@@ -144,9 +147,9 @@ pub async fn rows_come_in_order_of_conversation(t: &Fixture) {
     let ids = ["mike~zoe", "alice~mike", "mike~nora", "bob~mike"].map(conversation);
     for id in &ids {
         let from = id.side_of(&mike).unwrap().other();
-        t.send(NewMessage { undelivered: true, ..message(id, from, "m") }).await;
+        t.send(message(id, from, "m").undelivered(true)).await;
     }
-    t.send(NewMessage { undelivered: true, ..message(&conversation("alice~mike2"), Side::Low, "m") }).await;
+    t.send(message(&conversation("alice~mike2"), Side::Low, "m").undelivered(true)).await;
     let rows = t.store.pending.pending_of(&mike).await.unwrap();
     let listed: Vec<_> = rows.iter().map(|r| r.conversation_id.as_str()).collect();
     assert_eq!(listed, ["alice~mike", "bob~mike", "mike~nora", "mike~zoe"]);

@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 
 use bluetick_protocol::{ConversationId, DeviceId, Seq, Side};
 
-use super::fixture::{Fixture, START_MS, conversation, message, user};
-use crate::{NewMessage, OwedPush};
+use super::fixture::{Fixture, START_MS};
+use crate::{
+    OwedPush,
+    testing::{conversation, message, user},
+};
 
 fn owed(id: &ConversationId, seq: Seq, due_at: u64) -> OwedPush {
     OwedPush::new(user("bob"), id.clone(), seq, due_at)
@@ -124,18 +127,14 @@ pub async fn a_row_is_postponed_and_paid_only_as_it_was(t: &Fixture) {
 
 pub async fn an_undelivered_send_owes_with_its_row(t: &Fixture) {
     let (id, due_at) = (conversation("alice~bob"), START_MS + 100);
-    let offline = |name: &str| NewMessage {
-        undelivered: true,
-        push_due: Some(due_at),
-        ..message(&id, Side::Low, name)
-    };
+    let offline = |name: &str| message(&id, Side::Low, name).undelivered(true).push_due(due_at);
     t.send(message(&id, Side::Low, "online")).await;
     assert_eq!(t.owed_to_bob().await, []);
     t.send(offline("m2")).await;
     assert_eq!(t.owed_to_bob().await, [owed(&id, 2, due_at)]);
-    t.send(NewMessage { push_due: None, ..offline("m3") }).await;
+    t.send(offline("m3").push_due(None)).await;
     assert_eq!(t.owed_to_bob().await, [owed(&id, 2, due_at)], "only what asks for it");
-    t.send(NewMessage { withheld: true, ..offline("m4") }).await;
+    t.send(offline("m4").withheld(true)).await;
     assert_eq!(t.owed_to_bob().await, [owed(&id, 2, due_at)], "what is withheld notifies nobody");
     t.send(offline("m5")).await;
     assert_eq!(t.owed_to_bob().await, [owed(&id, 5, due_at)]);

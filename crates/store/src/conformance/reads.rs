@@ -2,8 +2,11 @@
 
 use bluetick_protocol::{MessageId, Seq, Side};
 
-use super::fixture::{Fixture, conversation, message};
-use crate::{NewMessage, PageLimit};
+use super::fixture::Fixture;
+use crate::{
+    PageLimit,
+    testing::{conversation, message},
+};
 
 fn seqs(messages: &[std::sync::Arc<crate::Message>]) -> Vec<Seq> {
     messages.iter().map(|m| m.seq).collect()
@@ -41,7 +44,7 @@ pub async fn pages_are_bounded_by_bytes(t: &Fixture) {
     let id = conversation("alice~bob");
     for (n, bytes) in [10_000, 10_000, 50_000, 10_000, 10_000].into_iter().enumerate() {
         let body = "x".repeat(bytes);
-        t.send(NewMessage { body, ..message(&id, Side::Low, &format!("m{n}")) }).await;
+        t.send(message(&id, Side::Low, &format!("m{n}")).body(body)).await;
     }
     // Far from a border, so that neither the first message nor what a backend counts beside the bodies matters.
     let limit = PageLimit { messages: 100, bytes: 35_000 };
@@ -55,7 +58,7 @@ pub async fn one_message_comes_however_large(t: &Fixture) {
     let id = conversation("alice~bob");
     for n in 0..3 {
         let body = "x".repeat(10_000);
-        t.send(NewMessage { body, ..message(&id, Side::Low, &format!("m{n}")) }).await;
+        t.send(message(&id, Side::Low, &format!("m{n}")).body(body)).await;
     }
     for limit in [PageLimit { messages: 5, bytes: 100 }, PageLimit { messages: 5, bytes: 0 }] {
         let forward = t.store.messages.read_from(&id, 2, limit).await.unwrap();

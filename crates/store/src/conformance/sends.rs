@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bluetick_protocol::{Json, Seq, Side};
 
-use super::fixture::{Fixture, conversation, message, send, user};
-use crate::{Clock, NewMessage, StoreError};
+use super::fixture::{Fixture, send};
+use crate::{
+    Clock, NewMessage, StoreError,
+    testing::{conversation, message, user},
+};
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
@@ -43,12 +46,10 @@ pub async fn seqs_have_no_gap_under_concurrent_writers(t: &Fixture) {
 
 pub async fn a_send_is_stored_as_it_was_given(t: &Fixture) {
     let id = conversation("alice~bob");
-    let new = NewMessage {
-        body: "hé\n\"quoted\" \u{1F426} \0 end".into(),
-        attachment: Some(Json::from_text(r#"{"s3_ref":"a/b","bytes":17}"#).unwrap()),
-        meta: Some(Json::from_text(r#"{"k":[1,{"x":null}]}"#).unwrap()),
-        ..message(&id, Side::High, "m!~1")
-    };
+    let new = message(&id, Side::High, "m!~1")
+        .body("hé\n\"quoted\" \u{1F426} \0 end")
+        .attachment(Some(Json::from_text(r#"{"s3_ref":"a/b","bytes":17}"#).unwrap()))
+        .meta(Some(Json::from_text(r#"{"k":[1,{"x":null}]}"#).unwrap()));
     let sent = t.send(new.clone()).await;
     assert!(!sent.duplicate);
     assert_eq!(sent.implied_read, None);
@@ -61,7 +62,7 @@ pub async fn a_send_is_stored_as_it_was_given(t: &Fixture) {
     assert!(!stored.void && !stored.withheld);
     assert_eq!(t.all(&id).await, [sent.message], "what is read is what the sender was told");
 
-    let empty = t.send(NewMessage { body: String::new(), ..message(&id, Side::Low, "empty") }).await;
+    let empty = t.send(message(&id, Side::Low, "empty").body(String::new())).await;
     assert_eq!(t.all(&id).await[1], empty.message, "an empty body (an attachment alone) is a message too");
 }
 
@@ -122,7 +123,7 @@ pub async fn a_duplicate_changes_nothing(t: &Fixture) {
     t.send(message(&id, Side::High, "second")).await;
     let before = (t.all(&id).await, t.row(&alice, &id).await, t.row(&bob, &id).await);
     t.clock.advance(1_000);
-    let again = t.send(NewMessage { seen_seq: Some(2), ..message(&id, Side::Low, "first") }).await;
+    let again = t.send(message(&id, Side::Low, "first").seen_seq(2)).await;
     assert!(again.duplicate);
     assert_eq!(again.implied_read, None, "a retry implies no read");
     let after = (t.all(&id).await, t.row(&alice, &id).await, t.row(&bob, &id).await);
@@ -133,25 +134,23 @@ pub async fn a_duplicate_changes_nothing(t: &Fixture) {
 pub async fn a_client_msg_id_with_other_content_is_a_conflict(t: &Fixture) {
     let (id, bob) = (conversation("alice~bob"), user("bob"));
     let json = |text: &str| Some(Json::from_text(text).unwrap());
-    let original = NewMessage {
-        attachment: json(r#"{"s3_ref":"a","bytes":1}"#),
-        meta: json(r#"{"k":[1,2],"l":"x"}"#),
-        ..message(&id, Side::Low, "m")
-    };
+    let original = message(&id, Side::Low, "m")
+        .attachment(json(r#"{"s3_ref":"a","bytes":1}"#))
+        .meta(json(r#"{"k":[1,2],"l":"x"}"#));
     let sent = t.send(original.clone()).await;
     t.send(message(&id, Side::High, "reply")).await;
     let before = (t.all(&id).await, t.row(&bob, &id).await, t.row(&user("alice"), &id).await);
     let others = [
-        ("body", NewMessage { body: "other".into(), ..original.clone() }),
-        ("body", NewMessage { body: String::new(), ..original.clone() }),
-        ("attachment", NewMessage { attachment: json(r#"{"s3_ref":"b","bytes":1}"#), ..original.clone() }),
-        ("attachment", NewMessage { attachment: None, ..original.clone() }),
-        ("meta", NewMessage { meta: json(r#"{"k":[2,1],"l":"x"}"#), ..original.clone() }),
-        ("meta", NewMessage { meta: None, ..original.clone() }),
+        ("body", original.clone().body("other")),
+        ("body", original.clone().body(String::new())),
+        ("attachment", original.clone().attachment(json(r#"{"s3_ref":"b","bytes":1}"#))),
+        ("attachment", original.clone().attachment(None)),
+        ("meta", original.clone().meta(json(r#"{"k":[2,1],"l":"x"}"#))),
+        ("meta", original.clone().meta(None)),
     ];
     for (what, other) in others {
         // What a repetition would do besides: note the row, imply a read.
-        let other = NewMessage { undelivered: true, seen_seq: Some(2), ..other };
+        let other = other.undelivered(true).seen_seq(2);
         let error = t.store.messages.commit_sends(vec![other]).await.remove(0).unwrap_err();
         let StoreError::ClientMsgIdConflict(why) = &error else { panic!("{error:?}") };
         for named in [r#""m""#, "message 1 of alice~bob", what] {
@@ -163,7 +162,7 @@ pub async fn a_client_msg_id_with_other_content_is_a_conflict(t: &Fixture) {
     assert_eq!(t.store.pending.pending_row(&bob, &id).await.unwrap(), None, "nor noted");
     assert_eq!(t.store.status.statuses_of(&user("alice")).await.unwrap(), [], "nor read");
 
-    let spelt_otherwise = NewMessage { meta: json(r#"{ "l":"x", "k":[1, 2] }"#), ..original };
+    let spelt_otherwise = original.meta(json(r#"{ "l":"x", "k":[1, 2] }"#));
     let again = t.send(spelt_otherwise).await;
     assert!(again.duplicate, "spaces and the order of keys are no content");
     assert_eq!(again.message, sent.message);
@@ -174,9 +173,9 @@ pub async fn a_conflict_concerns_one_send_of_a_batch(t: &Fixture) {
     t.send(message(&id, Side::Low, "old")).await;
     let batch = vec![
         message(&id, Side::Low, "new-1"),
-        NewMessage { body: "other".into(), ..message(&id, Side::Low, "old") },
+        message(&id, Side::Low, "old").body("other"),
         message(&id, Side::Low, "new-2"),
-        NewMessage { body: "other".into(), ..message(&id, Side::Low, "new-2") },
+        message(&id, Side::Low, "new-2").body("other"),
         message(&id, Side::Low, "new-3"),
     ];
     let told: Vec<_> = t.store.messages.commit_sends(batch).await.into_iter().map(|r| r.ok()).collect();
@@ -191,7 +190,7 @@ pub async fn of_two_contents_at_once_one_is_stored(t: &Fixture) {
     let tries: Vec<_> = (0..20)
         .map(|n| {
             let body = ["this", "that"][n % 2].to_owned();
-            let (store, new) = (t.store.clone(), NewMessage { body, ..message(&id, Side::Low, "same") });
+            let (store, new) = (t.store.clone(), message(&id, Side::Low, "same").body(body));
             tokio::spawn(async move { store.messages.commit_sends(vec![new]).await.remove(0) })
         })
         .collect();
@@ -216,7 +215,7 @@ pub async fn an_erased_message_conflicts_with_nothing(t: &Fixture) {
     t.send(message(&id, Side::Low, "m")).await;
     t.send(message(&id, Side::High, "reply")).await;
     t.store.maintenance.erase_member(&user("alice"), &id).await.unwrap();
-    let late = NewMessage { body: "other".into(), ..message(&id, Side::Low, "m") };
+    let late = message(&id, Side::Low, "m").body("other");
     let told = t.store.messages.commit_sends(vec![late]).await.remove(0);
     assert!(told.is_ok(), "{told:?}");
 }
@@ -226,14 +225,14 @@ pub async fn a_duplicate_notes_the_pending_row_again(t: &Fixture) {
     t.send(message(&id, Side::Low, "m1")).await;
     t.send(message(&id, Side::Low, "m2")).await;
     assert_eq!(t.store.pending.pending_row(&bob, &id).await.unwrap(), None);
-    t.send(NewMessage { undelivered: true, ..message(&id, Side::Low, "m2") }).await;
+    t.send(message(&id, Side::Low, "m2").undelivered(true)).await;
     assert_eq!(
         t.store.pending.pending_row(&bob, &id).await.unwrap(),
         Some(2),
         "a retry runs the delivery steps again, with the original's seq"
     );
-    t.send(NewMessage { withheld: true, ..message(&id, Side::High, "w") }).await;
-    t.send(NewMessage { undelivered: true, ..message(&id, Side::High, "w") }).await;
+    t.send(message(&id, Side::High, "w").withheld(true)).await;
+    t.send(message(&id, Side::High, "w").undelivered(true)).await;
     assert_eq!(
         t.store.pending.pending_row(&user("alice"), &id).await.unwrap(),
         None,
@@ -246,9 +245,9 @@ pub async fn a_duplicate_of_what_was_acked_leaves_no_row(t: &Fixture) {
     t.send(message(&id, Side::Low, "m1")).await;
     t.send(message(&id, Side::Low, "m2")).await;
     t.store.status.advance(&bob, &id, 1, 0).await.unwrap();
-    t.send(NewMessage { undelivered: true, ..message(&id, Side::Low, "m1") }).await;
+    t.send(message(&id, Side::Low, "m1").undelivered(true)).await;
     assert_eq!(t.store.pending.pending_row(&bob, &id).await.unwrap(), None, "a device has it");
-    t.send(NewMessage { undelivered: true, ..message(&id, Side::Low, "m2") }).await;
+    t.send(message(&id, Side::Low, "m2").undelivered(true)).await;
     assert_eq!(t.store.pending.pending_row(&bob, &id).await.unwrap(), Some(2), "no device has said so");
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bluetick_protocol::{DeviceId, SessionId, UserId};
 
-use super::fixture::{Fixture, START_MS, user};
-use crate::{Clock, SessionEntry};
+use super::fixture::{Fixture, START_MS};
+use crate::{Clock, SessionEntry, testing::user};
 
 const TTL: Duration = Duration::from_secs(30);
 const TTL_MS: u64 = 30_000;

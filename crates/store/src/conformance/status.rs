@@ -2,8 +2,11 @@
 
 use bluetick_protocol::{Seq, Side};
 
-use super::fixture::{Fixture, conversation, message, user};
-use crate::{NewMessage, StatusRow};
+use super::fixture::Fixture;
+use crate::{
+    StatusRow,
+    testing::{conversation, message, user},
+};
 
 /// A user's boundaries in `alice~bob`.
 fn row(name: &str, last_delivered_seq: Seq, last_read_seq: Seq) -> StatusRow {
@@ -89,7 +92,7 @@ pub async fn receipts_are_clamped_to_the_last_seq(t: &Fixture) {
 pub async fn receipts_do_not_cover_what_is_withheld_at_the_end(t: &Fixture) {
     let (bob, id) = (user("bob"), conversation("alice~bob"));
     t.send_many(&id, Side::Low, 2).await;
-    t.send(NewMessage { withheld: true, ..message(&id, Side::Low, "unseen") }).await;
+    t.send(message(&id, Side::Low, "unseen").withheld(true)).await;
     let advanced = t.store.status.advance(&bob, &id, 3, 3).await.unwrap();
     assert_eq!(
         (advanced.row.last_delivered_seq, advanced.row.last_read_seq),
@@ -114,7 +117,7 @@ pub async fn all_is_acked_only_when_it_is(t: &Fixture) {
     check("with one of them left", true, false).await;
     t.store.status.advance(&bob, &id, 3, 0).await.unwrap();
     check("with none of them left", true, true).await;
-    t.send(NewMessage { withheld: true, ..message(&id, Side::Low, "unseen") }).await;
+    t.send(message(&id, Side::Low, "unseen").withheld(true)).await;
     check("with one that bob never sees", true, true).await;
     t.send_many(&id, Side::High, 20).await;
     check("with twenty of bob's", false, true).await;
@@ -159,7 +162,7 @@ pub async fn concurrent_receipts_merge_to_the_maximum(t: &Fixture) {
 
 pub async fn a_reply_reads_what_its_sender_had_seen(t: &Fixture) {
     let (bob, id) = (user("bob"), conversation("alice~bob"));
-    let reply = |name: &str, seen| NewMessage { seen_seq: Some(seen), ..message(&id, Side::High, name) };
+    let reply = |name: &str, seen| message(&id, Side::High, name).seen_seq(seen);
     t.send_many(&id, Side::Low, 3).await;
     t.store.status.advance(&bob, &id, 3, 0).await.unwrap();
     let sent = t.send(reply("r1", 2)).await;
@@ -200,9 +203,9 @@ pub async fn a_reply_reads_what_was_delivered_if_it_does_not_say(t: &Fixture) {
 
 pub async fn a_first_message_implies_nothing(t: &Fixture) {
     let id = conversation("alice~bob");
-    let sent = t.send(NewMessage { seen_seq: Some(5), ..message(&id, Side::Low, "m1") }).await;
+    let sent = t.send(message(&id, Side::Low, "m1").seen_seq(5)).await;
     assert_eq!(sent.implied_read, None, "there was nothing to read before it");
-    let sent = t.send(NewMessage { seen_seq: Some(0), ..message(&id, Side::Low, "m2") }).await;
+    let sent = t.send(message(&id, Side::Low, "m2").seen_seq(0)).await;
     assert_eq!(sent.implied_read, None);
     assert_eq!(t.store.status.statuses_of(&user("alice")).await.unwrap(), []);
 }

@@ -2,8 +2,8 @@
 
 use bluetick_protocol::{ConversationId, Side, UserId};
 
-use super::fixture::{Dice, Fixture, conversation, message, user};
-use crate::NewMessage;
+use super::fixture::{Dice, Fixture};
+use crate::testing::{conversation, message, user};
 
 /// Counts by hand, from the messages and the read boundary.
 async fn by_hand(t: &Fixture, user: &UserId, id: &ConversationId) -> u64 {
@@ -48,7 +48,7 @@ pub async fn an_ack_reads_nothing(t: &Fixture) {
 pub async fn a_reply_reads_what_it_implies(t: &Fixture) {
     let (bob, id) = (user("bob"), conversation("alice~bob"));
     t.send_many(&id, Side::Low, 5).await;
-    t.send(NewMessage { seen_seq: Some(3), ..message(&id, Side::High, "r1") }).await;
+    t.send(message(&id, Side::High, "r1").seen_seq(3)).await;
     assert_eq!(t.unread(&bob, &id).await, 2, "what had not been seen when it was written stays unread");
     t.store.status.advance(&bob, &id, 5, 0).await.unwrap();
     t.send(message(&id, Side::High, "r2")).await;
@@ -85,13 +85,10 @@ pub async fn unread_is_exact_under_random_interleavings(t: &Fixture) {
                     .await
                     .unwrap();
             } else {
-                let new = NewMessage {
-                    withheld: dice.one_in(5),
-                    seen_seq: dice.one_in(3).then(|| dice.below(last + 2)),
-                    undelivered: dice.one_in(2),
-                    // Small enough a choice that some are duplicates.
-                    ..message(&id, dice.side(), &format!("m{}", dice.below(90)))
-                };
+                let new = message(&id, dice.side(), &format!("m{}", dice.below(90)))
+                    .withheld(dice.one_in(5))
+                    .seen_seq(dice.one_in(3).then(|| dice.below(last + 2)))
+                    .undelivered(dice.one_in(2));
                 t.send(new).await;
             }
             for member in &members {
@@ -115,7 +112,7 @@ pub async fn unread_is_exact_under_concurrency(t: &Fixture) {
                     let side = dice.side();
                     if dice.one_in(2) {
                         let withheld = dice.one_in(4);
-                        let new = NewMessage { withheld, ..message(&id, side, &format!("t{n}-{i}")) };
+                        let new = message(&id, side, &format!("t{n}-{i}")).withheld(withheld);
                         super::fixture::send(&store, new).await;
                     } else {
                         store.status.advance(&id.member(side), &id, 0, dice.below(100)).await.unwrap();
@@ -137,7 +134,7 @@ pub async fn a_recount_agrees(t: &Fixture) {
     assert_eq!(t.store.conversations.recount(&bob, &id).await.unwrap(), (0, 0), "there is no row to mend");
     assert_eq!(t.row(&bob, &id).await, None, "and none is made");
     t.send_many(&id, Side::Low, 5).await;
-    t.send(NewMessage { withheld: true, ..message(&id, Side::Low, "w") }).await;
+    t.send(message(&id, Side::Low, "w").withheld(true)).await;
     t.store.status.advance(&bob, &id, 0, 2).await.unwrap();
     let before = t.row(&bob, &id).await;
     assert_eq!(t.store.conversations.recount(&bob, &id).await.unwrap(), (3, 3), "it was right before");

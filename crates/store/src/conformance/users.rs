@@ -2,8 +2,8 @@
 
 use bluetick_protocol::{Mute, Profile, Side};
 
-use super::fixture::{Fixture, conversation, message, user};
-use crate::NewMessage;
+use super::fixture::Fixture;
+use crate::testing::{conversation, message, user};
 
 fn profile(name: &str) -> Profile {
     Profile { name: Some(name.into()), avatar_url: Some(format!("https://example.org/{name}.png")) }
@@ -73,7 +73,7 @@ pub async fn a_withheld_message_shows_no_profile(t: &Fixture) {
     t.send_many(&ab, Side::Low, 1).await;
     // Alice blocks bob: what he writes does not reach her, and so neither does who he is.
     t.store.users.set_block(&alice, &bob, true).await.unwrap();
-    let withheld = NewMessage { withheld: true, ..message(&ab, Side::High, "unseen") };
+    let withheld = message(&ab, Side::High, "unseen").withheld(true);
     t.send(withheld).await;
     let row = t.row(&alice, &ab).await.unwrap();
     assert_eq!((row.peer_wrote, row.peer_name), (false, None));

@@ -10,8 +10,7 @@ use std::{
 };
 
 use bluetick_protocol::{
-    ClientMsgId, ConversationId, DeviceId, MessageId, PushContent, PushRegistration, PushTarget, Seq, Side,
-    UserId,
+    ConversationId, DeviceId, MessageId, PushContent, PushRegistration, PushTarget, Seq, Side, UserId,
 };
 use tokio::time::Instant;
 
@@ -19,7 +18,7 @@ use super::{messages::Stored, push_outbox::owed_item, write::Transacted, *};
 use crate::{
     Conversations as _, DeviceRow, Devices as _, Maintenance as _, ManualClock, Message, MessageStatus as _,
     Messages as _, NewMessage, OwedPush, PageLimit, PendingDeliveries as _, PushOutbox as _, RedisConfig,
-    RedisMode, Store, conformance::START_MS,
+    RedisMode, Store, conformance::START_MS, testing::message,
 };
 
 mod cold;
@@ -69,18 +68,7 @@ async fn world() -> World {
 
 impl World {
     fn new_message(&self, name: &str) -> NewMessage {
-        NewMessage {
-            conversation_id: self.id.clone(),
-            from: Side::Low,
-            client_msg_id: ClientMsgId::new(name).unwrap(),
-            body: name.to_owned(),
-            attachment: None,
-            meta: None,
-            withheld: false,
-            seen_seq: None,
-            undelivered: false,
-            push_due: None,
-        }
+        message(&self.id, Side::Low, name)
     }
 
     async fn send(&self, name: &str) -> (Seq, bool) {
@@ -151,7 +139,7 @@ async fn what_a_crash_left_unowed_is_owed_by_the_retry() {
     t.send("a").await;
     t.store_only("b").await;
     assert_eq!(t.rows.owed_to(&bob).await.unwrap(), []);
-    let offline = NewMessage { undelivered: true, push_due: Some(START_MS), ..t.new_message("b") };
+    let offline = t.new_message("b").undelivered(true).push_due(START_MS);
     let again = t.rows.commit_sends(vec![offline.clone()]).await.remove(0).unwrap();
     assert!(again.duplicate);
     let owed = t.rows.owed_to(&bob).await.unwrap();
@@ -165,7 +153,7 @@ async fn what_a_crash_left_unowed_is_owed_by_the_retry() {
     assert_eq!(t.rows.owed_to(&bob).await.unwrap(), []);
     t.store_only("c").await;
     t.rows.advance(&bob, &t.id, 3, 0).await.unwrap();
-    let acked = NewMessage { undelivered: true, push_due: Some(START_MS), ..t.new_message("c") };
+    let acked = t.new_message("c").undelivered(true).push_due(START_MS);
     assert!(t.rows.commit_sends(vec![acked]).await.remove(0).unwrap().duplicate);
     assert_eq!(t.rows.owed_to(&bob).await.unwrap(), []);
 }
@@ -174,7 +162,7 @@ async fn what_a_crash_left_unowed_is_owed_by_the_retry() {
 async fn sends_that_come_together_owe_the_last_of_them() {
     let t = world().await;
     let bob = UserId::new("bob").unwrap();
-    let offline = |name: &str, push_due| NewMessage { undelivered: true, push_due, ..t.new_message(name) };
+    let offline = |name: &str, push_due| t.new_message(name).undelivered(true).push_due(push_due);
     let batch = vec![offline("m1", Some(5)), offline("m2", Some(6)), offline("m3", None)];
     let sent = t.rows.commit_sends(batch).await.remove(1).unwrap();
     assert_eq!(sent.message.seq, 2);
@@ -412,8 +400,7 @@ async fn without_redis_everything_is_stored_and_found() {
     assert_eq!(t.rows.inbox(&bob, None, 10).await.unwrap().0.len(), 1, "the order is complete in Redis");
     let alone = with_redis(&t, "redis://127.0.0.1:9");
     t.clock.advance(1_000);
-    let new =
-        |name: &str, id: &ConversationId| NewMessage { conversation_id: id.clone(), ..t.new_message(name) };
+    let new = |name: &str, id: &ConversationId| message(id, Side::Low, name);
     let other = ConversationId::new("bob~carol").unwrap();
     let batch = vec![new("m2", &t.id), new("m3", &t.id), new("c1", &other), new("m4", &t.id)];
     let seqs: Vec<_> =
@@ -444,7 +431,7 @@ async fn a_redis_that_was_emptied_is_filled_again() {
     let sessions = crate::RedisSessions::new(t.rows.redis.clone(), t.clock.clone());
     crate::SessionStore::flush(&sessions).await.unwrap();
     let other = ConversationId::new("bob~carol").unwrap();
-    let new = NewMessage { conversation_id: other, ..t.new_message("c1") };
+    let new = message(&other, Side::Low, "c1");
     t.rows.commit_sends(vec![new]).await.remove(0).unwrap();
     let (inbox, more) = t.rows.inbox(&bob, None, 10).await.unwrap();
     assert_eq!((inbox.len(), more), (2, false), "one new place makes no inbox");

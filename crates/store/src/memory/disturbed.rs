@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use bluetick_protocol::{ClientMsgId, ConversationId, Seq, Side, UserId};
+use bluetick_protocol::{ConversationId, Seq, Side, UserId};
 
 use super::*;
-use crate::{ManualClock, NewMessage, PageLimit, Store};
+use crate::{ManualClock, PageLimit, Store, testing::message};
 
 fn conversation() -> ConversationId {
     ConversationId::new("alice~bob").unwrap()
@@ -22,18 +22,7 @@ fn disturbed(window_ms: u64) -> (Arc<Memory>, Store, Arc<ManualClock>) {
 }
 
 async fn send(store: &Store, id: &str) -> Seq {
-    let new = NewMessage {
-        conversation_id: conversation(),
-        from: Side::Low,
-        client_msg_id: ClientMsgId::new(id).unwrap(),
-        body: id.to_owned(),
-        attachment: None,
-        meta: None,
-        withheld: false,
-        seen_seq: None,
-        undelivered: false,
-        push_due: None,
-    };
+    let new = message(&conversation(), Side::Low, id);
     store.messages.commit_sends(vec![new]).await.remove(0).unwrap().message.seq
 }
 

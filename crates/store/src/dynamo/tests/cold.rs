@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bluetick_protocol::{ClientMsgId, ConversationId, Seq, Side, UserId};
+use bluetick_protocol::{ConversationId, Seq, Side, UserId};
 
 use super::{
     super::{DynamoStore, Units, client::Query, item::s, row::row_key, write::Write},
@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     COLD_SHARDS, Clock as _, ColdCandidate, ColdConfig, ColdObjects, ColdRun, ColdRuns as _, ColdTier,
-    Conversations as _, Maintenance as _, Message, MessageStatus as _, Messages as _, NewMessage, Objects,
-    PageLimit, PendingDeliveries as _, cold_shard, conformance::START_MS,
+    Conversations as _, Maintenance as _, Message, MessageStatus as _, Messages as _, Objects, PageLimit,
+    PendingDeliveries as _, cold_shard, conformance::START_MS, testing::message,
 };
 
 const DAY: u64 = 24 * 3_600_000;
@@ -111,7 +111,7 @@ async fn a_seq_whose_message_is_cold_is_not_given_to_another() {
     let before = t.everything().await;
     t.set_counter_back(4).await;
     assert_eq!(t.rows.redis.take_seq(&t.id).await.unwrap(), Some(5), "Redis knows no better");
-    let offline = NewMessage { undelivered: true, ..t.new_message("late") };
+    let offline = t.new_message("late").undelivered(true);
     let sent = t.rows.commit_sends(vec![offline]).await.remove(0).unwrap();
     assert_eq!((sent.message.seq, sent.duplicate), (11, false));
     assert_eq!(t.hot_seqs().await, [9, 10, 11], "what was stored at first was taken back");
@@ -261,7 +261,7 @@ async fn what_a_row_has_not_counted_is_counted_before_it_moves() {
     let t = cold_world().await;
     // Bob blocks Alice: his row counts nothing of it by itself.
     for n in 1..=6 {
-        let withheld = NewMessage { withheld: true, ..t.new_message(&format!("m{n}")) };
+        let withheld = t.new_message(&format!("m{n}")).withheld(true);
         t.rows.commit_sends(vec![withheld]).await.remove(0).unwrap();
     }
     assert_eq!(t.rows.row(&t.id, Side::High).await.unwrap().counted_seq, 0);
@@ -292,7 +292,7 @@ async fn a_conversation_is_listed_once() {
     for n in 2..=6 {
         t.clock.advance(1_000);
         t.send(&format!("m{n}")).await;
-        let reply = NewMessage { from: Side::High, ..t.new_message(&format!("r{n}")) };
+        let reply = message(&t.id, Side::High, &format!("r{n}"));
         t.rows.commit_sends(vec![reply]).await.remove(0).unwrap();
     }
     assert_eq!(t.due().await, [START_MS + COLD_AFTER]);
@@ -363,12 +363,7 @@ async fn all_are_listed_once_and_again_if_the_list_was_lost() {
     let with = std::mem::replace(&mut t.rows, without);
     let ids: Vec<_> = (0..20).map(|n| ConversationId::new(&format!("alice~bob{n:02}")).unwrap()).collect();
     for id in &ids {
-        let new = NewMessage {
-            conversation_id: id.clone(),
-            client_msg_id: ClientMsgId::new("c").unwrap(),
-            ..t.new_message("c")
-        };
-        t.rows.commit_sends(vec![new]).await.remove(0).unwrap();
+        t.rows.commit_sends(vec![message(id, Side::Low, "c")]).await.remove(0).unwrap();
     }
     t.rows = with;
     let now = t.clock.now_ms();

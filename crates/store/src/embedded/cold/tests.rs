@@ -2,12 +2,13 @@
 
 use std::{path::Path, sync::Arc};
 
-use bluetick_protocol::{ClientMsgId, UserId};
+use bluetick_protocol::UserId;
 
 use super::*;
 use crate::{
     ColdConfig, ColdObjects, Content, Conversations, EmbeddedConfig, EmbeddedSource, Maintenance,
     ManualClock, MessageStatus, Messages, NewMessage, Objects, embedded::committer::Op, restore,
+    testing::message,
 };
 
 struct Place {
@@ -58,18 +59,7 @@ fn bob() -> UserId {
 }
 
 fn new(n: usize) -> NewMessage {
-    NewMessage {
-        conversation_id: id(),
-        from: Side::Low,
-        client_msg_id: ClientMsgId::new(&format!("m{n}")).unwrap(),
-        body: format!("message {n}"),
-        attachment: None,
-        meta: None,
-        withheld: n.is_multiple_of(5),
-        seen_seq: None,
-        undelivered: false,
-        push_due: None,
-    }
+    message(&id(), Side::Low, &format!("m{n}")).body(format!("message {n}")).withheld(n.is_multiple_of(5))
 }
 
 async fn send(store: &Embedded, numbers: Range<usize>) {

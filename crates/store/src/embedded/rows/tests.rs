@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use bluetick_protocol::{
-    ClientMsgId, ConversationId, DeviceId, Mute, PushContent, PushRegistration, PushTarget, Side, UserId,
+    ConversationId, DeviceId, Mute, PushContent, PushRegistration, PushTarget, Side, UserId,
 };
 
 use super::*;
@@ -11,6 +11,7 @@ use crate::{
     DeviceRow, Devices, EmbeddedConfig, ManualClock, MessageStatus, Messages, NewMessage, OwedPush,
     PushOutbox, StoreError, Users,
     embedded::committer::{PreparedSends, ReadForSend},
+    testing::message,
 };
 
 fn open(config: EmbeddedConfig) -> Embedded {
@@ -39,18 +40,7 @@ fn device(name: &str, registered_at: u64) -> DeviceRow {
 
 /// Of alice to bob, who is away.
 pub(in crate::embedded) fn send(name: &str) -> NewMessage {
-    NewMessage {
-        conversation_id: conversation("alice~bob"),
-        from: Side::Low,
-        client_msg_id: ClientMsgId::new(name).unwrap(),
-        body: name.into(),
-        attachment: None,
-        meta: None,
-        withheld: false,
-        seen_seq: None,
-        undelivered: true,
-        push_due: Some(100),
-    }
+    message(&conversation("alice~bob"), Side::Low, name).undelivered(true).push_due(100)
 }
 
 #[derive(Debug, PartialEq)]
