@@ -5,8 +5,8 @@ use bluetick_protocol::{ConversationId, S3Ref, UserId};
 
 use super::{
     Embedded,
-    bytes::{Malformed, Reader},
-    rows::{RowSpace, View, key_parts, row_key, user_prefix},
+    bytes::{ByteReader, Malformed},
+    rows::{RowSpace, RowTransaction, key_parts, row_key, user_prefix},
     state::{FORMAT, check_format},
 };
 use crate::{
@@ -25,7 +25,7 @@ pub(super) fn encode(row: &AttachmentRow) -> Result<Vec<u8>> {
 }
 
 pub(super) fn decode(value: &[u8]) -> Result<AttachmentRow, Malformed> {
-    let r = &mut Reader(value);
+    let r = &mut ByteReader(value);
     check_format(r)?;
     serde_json::from_slice(r.0).map_err(|_| Malformed("a stored attachment does not parse"))
 }
@@ -38,7 +38,7 @@ fn encode_usage(usage: &UploadUsage) -> Result<Vec<u8>> {
 }
 
 fn decode_usage(value: &[u8]) -> Result<UploadUsage, Malformed> {
-    let r = &mut Reader(value);
+    let r = &mut ByteReader(value);
     check_format(r)?;
     serde_json::from_slice(r.0).map_err(|_| Malformed("a stored upload usage does not parse"))
 }
@@ -47,7 +47,7 @@ fn owner_key(row: &AttachmentRow) -> Vec<u8> {
     row_key(row.owner.as_str(), row.s3_ref.as_str())
 }
 
-impl View<'_> {
+impl RowTransaction<'_> {
     fn attachment(&self, s3_ref: &S3Ref) -> Result<Option<AttachmentRow>> {
         let value = self.get(RowSpace::Attachments, s3_ref.as_str().as_bytes())?;
         Ok(value.map(|value| decode(&value)).transpose()?)
@@ -105,27 +105,27 @@ impl View<'_> {
 impl Attachments for Embedded {
     async fn announce(&self, row: AttachmentRow, quota: &UploadQuota) -> Result<Announced> {
         let quota = *quota;
-        self.step(move |view| {
+        self.transact(move |tx| {
             if row.charged_bytes() > 0 {
-                let kept = view.kept_usage(&row.owner)?;
+                let kept = tx.kept_usage(&row.owner)?;
                 let usage = match kept {
                     Some(usage) => usage,
-                    None => view.derived_usage(&row.owner)?,
+                    None => tx.derived_usage(&row.owner)?,
                 };
                 match usage.charge(&row, &quota) {
-                    Ok(charged) => view.put_usage(&row.owner, Some(charged))?,
+                    Ok(charged) => tx.put_usage(&row.owner, Some(charged))?,
                     Err(over) => {
                         // A user over the quota may announce again and again, and this is the
                         // committer's thread.
                         if kept.is_none() {
-                            view.put_usage(&row.owner, Some(usage))?;
+                            tx.put_usage(&row.owner, Some(usage))?;
                         }
                         return Ok(Announced::OverQuota(over));
                     }
                 }
             }
-            view.put(RowSpace::OwnedAttachments, owner_key(&row), vec![FORMAT]);
-            view.put_attachment(&row)?;
+            tx.put(RowSpace::OwnedAttachments, owner_key(&row), vec![FORMAT]);
+            tx.put_attachment(&row)?;
             Ok(Announced::Done)
         })
         .await
@@ -133,7 +133,7 @@ impl Attachments for Embedded {
 
     async fn upload_usage(&self, user: &UserId) -> Result<UploadUsage> {
         let user = user.clone();
-        self.step(move |view| view.upload_usage(&user)).await
+        self.transact(move |tx| tx.upload_usage(&user)).await
     }
 
     async fn attachment(&self, s3_ref: &S3Ref) -> Result<Option<AttachmentRow>> {
@@ -144,10 +144,10 @@ impl Attachments for Embedded {
 
     async fn uploaded(&self, s3_ref: &S3Ref) -> Result<bool> {
         let s3_ref = s3_ref.clone();
-        self.step(move |view| {
-            let row = view.attachment(&s3_ref)?.filter(|row| row.state == UploadState::Expected);
+        self.transact(move |tx| {
+            let row = tx.attachment(&s3_ref)?.filter(|row| row.state == UploadState::Expected);
             let Some(row) = row else { return Ok(false) };
-            view.put_attachment(&AttachmentRow { state: UploadState::Uploaded, ..row })?;
+            tx.put_attachment(&AttachmentRow { state: UploadState::Uploaded, ..row })?;
             Ok(true)
         })
         .await
@@ -155,14 +155,14 @@ impl Attachments for Embedded {
 
     async fn claim(&self, s3_ref: &S3Ref, conversation: &ConversationId) -> Result<bool> {
         let (s3_ref, key) = (s3_ref.clone(), row_key(s3_ref.as_str(), conversation.as_str()));
-        self.step(move |view| {
-            let row = view.attachment(&s3_ref)?.filter(|row| row.state == UploadState::Uploaded);
+        self.transact(move |tx| {
+            let row = tx.attachment(&s3_ref)?.filter(|row| row.state == UploadState::Uploaded);
             let Some(row) = row else { return Ok(false) };
             if !row.claimed {
-                view.put_attachment(&AttachmentRow { claimed: true, ..row })?;
+                tx.put_attachment(&AttachmentRow { claimed: true, ..row })?;
             }
-            if view.get(RowSpace::AttachmentClaims, &key)?.is_none() {
-                view.put(RowSpace::AttachmentClaims, key, vec![FORMAT]);
+            if tx.get(RowSpace::AttachmentClaims, &key)?.is_none() {
+                tx.put(RowSpace::AttachmentClaims, key, vec![FORMAT]);
             }
             Ok(true)
         })
@@ -205,10 +205,10 @@ impl Attachments for Embedded {
 
     async fn collect(&self, s3_ref: &S3Ref) -> Result<bool> {
         let s3_ref = s3_ref.clone();
-        self.step(move |view| {
-            let Some(row) = view.attachment(&s3_ref)?.filter(|row| !row.claimed) else { return Ok(false) };
+        self.transact(move |tx| {
+            let Some(row) = tx.attachment(&s3_ref)?.filter(|row| !row.claimed) else { return Ok(false) };
             if row.state != UploadState::Collecting {
-                view.put_attachment(&AttachmentRow { state: UploadState::Collecting, ..row })?;
+                tx.put_attachment(&AttachmentRow { state: UploadState::Collecting, ..row })?;
             }
             Ok(true)
         })
@@ -217,19 +217,19 @@ impl Attachments for Embedded {
 
     async fn forget(&self, s3_ref: &S3Ref) -> Result<()> {
         let s3_ref = s3_ref.clone();
-        self.step(move |view| {
-            if let Some(row) = view.attachment(&s3_ref)? {
+        self.transact(move |tx| {
+            if let Some(row) = tx.attachment(&s3_ref)? {
                 if row.charged_bytes() > 0 {
                     // Before the row goes: without a counter, usage is derived from the rows.
-                    let left = view.upload_usage(&row.owner)?.give_back(&row);
-                    view.put_usage(&row.owner, left)?;
+                    let left = tx.upload_usage(&row.owner)?.give_back(&row);
+                    tx.put_usage(&row.owner, left)?;
                 }
-                view.forget(RowSpace::OwnedAttachments, owner_key(&row))?;
+                tx.forget(RowSpace::OwnedAttachments, owner_key(&row))?;
             }
             let key = s3_ref.as_str().as_bytes();
-            view.forget(RowSpace::Attachments, key.to_vec())?;
-            view.forget(RowSpace::UnclaimedAttachments, key.to_vec())?;
-            view.forget_under(RowSpace::AttachmentClaims, &user_prefix(s3_ref.as_str()))
+            tx.forget(RowSpace::Attachments, key.to_vec())?;
+            tx.forget(RowSpace::UnclaimedAttachments, key.to_vec())?;
+            tx.forget_under(RowSpace::AttachmentClaims, &user_prefix(s3_ref.as_str()))
         })
         .await
     }
@@ -263,12 +263,12 @@ mod tests {
         let clock = Arc::new(ManualClock::new(1_760_000_000_000));
         let store = Embedded::open(EmbeddedConfig::new(dir.path()), clock).unwrap();
         let quota = UploadQuota { bytes_per_day: 0, bytes_total: 25_000 };
-        let forget_count = || store.step(|view| view.forget(RowSpace::UploadUsage, b"alice".to_vec()));
+        let forget_count = || store.transact(|tx| tx.forget(RowSpace::UploadUsage, b"alice".to_vec()));
         for n in 0..2 {
             assert_eq!(store.announce(row(n), &quota).await.unwrap(), Announced::Done);
         }
         forget_count().await.unwrap();
-        let kept = || store.step(|view| view.kept_usage(&row(0).owner));
+        let kept = || store.transact(|tx| tx.kept_usage(&row(0).owner));
         assert_eq!(kept().await.unwrap(), None);
         assert_eq!(store.announce(row(2), &quota).await.unwrap(), Announced::OverQuota(OverQuota::Total));
         let derived = kept().await.unwrap().expect("a refusal keeps it: the next one derives nothing");

@@ -17,9 +17,9 @@ use super::{
     Embedded,
     bytes::put_u64,
     claim,
-    committer::Op,
-    engine::{Change, Engine},
-    log::LOG_DIR,
+    committer::WriteOp,
+    engine::{Engine, EngineChange},
+    wal::WAL_DIR,
 };
 use crate::{BackupSink, Result, StoreError};
 
@@ -34,7 +34,7 @@ const PART_MAX_BYTES: u64 = 16 * 1024 * 1024;
 impl Embedded {
     /// Everything that was durable when this was called, as rows of the engine.
     pub(super) async fn write_backup(&self, sink: BackupSink<'_>) -> Result<u64> {
-        let snapshot = self.ask(Op::Checkpoint).await?;
+        let snapshot = self.ask(WriteOp::Checkpoint).await?;
         let (chunks, mut chunks_in) = tokio::sync::mpsc::channel::<Vec<u8>>(4);
         let reader = tokio::task::spawn_blocking(move || {
             let gone = || StoreError::unavailable("the receiver of the backup");
@@ -68,13 +68,13 @@ impl Embedded {
 
 /// Makes a data directory from a backup. Refuses a directory that already holds a store. Returns the number of rows.
 pub fn restore(backup: &mut dyn Read, dir: &Path) -> Result<u64> {
-    if dir.join("engine").exists() || dir.join(LOG_DIR).exists() {
+    if dir.join("engine").exists() || dir.join(WAL_DIR).exists() {
         return Err(StoreError::Unusable(format!(
             "{} already holds a store; restore into a new directory",
             dir.display()
         )));
     }
-    let mut input = Input { from: std::io::BufReader::with_capacity(1 << 20, backup), crc: 0 };
+    let mut input = BackupReader { from: std::io::BufReader::with_capacity(1 << 20, backup), crc: 0 };
     let mut magic = [0; MAGIC.len()];
     input.bytes(&mut magic)?;
     if magic != MAGIC && !OLDER_MAGICS.contains(&magic.as_slice()) {
@@ -89,10 +89,10 @@ pub fn restore(backup: &mut dyn Read, dir: &Path) -> Result<u64> {
     rows
 }
 
-fn fill(input: &mut Input<impl Read>, dir: &Path) -> Result<u64> {
+fn fill(input: &mut BackupReader<impl Read>, dir: &Path) -> Result<u64> {
     let engine =
         Engine::open(&dir.join("engine"), 32 << 20, super::EmbeddedConfig::new(dir).idempotency_window_ms)?;
-    let (mut rows, mut space, mut run, mut bytes) = (0u64, String::new(), Vec::<Change>::new(), 0);
+    let (mut rows, mut space, mut run, mut bytes) = (0u64, String::new(), Vec::<EngineChange>::new(), 0);
     loop {
         input.crc = 0;
         let mut kind = [0];
@@ -130,7 +130,7 @@ fn damaged(why: &str) -> StoreError {
 }
 
 impl Engine {
-    fn fill_run(&self, space: &str, run: &mut Vec<Change>) -> Result<()> {
+    fn fill_run(&self, space: &str, run: &mut Vec<EngineChange>) -> Result<()> {
         match run.is_empty() {
             true => Ok(()),
             false => self.fill(space, std::mem::take(run)),
@@ -138,12 +138,12 @@ impl Engine {
     }
 }
 
-struct Input<R> {
+struct BackupReader<R> {
     from: R,
     crc: u32,
 }
 
-impl<R: Read> Input<R> {
+impl<R: Read> BackupReader<R> {
     fn bytes(&mut self, into: &mut [u8]) -> Result<()> {
         self.from.read_exact(into).map_err(|e| damaged(&format!("it ends too early ({e})")))?;
         self.crc = crc32c::crc32c_append(self.crc, into);

@@ -49,9 +49,9 @@ pub(super) fn put_opt(out: &mut Vec<u8>, text: Option<&str>) {
     }
 }
 
-pub(super) struct Reader<'a>(pub &'a [u8]);
+pub(super) struct ByteReader<'a>(pub &'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     /// Nothing may be left: what follows a whole value was not written by us.
     pub(super) fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed("bytes left over")) }

@@ -15,22 +15,22 @@ use bluetick_protocol::{MessageId, Seq, Side};
 use tokio::sync::mpsc;
 
 use super::{
-    Shared,
+    StoreCore,
     bytes::put_u64,
-    committer::{Ids, Op},
-    engine::{Change, Meta, Space, user_key},
-    hot::{Dirty, Frozen, is_erased},
-    log::{self, LOG_DIR},
-    rows::{Changed, RowSpace},
-    runs::Fate,
-    state::{Entry, FORMAT},
+    committer::{SentIdMap, WriteOp},
+    engine::{CheckpointMeta, EngineChange, Space, user_key},
+    memtable::{DirtyConversation, FrozenMemtable, is_erased},
+    rows::{RowChanges, RowSpace},
+    runs::RewriteAction,
+    state::{FORMAT, MessageEntry},
+    wal::{self, WAL_DIR},
 };
 use crate::{Result, failpoint};
 
 pub(super) struct CheckpointJob {
-    pub frozen: Frozen,
-    pub rows: Arc<Changed>,
-    pub sent_ids: Arc<Ids>,
+    pub frozen: FrozenMemtable,
+    pub rows: Arc<RowChanges>,
+    pub sent_ids: Arc<SentIdMap>,
     /// Every record up to this one is in `frozen` or was written before.
     pub lsn: u64,
     pub last_message_id: MessageId,
@@ -43,10 +43,10 @@ pub(super) struct CheckpointDone {
 
 /// Works until the committer is gone. An error (a full disk, say) is tried again: the log has everything.
 pub(super) fn run(
-    shared: Arc<Shared>,
+    shared: Arc<StoreCore>,
     jobs: Receiver<CheckpointJob>,
     done: Sender<CheckpointDone>,
-    ops: mpsc::WeakSender<Op>,
+    ops: mpsc::WeakSender<WriteOp>,
 ) {
     loop {
         match jobs.recv_timeout(Duration::from_secs(1)) {
@@ -67,11 +67,11 @@ pub(super) fn run(
                 }
                 shared.checkpoint_failing.store(false, Ordering::Release);
                 shared.checkpointed_lsn.store(job.lsn, Ordering::Release);
-                shared.hot.drop_frozen();
+                shared.memtable.drop_frozen();
                 shared.rows.drop_frozen();
                 metrics::histogram!("bluetick_checkpoint_seconds").record(begun.elapsed().as_secs_f64());
                 tracing::debug!(lsn = job.lsn, took = ?begun.elapsed(), "checkpoint");
-                let removed = log::remove_before(&shared.config.dir.join(LOG_DIR), job.lsn + 1);
+                let removed = wal::remove_before(&shared.config.dir.join(WAL_DIR), job.lsn + 1);
                 if let Err(e) = &removed {
                     tracing::warn!(error = %e, "an old log segment could not be removed; trying again after the next checkpoint");
                 }
@@ -84,7 +84,7 @@ pub(super) fn run(
             Err(RecvTimeoutError::Disconnected) => return,
         }
         match ops.upgrade() {
-            Some(ops) => drop(ops.try_send(Op::Tick)),
+            Some(ops) => drop(ops.try_send(WriteOp::Tick)),
             None => return,
         }
     }
@@ -92,7 +92,7 @@ pub(super) fn run(
 
 /// A new process opens the engine anew, and the log has everything. Only where a checkpoint was just written and there is
 /// room: while a disk is full, what can be read is worth more than an engine that is well.
-fn end_if_the_engine_gave_up(shared: &Shared) {
+fn end_if_the_engine_gave_up(shared: &StoreCore) {
     if shared.engine.has_given_up() && shared.refusing().is_none() {
         tracing::error!(
             "the engine gave up its own work after an error; ending the process, the log has everything"
@@ -101,9 +101,10 @@ fn end_if_the_engine_gave_up(shared: &Shared) {
     }
 }
 
-fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
+fn write(shared: &StoreCore, job: &CheckpointJob) -> Result<()> {
     let engine = &shared.engine;
-    let mut convs: Vec<&Dirty> = job.frozen.convs.iter().flat_map(|shard| shard.values()).collect();
+    let mut convs: Vec<&DirtyConversation> =
+        job.frozen.convs.iter().flat_map(|shard| shard.values()).collect();
     convs.sort_unstable_by(|a, b| a.conv.id.cmp(&b.conv.id));
 
     failpoint::hit("checkpoint.begun");
@@ -132,7 +133,7 @@ fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
     let members = convs.iter().filter(|d| d.members_touched);
     engine.ingest(Space::Members, per_member(members, |d, side| d.conv.lists(side).then(|| vec![FORMAT])))?;
     failpoint::hit("checkpoint.members_written");
-    let mut users: Vec<Change> = Vec::new();
+    let mut users: Vec<EngineChange> = Vec::new();
     for (user, dirty) in job.frozen.users.iter().flat_map(|shard| shard.iter()) {
         if let Some(row) = &dirty.row {
             let mut value = Vec::new();
@@ -154,16 +155,20 @@ fn write(shared: &Shared, job: &CheckpointJob) -> Result<()> {
     });
     engine.ingest(Space::Conversations, rows.collect())?;
     failpoint::hit("checkpoint.conversations_written");
-    engine.put_meta(Meta { lsn: job.lsn, last_message_id: job.last_message_id, seed: shared.seed })?;
+    engine.put_meta(CheckpointMeta {
+        lsn: job.lsn,
+        last_message_id: job.last_message_id,
+        seed: shared.seed,
+    })?;
     failpoint::hit("checkpoint.marked");
     Ok(())
 }
 
 /// A row for each member of each conversation, sorted by user.
 fn per_member<'a>(
-    convs: impl Iterator<Item = &'a &'a Dirty>,
-    value: impl Fn(&Dirty, Side) -> Option<Vec<u8>>,
-) -> Vec<Change> {
+    convs: impl Iterator<Item = &'a &'a DirtyConversation>,
+    value: impl Fn(&DirtyConversation, Side) -> Option<Vec<u8>>,
+) -> Vec<EngineChange> {
     let mut changes = Vec::new();
     for dirty in convs {
         for side in Side::BOTH {
@@ -176,10 +181,10 @@ fn per_member<'a>(
 }
 
 /// Makes the messages void that an erased member wrote before this checkpoint.
-fn void_erased(shared: &Shared, dirty: &Dirty) -> Result<()> {
-    let fate = |entry: &Entry| match is_erased(&dirty.conv, &entry.message) {
-        true => Fate::BecomesVoid,
-        false => Fate::Stays,
+fn void_erased(shared: &StoreCore, dirty: &DirtyConversation) -> Result<()> {
+    let fate = |entry: &MessageEntry| match is_erased(&dirty.conv, &entry.message) {
+        true => RewriteAction::BecomesVoid,
+        false => RewriteAction::Stays,
     };
     let mut next = Some(0);
     while let Some(from) = next {

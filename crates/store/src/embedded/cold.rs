@@ -17,13 +17,13 @@ use bluetick_protocol::{ConversationId, MessageId, Seq, Side};
 use parking_lot::Mutex;
 
 use super::{
-    Embedded, Shared,
-    bytes::{Reader, put_str, put_u64},
+    Embedded, StoreCore,
+    bytes::{ByteReader, put_str, put_u64},
     engine::{EngineSnapshot, Space, conversation_id},
-    hot::mask,
-    rows::{Bytes, RowSpace, View},
-    runs::{Fate, message_key, split_message_key},
-    state::{Conv, Entry, FORMAT, check_format},
+    memtable::mask,
+    rows::{Bytes, RowSpace, RowTransaction},
+    runs::{RewriteAction, message_key, split_message_key},
+    state::{Conv, FORMAT, MessageEntry, check_format},
 };
 use crate::{
     ColdCandidate, ColdRun, ColdRuns, EnlistPlace, Message, Movable, PageLimit, Result, StoreError,
@@ -69,7 +69,7 @@ impl RunRow {
 
     pub(super) fn decode(key: &[u8], value: &[u8]) -> Result<RunRow> {
         let (id, last_seq) = split_message_key(key)?;
-        let r = &mut Reader(value);
+        let r = &mut ByteReader(value);
         check_format(r)?;
         let first_seq = r.u64()?;
         let counted = [r.u64()?, r.u64()?];
@@ -101,14 +101,14 @@ fn keys_from(id: &ConversationId, seq: Seq) -> Range<Vec<u8>> {
     message_key(id, seq)..end
 }
 
-/// The keys of all runs after one. Ids are text, where no byte is so high.
+/// The keys of all runs after one. SentIdMap are text, where no byte is so high.
 fn keys_after(after: Option<&ColdRun>) -> Range<Vec<u8>> {
     let mut start = after.map(|run| message_key(&run.conversation_id, run.last_seq)).unwrap_or_default();
     start.push(0);
     start..vec![u8::MAX]
 }
 
-impl Shared {
+impl StoreCore {
     fn runs(&self, keys: &Range<Vec<u8>>, limit: usize) -> Result<Vec<RunRow>> {
         let rows = self.rows.first(&self.engine, RowSpace::ColdRuns, keys, limit)?;
         rows.into_iter().map(RunRow::read).collect()
@@ -135,13 +135,13 @@ impl Shared {
         self.engine.snapshot(recent_runs)
     }
 
-    /// Hot messages that are in the last run already, before a seq: behind all that was dropped there is nothing to find.
-    fn leftovers_before(&self, last: &ColdRun, before: Seq, limit: usize) -> Result<Vec<Entry>> {
+    /// Memtable messages that are in the last run already, before a seq: behind all that was dropped there is nothing to find.
+    fn leftovers_before(&self, last: &ColdRun, before: Seq, limit: usize) -> Result<Vec<MessageEntry>> {
         self.engine.entries(&last.conversation_id, last.first_seq, before, PageLimit::messages(limit))
     }
 
     fn leftovers(&self, id: &ConversationId, limit: usize) -> Result<Vec<Arc<Message>>> {
-        let (last, conv) = (self.last_run(id)?, self.hot.conv(&self.engine, id)?);
+        let (last, conv) = (self.last_run(id)?, self.memtable.conv(&self.engine, id)?);
         let (Some(RunRow { run, .. }), Some(conv)) = (last, conv) else { return Ok(Vec::new()) };
         let entries = self.leftovers_before(&run, run.last_seq + 1, limit)?;
         Ok(entries.into_iter().map(|entry| mask(&conv, entry).message).collect())
@@ -175,7 +175,9 @@ impl Shared {
             let cold = &of_one[..of_one.partition_point(|(_, seq)| *seq <= border)];
             let (Some((id, first)), Some((_, last))) = (cold.first(), cold.last()) else { continue };
             let is_cold = |seq: Seq| cold.binary_search_by_key(&seq, |(_, seq)| *seq).is_ok();
-            let fate = |entry: &Entry| if is_cold(entry.message.seq) { Fate::Goes } else { Fate::Stays };
+            let fate = |entry: &MessageEntry| {
+                if is_cold(entry.message.seq) { RewriteAction::Goes } else { RewriteAction::Stays }
+            };
             let mut next = Some(*first);
             while let Some(from) = next {
                 let (some, rest) = self.engine.rewritten(id, *first..last + 1, from, fate)?;
@@ -192,7 +194,7 @@ fn erased(conv: &Conv) -> [Seq; 2] {
     Side::BOTH.map(|side| conv.member(side).erased)
 }
 
-impl View<'_> {
+impl RowTransaction<'_> {
     /// Records a run if everything is as it was seen, and the run follows the last one or takes its place.
     fn record(&mut self, row: &RunRow, replaces: Option<&ColdRun>, seen: &Movable) -> Result<bool> {
         let (run, id) = (&row.run, &row.run.conversation_id);
@@ -202,7 +204,7 @@ impl View<'_> {
         let same = last == seen.last_run && replaces.is_none_or(|old| last.as_ref() == Some(old));
         let begins = replaces.map_or(last.as_ref().map_or(0, |last| last.last_seq) + 1, |old| old.first_seq);
         let fits = run.first_seq == begins && (begins..conv.last_seq).contains(&run.last_seq);
-        if !same || !fits || erased(&conv) != seen.erased || !self.shared.hot.rests(id, run.last_seq) {
+        if !same || !fits || erased(&conv) != seen.erased || !self.shared.memtable.rests(id, run.last_seq) {
             return Ok(false);
         }
         if let Some(old) = replaces {
@@ -277,10 +279,10 @@ impl ColdRuns for Embedded {
     async fn movable(&self, conversation: &ConversationId) -> Result<Option<Movable>> {
         let id = conversation.clone();
         self.blocking(move |shared| {
-            let conv = shared.hot.conv(&shared.engine, &id)?.filter(|conv| conv.last_seq > 0);
+            let conv = shared.memtable.conv(&shared.engine, &id)?.filter(|conv| conv.last_seq > 0);
             let Some(conv) = conv else { return Ok(None) };
             // Asked for after the rows: what came since is behind what they know.
-            let up_to = shared.hot.last_at_rest(&id, conv.last_seq - 1);
+            let up_to = shared.memtable.last_at_rest(&id, conv.last_seq - 1);
             let last_run = shared.last_run(&id)?.map(|row| row.run);
             Ok(Some(Movable {
                 from: last_run.as_ref().map_or(0, |run| run.last_seq) + 1,
@@ -302,19 +304,19 @@ impl ColdRuns for Embedded {
                 Some(before) => shared.leftovers_before(&before, first_seq, 1)?.len(),
                 None => 0,
             };
-            let last = shared.hot.entry(&shared.engine, &id, last_seq)?;
+            let last = shared.memtable.entry(&shared.engine, &id, last_seq)?;
             Ok(last.filter(|_| left == 0))
         });
         // Not hot any more, or what is before it still is: somebody else is at it.
         let Some(last) = last.await? else { return Ok(false) };
         let row = RunRow { run: run.clone(), counted: last.counted };
         let (replaces, seen) = (replaces.cloned(), seen.clone());
-        self.step(move |view| view.record(&row, replaces.as_ref(), &seen)).await
+        self.transact(move |tx| tx.record(&row, replaces.as_ref(), &seen)).await
     }
 
     async fn swap(&self, old: &ColdRun, new: &ColdRun) -> Result<bool> {
         let (old, new) = (old.clone(), new.clone());
-        self.step(move |view| view.swap(&old, &new)).await
+        self.transact(move |tx| tx.swap(&old, &new)).await
     }
 
     async fn leftovers(&self, conversation: &ConversationId, limit: usize) -> Result<Vec<Arc<Message>>> {

@@ -1,8 +1,8 @@
 //! The one writer. It gathers what callers ask for, writes the group to the log, waits for one fsync, makes the
 //! changes visible, and answers: in this order, so that nobody sees or is told what could still be lost (R15).
 
-mod intake;
-mod ops;
+mod batcher;
+mod decide;
 
 use std::{
     collections::hash_map,
@@ -18,16 +18,16 @@ use bluetick_protocol::{ConversationId, MessageId, Profile, Seq, Side, UserId};
 use foldhash::{HashMap, HashMapExt};
 use tokio::sync::{mpsc, oneshot};
 
-pub(super) use self::intake::Bell;
-use self::intake::Intake;
+pub(super) use self::batcher::LingerWaker;
+use self::batcher::OpBatcher;
 use super::{
-    Shared,
+    StoreCore,
     checkpoint::{CheckpointDone, CheckpointJob},
     engine::{EngineSnapshot, user_key},
-    hot::Published,
-    log::{AppendError, Group, Log},
-    rows::{Changed, RowChange, RowSpace, Step, View, user_prefix},
-    state::{Conv, Entry, Mark, Record, UserRow},
+    memtable::Published,
+    rows::{RowChange, RowChanges, RowSpace, RowTransaction, RowTransactionFn, user_prefix},
+    state::{Conv, Mark, MessageEntry, UserRow, WalRecord},
+    wal::{AppendError, Group, Wal},
 };
 use crate::{Advanced, Message, NewMessage, Noted, OwedPush, Result, StoreError, failpoint};
 
@@ -65,16 +65,16 @@ pub(super) enum SendOutcome {
     Duplicate(Seq, Box<NewMessage>),
 }
 
-type Reply<T> = oneshot::Sender<Result<T>>;
+type ReplySender<T> = oneshot::Sender<Result<T>>;
 
-pub(super) enum Op {
-    Sends(PreparedSends, Reply<Vec<SendOutcome>>),
+pub(super) enum WriteOp {
+    Sends(PreparedSends, ReplySender<Vec<SendOutcome>>),
     Advance {
         id: ConversationId,
         side: Side,
         delivered: Mark,
         read: Mark,
-        reply: Reply<Advanced>,
+        reply: ReplySender<Advanced>,
     },
     Note {
         id: ConversationId,
@@ -82,83 +82,86 @@ pub(super) enum Op {
         seq: Seq,
         /// With the row a notification is owed, unless the member was notified of it.
         push_due: Option<u64>,
-        reply: Reply<Noted>,
+        reply: ReplySender<Noted>,
     },
     Settle {
         id: ConversationId,
         side: Side,
         expected: Seq,
         to: Option<Seq>,
-        reply: Reply<bool>,
+        reply: ReplySender<bool>,
     },
     /// Puts the read mark's count right.
     Recount {
         id: ConversationId,
         side: Side,
         read: Mark,
-        reply: Reply<()>,
+        reply: ReplySender<()>,
     },
     Erase {
         id: ConversationId,
         side: Side,
-        reply: Reply<()>,
+        reply: ReplySender<()>,
     },
     Profile {
         user: UserId,
         profile: Profile,
-        reply: Reply<()>,
+        reply: ReplySender<()>,
     },
     Block {
         user: UserId,
         other: UserId,
         blocked: bool,
-        reply: Reply<()>,
+        reply: ReplySender<()>,
     },
     EraseUser {
         user: UserId,
-        reply: Reply<()>,
+        reply: ReplySender<()>,
     },
     /// Raises what a member's devices were notified of.
     Notified {
         id: ConversationId,
         side: Side,
         seq: Seq,
-        reply: Reply<()>,
+        reply: ReplySender<()>,
     },
     /// Something over small rows.
-    Step(Step),
+    Transaction(RowTransactionFn),
     /// Begin a checkpoint, and answer when it is done, with the engine as it is then.
-    Checkpoint(Reply<EngineSnapshot>),
+    Checkpoint(ReplySender<EngineSnapshot>),
     /// Look whether there is something to do without being asked.
     Tick,
-    Close(Reply<()>),
+    Close(ReplySender<()>),
 }
 
-impl Op {
+impl WriteOp {
     /// Hardly anybody waits for it: it may stay for a moment, until there is something else to make durable.
-    pub(super) fn is_patient(&self) -> bool {
-        matches!(self, Op::Advance { .. } | Op::Settle { .. } | Op::Notified { .. } | Op::Tick)
+    pub(super) fn is_deferrable(&self) -> bool {
+        matches!(
+            self,
+            WriteOp::Advance { .. } | WriteOp::Settle { .. } | WriteOp::Notified { .. } | WriteOp::Tick
+        )
     }
 
     fn message_count(&self) -> usize {
         match self {
-            Op::Sends(prepared, _) => prepared.sends.len(),
+            WriteOp::Sends(prepared, _) => prepared.sends.len(),
             _ => 0,
         }
     }
 }
 
 /// Looked up once: they are raised with every group.
-struct Meters {
+struct CommitMetrics {
     queue: metrics::Gauge,
     fsync_seconds: metrics::Histogram,
     group_answers: metrics::Histogram,
     log_bytes: metrics::Gauge,
 }
 
-impl Meters {
-    fn new() -> Meters {
-        Meters {
+impl CommitMetrics {
+    fn new() -> CommitMetrics {
+        CommitMetrics {
             queue: metrics::gauge!("bluetick_commit_queue"),
             fsync_seconds: metrics::histogram!("bluetick_fsync_seconds"),
             group_answers: metrics::histogram!("bluetick_group_answers"),
@@ -168,10 +171,10 @@ impl Meters {
 }
 
 /// The seq and the time of each send, under its hash.
-pub(super) type Ids = HashMap<u128, (Seq, u64)>;
+pub(super) type SentIdMap = HashMap<u128, (Seq, u64)>;
 
 /// An answer that waits for the group's fsync.
-pub(super) type Answer = Box<dyn FnOnce(Result<()>) + Send>;
+pub(super) type OnCommit = Box<dyn FnOnce(Result<()>) + Send>;
 
 pub(super) struct Overlay {
     pub published: Published,
@@ -179,8 +182,8 @@ pub(super) struct Overlay {
 }
 
 pub(super) struct Committer {
-    shared: Arc<Shared>,
-    log: Log,
+    shared: Arc<StoreCore>,
+    wal: Wal,
     jobs: Sender<CheckpointJob>,
     done: Receiver<CheckpointDone>,
     last_id: MessageId,
@@ -188,12 +191,12 @@ pub(super) struct Committer {
     lsn: u64,
     overlay: HashMap<ConversationId, Overlay>,
     users: HashMap<UserId, UserRow>,
-    rows: Changed,
-    waiting: Vec<Answer>,
+    rows: RowChanges,
+    waiting: Vec<OnCommit>,
     /// Idempotency records that the engine does not have yet.
-    ids: Ids,
+    ids: SentIdMap,
     /// Those of the last two checkpoints, the one under way included: for callers that asked the engine before it had them.
-    older_ids: [Arc<Ids>; 2],
+    older_ids: [Arc<SentIdMap>; 2],
     /// Those of this group, to be taken back if it fails.
     ids_in_group: Vec<u128>,
     active_bytes: u64,
@@ -201,12 +204,12 @@ pub(super) struct Committer {
     frozen: bool,
     quiet_ticks: u32,
     /// Who waits for the next checkpoint, and who for the one under way.
-    checkpoint_waiters: [Vec<Reply<EngineSnapshot>>; 2],
+    checkpoint_waiters: [Vec<ReplySender<EngineSnapshot>>; 2],
     checkpoint_wanted: bool,
     /// No new segment could be begun; not tried again before.
     checkpoint_after: Option<Instant>,
-    closing: Option<Reply<()>>,
-    meters: Meters,
+    closing: Option<ReplySender<()>>,
+    metrics: CommitMetrics,
 }
 
 /// The kernel may have dropped the pages: neither a retry nor going on can be trusted.
@@ -217,16 +220,16 @@ fn end_of_the_log(e: &std::io::Error) -> ! {
 
 impl Committer {
     pub(super) fn new(
-        shared: Arc<Shared>,
-        log: Log,
+        shared: Arc<StoreCore>,
+        wal: Wal,
         last_id: MessageId,
         jobs: Sender<CheckpointJob>,
         done: Receiver<CheckpointDone>,
     ) -> Self {
-        let lsn = log.next_lsn();
+        let lsn = wal.next_lsn();
         Committer {
             shared,
-            log,
+            wal,
             jobs,
             done,
             last_id,
@@ -234,9 +237,9 @@ impl Committer {
             lsn,
             overlay: HashMap::new(),
             users: HashMap::new(),
-            rows: Changed::default(),
+            rows: RowChanges::default(),
             waiting: Vec::new(),
-            ids: Ids::default(),
+            ids: SentIdMap::default(),
             older_ids: Default::default(),
             ids_in_group: Vec::new(),
             active_bytes: 0,
@@ -247,32 +250,34 @@ impl Committer {
             checkpoint_wanted: false,
             checkpoint_after: None,
             closing: None,
-            meters: Meters::new(),
+            metrics: CommitMetrics::new(),
         }
     }
 
     /// Takes in one record of the log after a restart.
-    pub(super) fn replay(&mut self, lsn: u64, record: Record, bytes: usize) -> Result<()> {
+    pub(super) fn replay(&mut self, lsn: u64, record: WalRecord, bytes: usize) -> Result<()> {
         self.lsn = lsn;
         match &record {
-            Record::Profile { user, .. } | Record::Block { user, .. } | Record::EraseUser { user } => {
+            WalRecord::Profile { user, .. }
+            | WalRecord::Block { user, .. }
+            | WalRecord::EraseUser { user } => {
                 let user = user.clone();
                 self.user(&user)?.apply(&record);
             }
-            Record::Send { entry, .. } => {
+            WalRecord::Send { entry, .. } => {
                 let message = entry.message.clone();
                 self.last_id = self.last_id.max(message.message_id);
                 let hash = self.shared.hash(&message.conversation_id, message.from, &message.client_msg_id);
                 self.ids.insert(hash, (message.seq, message.ts));
                 self.change(&message.conversation_id, &record, true)?;
             }
-            Record::Receipt { id, .. }
-            | Record::Pending { id, .. }
-            | Record::Erase { id, .. }
-            | Record::Notified { id, .. } => {
+            WalRecord::Receipt { id, .. }
+            | WalRecord::Pending { id, .. }
+            | WalRecord::Erase { id, .. }
+            | WalRecord::Notified { id, .. } => {
                 self.change(&id.clone(), &record, true)?;
             }
-            Record::Rows(changes) => {
+            WalRecord::Rows(changes) => {
                 for change in changes {
                     change.check()?;
                     self.rows.set(change.clone());
@@ -288,17 +293,17 @@ impl Committer {
 
     /// The log has been replayed: makes all of it visible, before anybody reads.
     pub(super) fn replayed(&mut self) {
-        self.lsn = self.log.next_lsn();
+        self.lsn = self.wal.next_lsn();
         self.publish();
     }
 
     /// Runs until it is closed or every caller is gone.
-    pub(super) fn run(mut self, ops: mpsc::Receiver<Op>) {
+    pub(super) fn run(mut self, ops: mpsc::Receiver<WriteOp>) {
         let shared = self.shared.clone();
-        let mut ops = Intake::new(ops, &shared.bell);
+        let mut ops = OpBatcher::new(ops, &shared.bell);
         let mut batch = Vec::with_capacity(GROUP_MAX_OPS);
         while ops.fill(&mut batch) {
-            self.meters.queue.set(ops.len() as f64);
+            self.metrics.queue.set(ops.len() as f64);
             for op in batch.drain(..) {
                 self.take(op);
                 if self.group.len_bytes() > GROUP_MAX_BYTES {
@@ -329,7 +334,7 @@ impl Committer {
     }
 
     /// Brings everything into the engine, if it can be done, so that the next start replays nothing.
-    fn close(&mut self, reply: Reply<()>) {
+    fn close(&mut self, reply: ReplySender<()>) {
         let deadline = Instant::now() + Duration::from_secs(10);
         self.checkpoint_wanted = self.active_bytes > 0;
         while (self.frozen || self.checkpoint_wanted) && Instant::now() < deadline {
@@ -342,63 +347,63 @@ impl Committer {
         let _ = reply.send(Ok(()));
     }
 
-    fn take(&mut self, op: Op) {
+    fn take(&mut self, op: WriteOp) {
         match op {
-            Op::Sends(prepared, reply) => self.take_sends(prepared, reply),
-            Op::Advance { id, side, delivered, read, reply } => {
+            WriteOp::Sends(prepared, reply) => self.take_sends(prepared, reply),
+            WriteOp::Advance { id, side, delivered, read, reply } => {
                 let done = self.advance(&id, side, delivered, read);
                 self.answer(done, reply);
             }
-            Op::Note { id, side, seq, push_due, reply } => {
+            WriteOp::Note { id, side, seq, push_due, reply } => {
                 let done = self.note(&id, side, seq, push_due);
                 self.answer(done, reply);
             }
-            Op::Settle { id, side, expected, to, reply } => {
+            WriteOp::Settle { id, side, expected, to, reply } => {
                 let done = self.settle(&id, side, expected, to);
                 self.answer(done, reply);
             }
-            Op::Recount { id, side, read, reply } => {
+            WriteOp::Recount { id, side, read, reply } => {
                 let done = self.recount(&id, side, read);
                 self.answer(done, reply);
             }
-            Op::Erase { id, side, reply } => {
+            WriteOp::Erase { id, side, reply } => {
                 let done = self.erase(&id, side);
                 self.answer(done, reply);
             }
-            Op::Profile { user, profile, reply } => {
-                let done = self.change_user(Record::Profile { user: user.clone(), profile }, &user);
+            WriteOp::Profile { user, profile, reply } => {
+                let done = self.change_user(WalRecord::Profile { user: user.clone(), profile }, &user);
                 self.answer(done, reply);
             }
-            Op::Block { user, other, blocked, reply } => {
-                let done = self.change_user(Record::Block { user: user.clone(), other, blocked }, &user);
+            WriteOp::Block { user, other, blocked, reply } => {
+                let done = self.change_user(WalRecord::Block { user: user.clone(), other, blocked }, &user);
                 self.answer(done, reply);
             }
-            Op::EraseUser { user, reply } => {
+            WriteOp::EraseUser { user, reply } => {
                 let done = self.erase_user(&user);
                 self.answer(done, reply);
             }
-            Op::Notified { id, side, seq, reply } => {
+            WriteOp::Notified { id, side, seq, reply } => {
                 let done = self.raise_notified(&id, side, seq);
                 self.answer(done, reply);
             }
-            Op::Step(step) => {
-                let mut view = View::new(&self.shared, &self.rows, &self.overlay);
-                let answer = step(&mut view);
-                let changes = view.into_changes();
+            WriteOp::Transaction(transaction) => {
+                let mut tx = RowTransaction::new(&self.shared, &self.rows, &self.overlay);
+                let answer = transaction(&mut tx);
+                let changes = tx.into_changes();
                 self.write_rows(changes);
                 self.waiting.push(answer);
             }
-            Op::Checkpoint(reply) => {
+            WriteOp::Checkpoint(reply) => {
                 self.checkpoint_waiters[0].push(reply);
                 self.checkpoint_wanted = true;
             }
-            Op::Tick => self.quiet_ticks += 1,
-            Op::Close(reply) => self.closing = Some(reply),
+            WriteOp::Tick => self.quiet_ticks += 1,
+            WriteOp::Close(reply) => self.closing = Some(reply),
         }
     }
 
     /// Sends the answer when the group is durable, or the error that befell it.
-    fn answer<T: Send + 'static>(&mut self, done: Result<T>, reply: Reply<T>) {
+    fn answer<T: Send + 'static>(&mut self, done: Result<T>, reply: ReplySender<T>) {
         self.waiting.push(Box::new(move |outcome| {
             let _ = reply.send(outcome.and(done));
         }));
@@ -406,7 +411,7 @@ impl Committer {
 
     fn user(&mut self, user: &UserId) -> Result<&mut UserRow> {
         if !self.users.contains_key(user) {
-            let row = self.shared.hot.user(&self.shared.engine, user)?;
+            let row = self.shared.memtable.user(&self.shared.engine, user)?;
             self.users.insert(user.clone(), UserRow::clone(&row));
         }
         self.users.get_mut(user).ok_or_else(|| StoreError::Corrupt("a user row vanished".into()))
@@ -418,7 +423,7 @@ impl Committer {
             hash_map::Entry::Occupied(found) => return Ok(found.into_mut()),
             hash_map::Entry::Vacant(place) => place,
         };
-        let stored = self.shared.hot.conv(&self.shared.engine, id)?;
+        let stored = self.shared.memtable.conv(&self.shared.engine, id)?;
         let conv = stored.map_or_else(|| Conv::new(id.clone()), |conv| Conv::clone(&conv));
         let published = Published {
             conv,
@@ -431,14 +436,14 @@ impl Committer {
     }
 
     /// Adds a record to the group and to the rows that will be visible once it is durable.
-    fn write(&mut self, id: &ConversationId, record: Record) -> Result<()> {
+    fn write(&mut self, id: &ConversationId, record: WalRecord) -> Result<()> {
         self.group.push(|out| record.encode(out));
         self.change(id, &record, false)?;
         self.lsn += 1;
         Ok(())
     }
 
-    fn change(&mut self, id: &ConversationId, record: &Record, replayed: bool) -> Result<()> {
+    fn change(&mut self, id: &ConversationId, record: &WalRecord, replayed: bool) -> Result<()> {
         let lsn = self.lsn;
         let overlay = self.conv(id)?;
         overlay.changed = true;
@@ -451,12 +456,12 @@ impl Committer {
         let now_listed = [published.conv.lists(Side::Low), published.conv.lists(Side::High)];
         published.members_touched |= listed != now_listed || replayed;
         match record {
-            Record::Send { entry, pending, .. } => {
+            WalRecord::Send { entry, pending, .. } => {
                 published.entries.push(entry.clone());
                 published.pending_touched |= pending.is_some() || replayed;
             }
-            Record::Pending { .. } => published.pending_touched = true,
-            Record::Erase { .. } => {
+            WalRecord::Pending { .. } => published.pending_touched = true,
+            WalRecord::Erase { .. } => {
                 published.pending_touched = true;
                 published.members_touched = true;
                 published.erased = true;
@@ -479,7 +484,7 @@ impl Committer {
                 self.fail(StoreError::Full(why));
                 return;
             }
-            match self.log.append(&mut self.group) {
+            match self.wal.append(&mut self.group) {
                 Ok(()) => {}
                 Err(AppendError::Refused(e)) => {
                     self.fail(StoreError::Full(format!("the log could not be written: {e}")));
@@ -487,11 +492,11 @@ impl Committer {
                 }
                 Err(AppendError::Unknown(e)) => end_of_the_log(&e),
             }
-            self.meters.fsync_seconds.record(begun.elapsed().as_secs_f64());
-            self.meters.group_answers.record(self.waiting.len() as f64);
+            self.metrics.fsync_seconds.record(begun.elapsed().as_secs_f64());
+            self.metrics.group_answers.record(self.waiting.len() as f64);
             self.active_bytes += bytes;
-            self.shared.log_bytes.store(self.log.total_bytes(), Ordering::Relaxed);
-            self.meters.log_bytes.set(self.log.total_bytes() as f64);
+            self.shared.log_bytes.store(self.wal.total_bytes(), Ordering::Relaxed);
+            self.metrics.log_bytes.set(self.wal.total_bytes() as f64);
         }
         self.publish();
         failpoint::hit("commit.published");
@@ -518,7 +523,7 @@ impl Committer {
         self.users.clear();
         self.rows.clear();
         self.group = Group::default();
-        self.lsn = self.log.next_lsn();
+        self.lsn = self.wal.next_lsn();
         for answer in self.waiting.drain(..) {
             answer(Err(error.clone()));
         }
@@ -528,16 +533,16 @@ impl Committer {
         for (_, overlay) in self.overlay.drain() {
             if overlay.changed {
                 self.messages += overlay.published.entries.len() as u64;
-                self.shared.hot.publish(overlay.published);
+                self.shared.memtable.publish(overlay.published);
             }
         }
         for (user, row) in self.users.drain() {
-            self.shared.hot.publish_user(&user, row);
+            self.shared.memtable.publish_user(&user, row);
         }
         // After the messages: whoever finds something owed finds what it speaks of.
         if !self.rows.is_empty() {
             let changes: Vec<RowChange> = self.rows.take().collect();
-            self.shared.outbox.publish(changes.iter());
+            self.shared.push_outbox.publish(changes.iter());
             self.shared.rows.publish(changes.into_iter());
         }
         self.ids_in_group.clear();
@@ -556,7 +561,7 @@ impl Committer {
             return;
         }
         self.quiet_ticks = 0;
-        match self.log.rotate() {
+        match self.wal.rotate() {
             Ok(()) => self.checkpoint_after = None,
             Err(AppendError::Refused(e)) => {
                 tracing::error!(error = %e, "no new log segment could be begun; the checkpoint waits");
@@ -570,15 +575,15 @@ impl Committer {
         self.active_bytes = 0;
         self.messages = 0;
         // About as many come again: a table that grows is copied each time.
-        let room = Ids::with_capacity(self.ids.len());
+        let room = SentIdMap::with_capacity(self.ids.len());
         let frozen_ids = Arc::new(std::mem::replace(&mut self.ids, room));
         self.older_ids = [frozen_ids.clone(), std::mem::take(&mut self.older_ids[0])];
         self.checkpoint_waiters[1] = std::mem::take(&mut self.checkpoint_waiters[0]);
         let job = CheckpointJob {
-            frozen: self.shared.hot.freeze(),
+            frozen: self.shared.memtable.freeze(),
             rows: self.shared.rows.freeze(),
             sent_ids: frozen_ids,
-            lsn: self.log.next_lsn() - 1,
+            lsn: self.wal.next_lsn() - 1,
             last_message_id: self.last_id,
         };
         if self.jobs.send(job).is_err() {
@@ -596,9 +601,9 @@ impl Committer {
         self.frozen = false;
         self.shared.checkpoints.fetch_add(1, Ordering::Release);
         if segments_removed {
-            self.log.forget_before(self.shared.checkpointed_lsn.load(Ordering::Acquire) + 1);
+            self.wal.forget_before(self.shared.checkpointed_lsn.load(Ordering::Acquire) + 1);
         }
-        self.shared.log_bytes.store(self.log.total_bytes(), Ordering::Relaxed);
+        self.shared.log_bytes.store(self.wal.total_bytes(), Ordering::Relaxed);
         // Taken here, before the next checkpoint can begin: a snapshot must not hold half of one.
         for waiter in self.checkpoint_waiters[1].drain(..) {
             let _ = waiter.send(Ok(self.shared.snapshot()));

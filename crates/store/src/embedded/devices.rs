@@ -5,9 +5,9 @@ use bluetick_protocol::{DeviceId, UserId};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    Embedded, Shared,
-    bytes::{Malformed, Reader, put_str, put_u64},
-    rows::{RowSpace, View, key_parts, row_key, user_prefix},
+    Embedded, StoreCore,
+    bytes::{ByteReader, Malformed, put_str, put_u64},
+    rows::{RowSpace, RowTransaction, key_parts, row_key, user_prefix},
     state::{FORMAT, check_format},
 };
 use crate::{DeviceRow, Devices, Result, StoreError};
@@ -24,7 +24,7 @@ pub(super) fn encode(row: &DeviceRow) -> Result<Vec<u8>> {
 
 pub(super) fn decode(key: &[u8], value: &[u8]) -> Result<DeviceRow, Malformed> {
     let (user_id, device) = place(key)?;
-    let r = &mut Reader(value);
+    let r = &mut ByteReader(value);
     check_format(r)?;
     let registered_at = r.u64()?;
     let registration =
@@ -39,7 +39,7 @@ fn place(key: &[u8]) -> Result<(UserId, DeviceId), Malformed> {
     Ok((user, DeviceId::new(device).map_err(|_| Malformed("not a device id"))?))
 }
 
-impl Shared {
+impl StoreCore {
     /// Names a provider's token.
     fn token_key(&self, row: &DeviceRow) -> [u8; 16] {
         let mut hash = Xxh3::with_seed(self.seed);
@@ -48,7 +48,7 @@ impl Shared {
     }
 }
 
-impl View<'_> {
+impl RowTransaction<'_> {
     fn device(&self, key: &[u8]) -> Result<Option<DeviceRow>> {
         let value = self.get(RowSpace::Devices, key)?;
         Ok(value.map(|value| decode(key, &value)).transpose()?)
@@ -59,7 +59,7 @@ impl View<'_> {
         let Some(value) = self.get(RowSpace::PushTokens, token)? else {
             return Ok(None);
         };
-        let r = &mut Reader(&value);
+        let r = &mut ByteReader(&value);
         check_format(r)?;
         Ok(Some(r.0.to_vec()))
     }
@@ -102,16 +102,16 @@ impl View<'_> {
 #[async_trait]
 impl Devices for Embedded {
     async fn register(&self, row: DeviceRow) -> Result<Option<(UserId, DeviceId)>> {
-        self.step(move |view| view.register(&row)).await
+        self.transact(move |tx| tx.register(&row)).await
     }
 
     async fn unregister(&self, user: &UserId, device: &DeviceId, registered_at: Option<u64>) -> Result<bool> {
         let key = row_key(user.as_str(), device.as_str());
-        self.step(move |view| {
-            let there = view.device(&key)?;
+        self.transact(move |tx| {
+            let there = tx.device(&key)?;
             let there = there.filter(|row| registered_at.is_none_or(|at| row.registered_at == at));
             if let Some(row) = &there {
-                view.remove_device(&key, row);
+                tx.remove_device(&key, row);
             }
             Ok(there.is_some())
         })

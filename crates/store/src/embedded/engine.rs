@@ -13,7 +13,7 @@ use fjall::{
 };
 
 use super::{
-    bytes::{Reader, put_u64},
+    bytes::{ByteReader, put_u64},
     rows::{Bytes, RowMap},
     sent_ids::SentIds,
     state::{Conv, FORMAT, UserRow, check_format},
@@ -21,7 +21,7 @@ use super::{
 use crate::{Result, StoreError};
 
 /// A key, and the value it gets, or `None` to remove it.
-pub(super) type Change = (Vec<u8>, Option<Vec<u8>>);
+pub(super) type EngineChange = (Vec<u8>, Option<Vec<u8>>);
 
 /// The systems with a keyspace of their own, by the name it has on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Space {
 
 /// What a checkpoint says of itself, written last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Meta {
+pub(super) struct CheckpointMeta {
     /// Every record up to this one is in the engine.
     pub lsn: u64,
     pub last_message_id: MessageId,
@@ -143,16 +143,16 @@ impl Engine {
         &self.spaces[space as usize]
     }
 
-    pub(super) fn meta(&self) -> Result<Meta> {
+    pub(super) fn meta(&self) -> Result<CheckpointMeta> {
         let Some(bytes) = self.space(Space::Meta).get(META_KEY).map_err(broken)? else {
-            return Ok(Meta::default());
+            return Ok(CheckpointMeta::default());
         };
-        let r = &mut Reader(&bytes);
+        let r = &mut ByteReader(&bytes);
         check_format(r)?;
-        Ok(Meta { lsn: r.u64()?, last_message_id: MessageId(r.u64()?), seed: r.u64()? })
+        Ok(CheckpointMeta { lsn: r.u64()?, last_message_id: MessageId(r.u64()?), seed: r.u64()? })
     }
 
-    pub(super) fn put_meta(&self, meta: Meta) -> Result<()> {
+    pub(super) fn put_meta(&self, meta: CheckpointMeta) -> Result<()> {
         let mut value = vec![FORMAT];
         put_u64(&mut value, meta.lsn);
         put_u64(&mut value, meta.last_message_id.0);
@@ -205,7 +205,7 @@ impl Engine {
     ) -> Result<Vec<ConversationId>> {
         let mut from = user.as_str().as_bytes().to_vec();
         from.push(0);
-        // Ids are printable, so no key of the user reaches this end.
+        // SentIdMap are printable, so no key of the user reaches this end.
         let mut to = from.clone();
         if let Some(last) = to.last_mut() {
             *last = 1;
@@ -266,7 +266,7 @@ impl Engine {
     }
 
     /// Writes sorted changes as one run that is durable when this returns.
-    pub(super) fn ingest(&self, space: Space, changes: Vec<Change>) -> Result<()> {
+    pub(super) fn ingest(&self, space: Space, changes: Vec<EngineChange>) -> Result<()> {
         ingest_into(self.space(space), changes)
     }
 
@@ -292,7 +292,7 @@ impl Engine {
     }
 
     /// Fills a keyspace of a new engine with sorted rows, for a restore.
-    pub(super) fn fill(&self, name: &str, changes: Vec<Change>) -> Result<()> {
+    pub(super) fn fill(&self, name: &str, changes: Vec<EngineChange>) -> Result<()> {
         if let Some(space) = Space::ALL.into_iter().find(|s| s.name() == name) {
             return self.ingest(space, changes);
         }
@@ -330,7 +330,7 @@ impl EngineSnapshot {
     }
 }
 
-pub(super) fn ingest_into(space: &Keyspace, changes: Vec<Change>) -> Result<()> {
+pub(super) fn ingest_into(space: &Keyspace, changes: Vec<EngineChange>) -> Result<()> {
     if changes.is_empty() {
         return Ok(());
     }

@@ -45,24 +45,24 @@
 
 mod attachments;
 mod backup;
+mod bloom;
 mod bytes;
 mod checkpoint;
 mod cold;
 mod committer;
 mod devices;
 mod engine;
-mod filter;
-mod hot;
-mod log;
+mod memtable;
 mod mutes;
 mod not_before;
-mod outbox;
+mod push_outbox;
 mod rows;
 mod runs;
 mod scan;
 mod sent_ids;
 mod state;
 mod systems;
+mod wal;
 
 use std::{
     fs::{self, File},
@@ -85,13 +85,13 @@ pub use scan::{EmbeddedSource, SourceIdentity, Walk};
 
 use self::{
     cold::ColdState,
-    committer::{Bell, Committer, Op},
+    committer::{Committer, LingerWaker, WriteOp},
     engine::Engine,
-    hot::Hot,
-    log::{LOG_DIR, Log},
-    outbox::Outbox,
+    memtable::Memtable,
+    push_outbox::PushOutboxIndex,
     rows::SmallRows,
-    state::Record,
+    state::WalRecord,
+    wal::{WAL_DIR, Wal},
 };
 use crate::{Clock, ColdObjects, Result, StoreError, failpoint};
 
@@ -136,19 +136,19 @@ impl EmbeddedConfig {
 }
 
 /// What the committer, the checkpoint and the readers share.
-struct Shared {
+struct StoreCore {
     config: EmbeddedConfig,
     clock: Arc<dyn Clock>,
     engine: Engine,
-    hot: Hot,
+    memtable: Memtable,
     rows: SmallRows,
-    outbox: Outbox,
+    push_outbox: PushOutboxIndex,
     cold: ColdState,
     seed: u64,
     /// How many checkpoints have ended.
     checkpoints: AtomicU64,
     checkpointed_lsn: AtomicU64,
-    bell: Bell,
+    bell: LingerWaker,
     checkpoint_failing: AtomicBool,
     log_bytes: AtomicU64,
     unflushed: AtomicU64,
@@ -162,7 +162,7 @@ struct SpaceCheck {
     free: Option<u64>,
 }
 
-impl Shared {
+impl StoreCore {
     /// Names a send in the idempotency records.
     fn hash(&self, id: &ConversationId, from: Side, client_msg_id: &ClientMsgId) -> u128 {
         let mut name = [0; NAME_MAX_BYTES];
@@ -198,8 +198,8 @@ fn free_space(dir: &Path) -> Option<u64> {
 }
 
 pub(crate) struct Embedded {
-    shared: Arc<Shared>,
-    ops: mpsc::Sender<Op>,
+    shared: Arc<StoreCore>,
+    ops: mpsc::Sender<WriteOp>,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
@@ -216,18 +216,18 @@ impl Embedded {
         }
         let rows = (config.cache_bytes / 512) as usize;
         let space = SpaceCheck { at: Instant::now(), free: free_space(&config.dir) };
-        let outbox = Outbox::load(&engine)?;
-        let shared = Arc::new(Shared {
+        let push_outbox = PushOutboxIndex::load(&engine)?;
+        let shared = Arc::new(StoreCore {
             clock,
             engine,
-            hot: Hot::new(rows),
+            memtable: Memtable::new(rows),
             rows: SmallRows::default(),
-            outbox,
+            push_outbox,
             cold: ColdState::default(),
             seed: meta.seed,
             checkpoints: AtomicU64::new(0),
             checkpointed_lsn: AtomicU64::new(meta.lsn),
-            bell: Bell::default(),
+            bell: LingerWaker::default(),
             checkpoint_failing: AtomicBool::new(false),
             log_bytes: AtomicU64::new(0),
             unflushed: AtomicU64::new(0),
@@ -238,7 +238,7 @@ impl Embedded {
         let (jobs, jobs_in) = std::sync::mpsc::channel();
         let (done, done_in) = std::sync::mpsc::channel();
         let committer = recover(&shared, meta, jobs, done_in)?;
-        shared.outbox.make_due(shared.clock.now_ms());
+        shared.push_outbox.make_due(shared.clock.now_ms());
         let (ops, ops_in) = mpsc::channel(QUEUE_OPS);
         let weak = ops.downgrade();
         let (learn_shared, learn_while) = (shared.clone(), ops.downgrade());
@@ -261,13 +261,13 @@ impl Embedded {
     }
 
     /// Hands a write to the committer and waits until it is durable.
-    async fn ask<T>(&self, op: impl FnOnce(oneshot::Sender<Result<T>>) -> Op) -> Result<T> {
+    async fn ask<T>(&self, op: impl FnOnce(oneshot::Sender<Result<T>>) -> WriteOp) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let closed = || StoreError::unavailable("the store, which is closing,");
         let op = op(reply);
-        let is_patient = op.is_patient();
+        let is_deferrable = op.is_deferrable();
         self.ops.send(op).await.map_err(|_| closed())?;
-        if !is_patient {
+        if !is_deferrable {
             self.shared.bell.ring();
         }
         answer.await.map_err(|_| closed())?
@@ -276,7 +276,7 @@ impl Embedded {
     /// Runs a read that may touch the disk off the async threads.
     async fn blocking<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&Shared) -> Result<T> + Send + 'static,
+        read: impl FnOnce(&StoreCore) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let shared = self.shared.clone();
         tokio::task::spawn_blocking(move || read(&shared))
@@ -285,7 +285,7 @@ impl Embedded {
     }
 
     async fn shut(&self) -> Result<()> {
-        let closed = self.ask(Op::Close).await;
+        let closed = self.ask(WriteOp::Close).await;
         let threads = std::mem::take(&mut *self.threads.lock());
         let joined = tokio::task::spawn_blocking(move || threads.into_iter().all(|t| t.join().is_ok())).await;
         match closed {
@@ -299,20 +299,20 @@ impl Embedded {
 
 /// Replays the log over the engine's rows.
 fn recover(
-    shared: &Arc<Shared>,
-    meta: engine::Meta,
+    shared: &Arc<StoreCore>,
+    meta: engine::CheckpointMeta,
     jobs: std::sync::mpsc::Sender<checkpoint::CheckpointJob>,
     done: std::sync::mpsc::Receiver<checkpoint::CheckpointDone>,
 ) -> Result<Committer> {
     let mut records = Vec::new();
-    let log = Log::open(
-        &shared.config.dir.join(LOG_DIR),
+    let wal = Wal::open(
+        &shared.config.dir.join(WAL_DIR),
         segment_bytes(&shared.config),
         meta.seed as u32,
         meta.lsn + 1,
         |lsn, bytes| {
             if lsn > meta.lsn {
-                records.push((lsn, Record::decode(bytes)?, bytes.len()));
+                records.push((lsn, WalRecord::decode(bytes)?, bytes.len()));
             }
             Ok(())
         },
@@ -326,7 +326,7 @@ fn recover(
         )));
     }
     let replayed = records.len();
-    let mut committer = Committer::new(shared.clone(), log, meta.last_message_id, jobs, done);
+    let mut committer = Committer::new(shared.clone(), wal, meta.last_message_id, jobs, done);
     for (lsn, record, bytes) in records {
         committer.replay(lsn, record, bytes)?;
     }

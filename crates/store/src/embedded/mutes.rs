@@ -4,7 +4,7 @@ use bluetick_protocol::{ConversationId, Mute, UserId};
 
 use super::{
     Embedded,
-    bytes::{Malformed, Reader, put_u64},
+    bytes::{ByteReader, Malformed, put_u64},
     engine::user_key,
     rows::{RowSpace, key_parts, user_prefix},
     state::{FORMAT, check_format},
@@ -20,7 +20,7 @@ pub(super) fn encode(mute: &Mute) -> Vec<u8> {
 pub(super) fn decode(key: &[u8], value: &[u8]) -> Result<Mute, Malformed> {
     let (_, id) = key_parts(key)?;
     let conversation_id = ConversationId::new(id).map_err(|_| Malformed("not a conversation id"))?;
-    let r = &mut Reader(value);
+    let r = &mut ByteReader(value);
     check_format(r)?;
     let ends = r.u8()? != 0;
     let until = Some(r.u64()?).filter(|_| ends);
@@ -31,8 +31,8 @@ pub(super) fn decode(key: &[u8], value: &[u8]) -> Result<Mute, Malformed> {
 impl Embedded {
     pub(super) async fn put_mute(&self, user: &UserId, mute: &Mute) -> Result<()> {
         let (key, value) = (user_key(user.as_str(), &mute.conversation_id), encode(mute));
-        self.step(move |view| {
-            view.put(RowSpace::Mutes, key, value);
+        self.transact(move |tx| {
+            tx.put(RowSpace::Mutes, key, value);
             Ok(())
         })
         .await
@@ -40,7 +40,7 @@ impl Embedded {
 
     pub(super) async fn remove_mute(&self, user: &UserId, id: &ConversationId) -> Result<()> {
         let key = user_key(user.as_str(), id);
-        self.step(move |view| view.forget(RowSpace::Mutes, key)).await
+        self.transact(move |tx| tx.forget(RowSpace::Mutes, key)).await
     }
 
     pub(super) fn mute_of(&self, user: &UserId, id: &ConversationId) -> Result<Option<Mute>> {

@@ -4,7 +4,7 @@ use bluetick_protocol::UserId;
 
 use super::{
     Embedded,
-    bytes::{Malformed, Reader, put_u64},
+    bytes::{ByteReader, Malformed, put_u64},
     rows::{RowSpace, user_prefix},
     state::{FORMAT, check_format},
 };
@@ -17,7 +17,7 @@ pub(super) fn encode(secs: u64) -> Vec<u8> {
 }
 
 pub(super) fn decode(value: &[u8]) -> Result<u64, Malformed> {
-    let r = &mut Reader(value);
+    let r = &mut ByteReader(value);
     check_format(r)?;
     let secs = r.u64()?;
     r.end()?;
@@ -33,10 +33,10 @@ impl Embedded {
 
     pub(super) async fn put_not_before(&self, user: &UserId, secs: u64) -> Result<()> {
         let key = user_prefix(user.as_str());
-        self.step(move |view| {
-            let kept = view.get(RowSpace::NotBefore, &key)?.map(|value| decode(&value)).transpose()?;
+        self.transact(move |tx| {
+            let kept = tx.get(RowSpace::NotBefore, &key)?.map(|value| decode(&value)).transpose()?;
             if kept.is_none_or(|kept| kept < secs) {
-                view.put(RowSpace::NotBefore, key, encode(secs));
+                tx.put(RowSpace::NotBefore, key, encode(secs));
             }
             Ok(())
         })

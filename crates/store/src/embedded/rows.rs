@@ -1,6 +1,6 @@
 //! Small rows: everything that is kept under a key of its own and is neither a message nor a row of a conversation.
 //!
-//! A step of the committer ([`Step`]) looks at rows and says what they are after it; what it says goes into one group of
+//! A step of the committer ([`RowTransactionFn`]) looks at rows and says what they are after it; what it says goes into one group of
 //! the log, whole or not at all. Until a checkpoint the rows are in memory, in two generations as in `hot.rs`. A
 //! system that wants such rows adds a [`RowSpace`] and nothing else.
 
@@ -11,10 +11,10 @@ use foldhash::HashMap;
 use parking_lot::RwLock;
 
 use super::{
-    Embedded, Shared,
-    bytes::{Malformed, Reader, put_bytes, put_u64},
-    committer::{Answer, Op, Overlay},
-    engine::{Change, Engine, Space},
+    Embedded, StoreCore,
+    bytes::{ByteReader, Malformed, put_bytes, put_u64},
+    committer::{OnCommit, Overlay, WriteOp},
+    engine::{Engine, EngineChange, Space},
     state::Conv,
 };
 use crate::Result;
@@ -89,7 +89,7 @@ impl RowChange {
         }
     }
 
-    pub(super) fn read(r: &mut Reader<'_>) -> Result<RowChange, Malformed> {
+    pub(super) fn read(r: &mut ByteReader<'_>) -> Result<RowChange, Malformed> {
         let number = r.u8()?;
         let space = RowSpace::ALL.into_iter().find(|space| *space as u8 == number);
         let space = space.ok_or(Malformed("a kind of row this version does not know"))?;
@@ -111,7 +111,7 @@ pub(super) fn put_changes(out: &mut Vec<u8>, changes: &[RowChange]) {
     }
 }
 
-pub(super) fn changes(r: &mut Reader<'_>) -> Result<Vec<RowChange>, Malformed> {
+pub(super) fn changes(r: &mut ByteReader<'_>) -> Result<Vec<RowChange>, Malformed> {
     let mut changes = Vec::new();
     for _ in 0..r.u64()? {
         changes.push(RowChange::read(r)?);
@@ -124,9 +124,9 @@ pub(super) type RowMap = BTreeMap<Bytes, Option<Bytes>>;
 
 /// Rows that changed, in order, each with the last of its changes.
 #[derive(Debug, Default)]
-pub(super) struct Changed([RowMap; RowSpace::ALL.len()]);
+pub(super) struct RowChanges([RowMap; RowSpace::ALL.len()]);
 
-impl Changed {
+impl RowChanges {
     fn of(&self, space: RowSpace) -> &RowMap {
         &self.0[space as usize - 1]
     }
@@ -159,7 +159,7 @@ impl Changed {
     }
 
     /// As one sorted run.
-    pub(super) fn run(&self, space: RowSpace) -> Vec<Change> {
+    pub(super) fn run(&self, space: RowSpace) -> Vec<EngineChange> {
         let rows = self.of(space).iter();
         rows.map(|(key, value)| (key.to_vec(), value.as_ref().map(|value| value.to_vec()))).collect()
     }
@@ -184,12 +184,12 @@ impl Changed {
 
 /// The rows that the log holds and the engine does not yet have.
 #[derive(Default)]
-pub(super) struct SmallRows(RwLock<Generations>);
+pub(super) struct SmallRows(RwLock<RowMemtables>);
 
 #[derive(Default)]
-struct Generations {
-    active: Changed,
-    frozen: Arc<Changed>,
+struct RowMemtables {
+    active: RowChanges,
+    frozen: Arc<RowChanges>,
     freezes: u64,
 }
 
@@ -293,7 +293,7 @@ impl SmallRows {
         changes.for_each(|change| rows.active.set(change));
     }
 
-    pub(super) fn freeze(&self) -> Arc<Changed> {
+    pub(super) fn freeze(&self) -> Arc<RowChanges> {
         let mut rows = self.0.write();
         rows.freezes += 1;
         rows.frozen = Arc::new(std::mem::take(&mut rows.active));
@@ -347,30 +347,30 @@ fn last_of(
 }
 
 /// Decides something over small rows in the committer's thread, and gives the answer that waits for the fsync.
-pub(super) type Step = Box<dyn FnOnce(&mut View<'_>) -> Answer + Send>;
+pub(super) type RowTransactionFn = Box<dyn FnOnce(&mut RowTransaction<'_>) -> OnCommit + Send>;
 
 /// The rows as a step finds them: as this group leaves them so far, with the step's own changes.
-pub(super) struct View<'a> {
-    pub shared: &'a Shared,
-    group: &'a Changed,
+pub(super) struct RowTransaction<'a> {
+    pub shared: &'a StoreCore,
+    group: &'a RowChanges,
     convs: &'a HashMap<ConversationId, Overlay>,
     changes: Vec<RowChange>,
 }
 
-impl<'a> View<'a> {
+impl<'a> RowTransaction<'a> {
     pub(super) fn new(
-        shared: &'a Shared,
-        group: &'a Changed,
+        shared: &'a StoreCore,
+        group: &'a RowChanges,
         convs: &'a HashMap<ConversationId, Overlay>,
-    ) -> View<'a> {
-        View { shared, group, convs, changes: Vec::new() }
+    ) -> RowTransaction<'a> {
+        RowTransaction { shared, group, convs, changes: Vec::new() }
     }
 
     /// A conversation as this group leaves it so far.
     pub(super) fn conv(&self, id: &ConversationId) -> Result<Option<Arc<Conv>>> {
         match self.convs.get(id) {
             Some(overlay) => Ok(Some(Arc::new(overlay.published.conv.clone()))),
-            None => self.shared.hot.conv(&self.shared.engine, id),
+            None => self.shared.memtable.conv(&self.shared.engine, id),
         }
     }
 
@@ -438,15 +438,15 @@ impl<'a> View<'a> {
 impl Embedded {
     /// Has the committer take a step over small rows, and waits until what it changed is durable. A step that fails
     /// changes nothing.
-    pub(super) async fn step<T: Send + 'static>(
+    pub(super) async fn transact<T: Send + 'static>(
         &self,
-        step: impl FnOnce(&mut View<'_>) -> Result<T> + Send + 'static,
+        decide: impl FnOnce(&mut RowTransaction<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.ask(|reply| {
-            Op::Step(Box::new(move |view| {
-                let done = step(view);
+            WriteOp::Transaction(Box::new(move |tx| {
+                let done = decide(tx);
                 if done.is_err() {
-                    view.changes.clear();
+                    tx.changes.clear();
                 }
                 Box::new(move |outcome: Result<()>| drop(reply.send(outcome.and(done))))
             }))

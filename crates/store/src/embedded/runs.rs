@@ -12,8 +12,8 @@ use bluetick_protocol::{ConversationId, Seq};
 
 use super::{
     bytes::Malformed,
-    engine::{Change, Engine, Space, broken},
-    state::Entry,
+    engine::{Engine, EngineChange, Space, broken},
+    state::MessageEntry,
 };
 use crate::{PageLimit, Result, failpoint};
 
@@ -26,7 +26,7 @@ const REWRITE_BYTES: usize = 16 * 1024 * 1024;
 
 /// What becomes of a message when runs are rewritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum RewriteAction {
     Stays,
     BecomesVoid,
     Goes,
@@ -59,19 +59,19 @@ fn keys_of(id: &ConversationId, seqs: Range<Seq>) -> Range<Vec<u8>> {
 }
 
 /// The messages of a page, as far as they fit.
-struct Collected {
-    entries: Vec<Entry>,
+struct PageBuilder {
+    entries: Vec<MessageEntry>,
     bytes: usize,
     limit: PageLimit,
 }
 
-impl Collected {
-    fn new(limit: PageLimit) -> Collected {
-        Collected { entries: Vec::new(), bytes: 0, limit }
+impl PageBuilder {
+    fn new(limit: PageLimit) -> PageBuilder {
+        PageBuilder { entries: Vec::new(), bytes: 0, limit }
     }
 
     /// Returns whether there is room for it.
-    fn take(&mut self, entry: Entry) -> bool {
+    fn take(&mut self, entry: MessageEntry) -> bool {
         self.bytes += entry.message.content_bytes();
         let fits = self.entries.is_empty() || self.bytes <= self.limit.bytes;
         let fits = fits && !self.is_full();
@@ -87,7 +87,7 @@ impl Collected {
 }
 
 impl Engine {
-    pub(super) fn entry(&self, id: &ConversationId, seq: Seq) -> Result<Option<Entry>> {
+    pub(super) fn entry(&self, id: &ConversationId, seq: Seq) -> Result<Option<MessageEntry>> {
         Ok(self.entries(id, seq, seq.saturating_add(1), PageLimit::messages(1))?.pop())
     }
 
@@ -98,15 +98,15 @@ impl Engine {
         from: Seq,
         before: Seq,
         limit: PageLimit,
-    ) -> Result<Vec<Entry>> {
-        let (mut page, mut next) = (Collected::new(limit), from);
+    ) -> Result<Vec<MessageEntry>> {
+        let (mut page, mut next) = (PageBuilder::new(limit), from);
         let mut rows = self.space(Space::Messages).range(keys_of(id, from..before));
         while next < before
             && !page.is_full()
             && let Some(row) = rows.next()
         {
             let run = row.value().map_err(broken)?;
-            for entry in Entry::of_run(id, &run, next..before) {
+            for entry in MessageEntry::of_run(id, &run, next..before) {
                 let entry = entry?;
                 next = entry.message.seq + 1;
                 if !page.take(entry) {
@@ -124,12 +124,12 @@ impl Engine {
         floor: Seq,
         before: Seq,
         limit: PageLimit,
-    ) -> Result<Vec<Entry>> {
+    ) -> Result<Vec<MessageEntry>> {
         if before <= floor {
             return Ok(Vec::new());
         }
         let messages = self.space(Space::Messages);
-        let (mut page, mut before) = (Collected::new(limit), before);
+        let (mut page, mut before) = (PageBuilder::new(limit), before);
         // The run that the last of them is in may end behind it; all others end before.
         let keys = keys_of(id, before - 1..before);
         let older = message_key(id, floor)..keys.start.clone();
@@ -139,7 +139,8 @@ impl Engine {
             && let Some(row) = rows.next()
         {
             let run = row.value().map_err(broken)?;
-            let entries: Vec<Entry> = Entry::of_run(id, &run, floor..before).collect::<Result<_, _>>()?;
+            let entries: Vec<MessageEntry> =
+                MessageEntry::of_run(id, &run, floor..before).collect::<Result<_, _>>()?;
             before = entries.first().map_or(before, |entry| entry.message.seq);
             if !entries.into_iter().rev().all(|entry| page.take(entry)) {
                 break;
@@ -151,7 +152,10 @@ impl Engine {
 
     /// Writes messages in the order of their conversations and seqs, those that were erased as voids, through one pair of buffers:
     /// this is the bulk of a checkpoint.
-    pub(super) fn ingest_messages<'a>(&self, entries: impl Iterator<Item = (&'a Entry, bool)>) -> Result<()> {
+    pub(super) fn ingest_messages<'a>(
+        &self,
+        entries: impl Iterator<Item = (&'a MessageEntry, bool)>,
+    ) -> Result<()> {
         let mut entries = entries.peekable();
         if entries.peek().is_none() {
             return Ok(());
@@ -189,20 +193,21 @@ impl Engine {
         id: &ConversationId,
         seqs: Range<Seq>,
         from: Seq,
-        fate: impl Fn(&Entry) -> Fate,
-    ) -> Result<(Vec<Change>, Option<Seq>)> {
+        fate: impl Fn(&MessageEntry) -> RewriteAction,
+    ) -> Result<(Vec<EngineChange>, Option<Seq>)> {
         let (mut changes, mut bytes) = (Vec::new(), 0);
         for row in self.space(Space::Messages).range(keys_of(id, from..seqs.end)) {
             let (key, run) = row.into_inner().map_err(broken)?;
             let (mut left, mut changed) = (Vec::with_capacity(run.len()), false);
-            for entry in Entry::of_run(id, &run, 0..Seq::MAX) {
+            for entry in MessageEntry::of_run(id, &run, 0..Seq::MAX) {
                 let entry = entry?;
-                let fate = if seqs.contains(&entry.message.seq) { fate(&entry) } else { Fate::Stays };
-                changed |= fate != Fate::Stays;
+                let fate =
+                    if seqs.contains(&entry.message.seq) { fate(&entry) } else { RewriteAction::Stays };
+                changed |= fate != RewriteAction::Stays;
                 match fate {
-                    Fate::Stays => entry.encode(&mut left),
-                    Fate::BecomesVoid => entry.voided().encode(&mut left),
-                    Fate::Goes => {}
+                    RewriteAction::Stays => entry.encode(&mut left),
+                    RewriteAction::BecomesVoid => entry.voided().encode(&mut left),
+                    RewriteAction::Goes => {}
                 }
             }
             if changed {
@@ -232,7 +237,7 @@ mod tests {
         ConversationId::new(name).unwrap()
     }
 
-    fn entry(id: &ConversationId, seq: Seq) -> Entry {
+    fn entry(id: &ConversationId, seq: Seq) -> MessageEntry {
         let message = Message {
             conversation_id: id.clone(),
             seq,
@@ -246,28 +251,28 @@ mod tests {
             withheld: false,
             void: false,
         };
-        Entry { message: Arc::new(message), counted: [seq, seq / 3] }
+        MessageEntry { message: Arc::new(message), counted: [seq, seq / 3] }
     }
 
-    struct Opened {
+    struct OpenEngine {
         engine: Engine,
         _dir: tempfile::TempDir,
     }
 
-    fn open() -> Opened {
+    fn open() -> OpenEngine {
         let dir = tempfile::tempdir().unwrap();
-        Opened { engine: Engine::open(dir.path(), 1 << 20, 3_000).unwrap(), _dir: dir }
+        OpenEngine { engine: Engine::open(dir.path(), 1 << 20, 3_000).unwrap(), _dir: dir }
     }
 
-    impl Opened {
+    impl OpenEngine {
         fn write(&self, id: &ConversationId, seqs: Range<Seq>) {
-            let entries: Vec<Entry> = seqs.map(|seq| entry(id, seq)).collect();
+            let entries: Vec<MessageEntry> = seqs.map(|seq| entry(id, seq)).collect();
             self.engine.ingest_messages(entries.iter().map(|entry| (entry, false))).unwrap();
         }
 
         /// Every fourth of them as a void, or none.
         fn write_some_void(&self, id: &ConversationId, seqs: Range<Seq>, voids: bool) {
-            let entries: Vec<Entry> = seqs.map(|seq| entry(id, seq)).collect();
+            let entries: Vec<MessageEntry> = seqs.map(|seq| entry(id, seq)).collect();
             let written = entries.iter().map(|e| (e, voids && e.message.seq.is_multiple_of(4)));
             self.engine.ingest_messages(written).unwrap();
         }
@@ -317,7 +322,7 @@ mod tests {
         }
     }
 
-    fn seqs_of(entries: &[Entry]) -> Vec<Seq> {
+    fn seqs_of(entries: &[MessageEntry]) -> Vec<Seq> {
         entries.iter().map(|entry| entry.message.seq).collect()
     }
 
@@ -366,7 +371,7 @@ mod tests {
     #[test]
     fn a_message_is_not_far_from_its_key_however_short_it_is() {
         let (store, id) = (open(), conversation("alice~bob"));
-        let voids: Vec<Entry> = (1..1_000).map(|seq| entry(&id, seq).voided()).collect();
+        let voids: Vec<MessageEntry> = (1..1_000).map(|seq| entry(&id, seq).voided()).collect();
         store.engine.ingest_messages(voids.iter().map(|entry| (entry, false))).unwrap();
         assert_eq!(store.rows(), 999usize.div_ceil(RUN_MESSAGES as usize));
         for seq in [1, 2, 63, 64, 65, 500, 999] {
@@ -377,10 +382,10 @@ mod tests {
 
     /// Rewrites all rows, a part at a time. Returns how many were written, and in how many parts.
     fn rewrite(
-        store: &Opened,
+        store: &OpenEngine,
         id: &ConversationId,
         seqs: Range<Seq>,
-        fate: impl Fn(&Entry) -> Fate + Copy,
+        fate: impl Fn(&MessageEntry) -> RewriteAction + Copy,
     ) -> (usize, usize) {
         let (mut next, mut rows, mut parts) = (Some(seqs.start), 0, 0);
         while let Some(from) = next {
@@ -398,24 +403,28 @@ mod tests {
         store.write(&id, 1..100);
         store.write(&id, 90..110);
         store.write(&other, 1..20);
-        assert_eq!(rewrite(&store, &id, 1..Seq::MAX, |_| Fate::Stays), (0, 1));
+        assert_eq!(rewrite(&store, &id, 1..Seq::MAX, |_| RewriteAction::Stays), (0, 1));
         // Prefixes that end within a run go, from all runs that hold some of them.
         for border in [3, 40, 91, 96] {
-            rewrite(&store, &id, 1..border, |_| Fate::Goes);
+            rewrite(&store, &id, 1..border, |_| RewriteAction::Goes);
             assert_eq!(store.seqs(&id), (border..110).collect::<Vec<_>>());
             assert_eq!(store.engine.entry(&id, border - 1).unwrap(), None);
-            assert_eq!(rewrite(&store, &id, 1..border, |_| Fate::Goes).0, 0, "nothing is left of it");
+            assert_eq!(
+                rewrite(&store, &id, 1..border, |_| RewriteAction::Goes).0,
+                0,
+                "nothing is left of it"
+            );
         }
-        let fate = |entry: &Entry| match entry.message.from == Side::High {
-            true => Fate::BecomesVoid,
-            false => Fate::Stays,
+        let fate = |entry: &MessageEntry| match entry.message.from == Side::High {
+            true => RewriteAction::BecomesVoid,
+            false => RewriteAction::Stays,
         };
         assert!(rewrite(&store, &id, 1..Seq::MAX, fate).0 > 0);
         for entry in store.engine.entries(&id, 0, Seq::MAX, ALL).unwrap() {
             assert_eq!(entry.message.void, entry.message.from == Side::High);
             assert_eq!(entry.message.body.is_empty(), entry.message.void);
         }
-        rewrite(&store, &id, 1..Seq::MAX, |_| Fate::Goes);
+        rewrite(&store, &id, 1..Seq::MAX, |_| RewriteAction::Goes);
         assert!(store.seqs(&id).is_empty());
         store.reads(&other, 1..20);
     }
@@ -427,9 +436,9 @@ mod tests {
         store.write_singles(&id, 1..60);
         store.write(&id, 1..70);
         for border in [5, 11, 30, 52, 60] {
-            rewrite(&store, &id, 1..border, |_| Fate::Goes);
+            rewrite(&store, &id, 1..border, |_| RewriteAction::Goes);
             assert_eq!(store.seqs(&id), (border..70).collect::<Vec<_>>());
-            assert!(rewrite(&store, &id, 0..border, |_| Fate::Goes).0 == 0, "left below {border}");
+            assert!(rewrite(&store, &id, 0..border, |_| RewriteAction::Goes).0 == 0, "left below {border}");
         }
     }
 
@@ -437,10 +446,10 @@ mod tests {
     fn a_long_conversation_is_rewritten_a_part_at_a_time_and_wholly() {
         let (store, id) = (open(), conversation("alice~bob"));
         let body = "y".repeat(3 * 1024);
-        let entries: Vec<Entry> = (1..4_000)
+        let entries: Vec<MessageEntry> = (1..4_000)
             .map(|seq| {
                 let plain = entry(&id, seq);
-                Entry {
+                MessageEntry {
                     message: Arc::new(Message { body: body.clone(), ..(*plain.message).clone() }),
                     ..plain
                 }
@@ -449,11 +458,11 @@ mod tests {
         // Two to a row, and each of these overlaps with two of the others.
         store.engine.ingest_messages(entries.iter().map(|entry| (entry, false))).unwrap();
         store.engine.ingest_messages(entries[1..].iter().map(|entry| (entry, false))).unwrap();
-        let (rows, parts) = rewrite(&store, &id, 1..Seq::MAX, |_| Fate::BecomesVoid);
+        let (rows, parts) = rewrite(&store, &id, 1..Seq::MAX, |_| RewriteAction::BecomesVoid);
         assert_eq!((rows, parts), (store.rows(), 2));
         for row in store.engine.space(Space::Messages).iter() {
             let run = row.value().unwrap();
-            assert!(Entry::of_run(&id, &run, 0..Seq::MAX).all(|entry| entry.unwrap().message.void));
+            assert!(MessageEntry::of_run(&id, &run, 0..Seq::MAX).all(|entry| entry.unwrap().message.void));
         }
     }
 }

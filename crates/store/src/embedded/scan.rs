@@ -13,14 +13,14 @@ use tokio::sync::mpsc;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    Embedded, EmbeddedConfig, Shared, attachments,
+    Embedded, EmbeddedConfig, StoreCore, attachments,
     cold::reads::{counts, missing},
-    committer::Op,
+    committer::WriteOp,
     devices,
     engine::{Space, conversation_id},
-    hot::{mask, mask_message},
+    memtable::{mask, mask_message},
     mutes, not_before,
-    outbox::{self, Debt},
+    push_outbox::{self, PushOutboxRow},
     rows::{key_parts, user_prefix},
     state::{Conv, UserRow},
 };
@@ -67,7 +67,7 @@ impl EmbeddedSource {
         let node = config.node;
         let opened = tokio::task::spawn_blocking(move || Embedded::open(config, clock)).await;
         let embedded = opened.map_err(|e| StoreError::Unusable(format!("cannot open {dir}: {e}")))??;
-        drop(embedded.ask(Op::Checkpoint).await?);
+        drop(embedded.ask(WriteOp::Checkpoint).await?);
         let (meta, messages) = embedded
             .blocking(|shared| {
                 let messages = shared.engine.all_convs().map(|conv| conv.map(|conv| conv.last_seq));
@@ -139,7 +139,7 @@ impl Walk {
 }
 
 struct Walker<'a> {
-    shared: &'a Shared,
+    shared: &'a StoreCore,
     now_ms: u64,
     sender: &'a mpsc::Sender<Result<Page>>,
     page: Vec<Content>,
@@ -404,7 +404,7 @@ fn content_of(space: Space, user: &UserId, key: &[u8], value: &[u8]) -> Result<V
         Space::Devices => vec![Content::Device(devices::decode(key, value)?)],
         Space::Mutes => vec![Content::Mute { user_id, mute: mutes::decode(key, value)? }],
         Space::NotBefore => vec![Content::NotBefore { user_id, secs: not_before::decode(value)? }],
-        Space::PushOutbox => vec![Content::Owed(outbox::owed_of(key, &Debt::decode(value)?)?)],
+        Space::PushOutbox => vec![Content::Owed(push_outbox::owed_of(key, &PushOutboxRow::decode(value)?)?)],
         _ => {
             let row = UserRow::decode(value)?;
             let blocks: Vec<_> = row

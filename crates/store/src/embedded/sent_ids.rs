@@ -20,21 +20,21 @@ use fjall::{
 use parking_lot::RwLock;
 
 use super::{
-    bytes::{Reader, put_u64},
-    engine::{Change, broken, ingest_into},
-    filter::Filter,
+    bloom::BloomFilter,
+    bytes::{ByteReader, put_u64},
+    engine::{EngineChange, broken, ingest_into},
 };
 use crate::{Result, StoreError};
 
 const PREFIX: &str = "sent_ids_";
 /// Runs that are merged together.
 const RUNS_MAX: u8 = 24;
-/// Ids that are learned between two looks whether to go on.
+/// SentIdMap that are learned between two looks whether to go on.
 const LEARN_AT_ONCE: usize = 50_000;
 
 pub(super) struct SentIds {
     db: Database,
-    buckets: RwLock<BTreeMap<u64, Arc<Bucket>>>,
+    buckets: RwLock<BTreeMap<u64, Arc<SentIdBucket>>>,
     bucket_ms: u64,
     window_ms: u64,
 }
@@ -47,14 +47,14 @@ pub(super) struct KnownId {
     ts: u64,
 }
 
-struct Bucket {
+struct SentIdBucket {
     space: Keyspace,
-    filter: Filter,
+    filter: BloomFilter,
     /// The filter has everything that the keyspace has.
     learned: AtomicBool,
 }
 
-impl Bucket {
+impl SentIdBucket {
     /// The places of those that may be there.
     fn may_have(&self, hashes: &[u128]) -> Vec<usize> {
         match self.learned.load(Ordering::Acquire) {
@@ -71,7 +71,10 @@ impl SentIds {
             if let Some(bucket) = number_of(&name) {
                 let space = db.keyspace(&name, options).map_err(broken)?;
                 let learned = AtomicBool::new(false);
-                buckets.insert(bucket, Arc::new(Bucket { space, filter: Filter::default(), learned }));
+                buckets.insert(
+                    bucket,
+                    Arc::new(SentIdBucket { space, filter: BloomFilter::default(), learned }),
+                );
             }
         }
         let bucket_ms = (window_ms / 3).max(1);
@@ -90,7 +93,7 @@ impl SentIds {
         for bucket in self.buckets.read().range(oldest / self.bucket_ms..).map(|(_, bucket)| bucket) {
             for place in bucket.may_have(hashes) {
                 if let Some(bytes) = bucket.space.get(hashes[place].to_be_bytes()).map_err(broken)? {
-                    let r = &mut Reader(&bytes);
+                    let r = &mut ByteReader(&bytes);
                     let (seq, ts) = (r.u64()?, r.u64()?);
                     if ts >= oldest {
                         known.push(KnownId { place, seq, ts });
@@ -135,7 +138,7 @@ impl SentIds {
 
     /// Makes the filters of what was there at the start, for as long as it may go on.
     pub(super) fn learn(&self, go_on: impl Fn() -> bool) -> Result<()> {
-        let buckets: Vec<Arc<Bucket>> = self.buckets.read().values().cloned().collect();
+        let buckets: Vec<Arc<SentIdBucket>> = self.buckets.read().values().cloned().collect();
         for bucket in buckets.iter().filter(|bucket| !bucket.learned.load(Ordering::Acquire)) {
             let mut from = Bound::Unbounded;
             // A part at a time: nobody else's rows are kept for as long as all of it takes.
@@ -169,7 +172,7 @@ impl SentIds {
     }
 
     /// Fills a keyspace of a new engine with sorted rows, for a restore. The engine is opened anew after it.
-    pub(super) fn fill(&self, name: &str, changes: Vec<Change>) -> Result<()> {
+    pub(super) fn fill(&self, name: &str, changes: Vec<EngineChange>) -> Result<()> {
         let number =
             number_of(name).ok_or_else(|| StoreError::Corrupt(format!("no keyspace is called {name:?}")))?;
         let bucket = self.bucket(number)?;
@@ -177,14 +180,14 @@ impl SentIds {
         ingest_into(&bucket.space, changes)
     }
 
-    fn bucket(&self, number: u64) -> Result<Arc<Bucket>> {
+    fn bucket(&self, number: u64) -> Result<Arc<SentIdBucket>> {
         if let Some(bucket) = self.buckets.read().get(&number) {
             return Ok(bucket.clone());
         }
         let space = self.db.keyspace(&format!("{PREFIX}{number}"), options).map_err(broken)?;
         // Nothing is in it yet, unless it could not be deleted and the clock fell back.
         let learned = AtomicBool::new(space.is_empty().map_err(broken)?);
-        let bucket = Arc::new(Bucket { space, filter: Filter::default(), learned });
+        let bucket = Arc::new(SentIdBucket { space, filter: BloomFilter::default(), learned });
         self.buckets.write().insert(number, bucket.clone());
         Ok(bucket)
     }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc};
 use bluetick_protocol::{Boundaries, ClientMsgId, ConversationId, MessageId, Profile, Seq, Side, UserId};
 
 use super::{
-    bytes::{Malformed, Reader, put_opt, put_str, put_u64},
+    bytes::{ByteReader, Malformed, put_opt, put_str, put_u64},
     rows::{self, RowChange},
 };
 use crate::{ConversationRow, Message, StatusRow};
@@ -21,17 +21,17 @@ const USER_FORMAT: u8 = 2;
 
 /// A message as the store keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct MessageEntry {
     pub message: Arc<Message>,
     /// How many messages that count as unread for the other side each member had written up to and including
     /// this one. The difference of two entries is an exact unread count, without reading what lies between (R11).
     pub counted: [u64; 2],
 }
 
-impl Entry {
+impl MessageEntry {
     /// The same position with nothing in it.
-    pub(super) fn voided(&self) -> Entry {
-        Entry { message: Arc::new(self.message.voided()), counted: self.counted }
+    pub(super) fn voided(&self) -> MessageEntry {
+        MessageEntry { message: Arc::new(self.message.voided()), counted: self.counted }
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
@@ -54,11 +54,11 @@ impl Entry {
         id: &'a ConversationId,
         run: &'a [u8],
         seqs: Range<Seq>,
-    ) -> impl Iterator<Item = Result<Entry, Malformed>> + 'a {
-        let mut r = Reader(run);
+    ) -> impl Iterator<Item = Result<MessageEntry, Malformed>> + 'a {
+        let mut r = ByteReader(run);
         std::iter::from_fn(move || {
             while !r.0.is_empty() {
-                match Entry::read_if(id, &mut r, |seq| seqs.contains(&seq)) {
+                match MessageEntry::read_if(id, &mut r, |seq| seqs.contains(&seq)) {
                     Ok(Some(entry)) => return Some(Ok(entry)),
                     Ok(None) => {}
                     Err(malformed) => {
@@ -71,16 +71,16 @@ impl Entry {
         })
     }
 
-    fn read(id: &ConversationId, r: &mut Reader<'_>) -> Result<Entry, Malformed> {
-        Entry::read_if(id, r, |_| true)?.ok_or(Malformed("no message"))
+    fn read(id: &ConversationId, r: &mut ByteReader<'_>) -> Result<MessageEntry, Malformed> {
+        MessageEntry::read_if(id, r, |_| true)?.ok_or(Malformed("no message"))
     }
 
     /// Reads one, and makes it only if it is wanted.
     fn read_if(
         id: &ConversationId,
-        r: &mut Reader<'_>,
+        r: &mut ByteReader<'_>,
         wanted: impl FnOnce(Seq) -> bool,
-    ) -> Result<Option<Entry>, Malformed> {
+    ) -> Result<Option<MessageEntry>, Malformed> {
         check_format(r)?;
         let flags = r.u8()?;
         let seq = r.u64()?;
@@ -106,13 +106,13 @@ impl Entry {
             withheld: flags & 2 != 0,
             void: flags & 4 != 0,
         };
-        Ok(Some(Entry { message: Arc::new(message), counted }))
+        Ok(Some(MessageEntry { message: Arc::new(message), counted }))
     }
 }
 
 const NEWER: Malformed = Malformed("written by a newer version of bluetick");
 
-pub(super) fn check_format(r: &mut Reader<'_>) -> Result<(), Malformed> {
+pub(super) fn check_format(r: &mut ByteReader<'_>) -> Result<(), Malformed> {
     match r.u8()? {
         FORMAT => Ok(()),
         _ => Err(NEWER),
@@ -125,9 +125,9 @@ fn side(bit: u8) -> Side {
 
 /// What the log says. Values, not intentions: a record applied by a later version gives the same rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Record {
+pub(super) enum WalRecord {
     Send {
-        entry: Entry,
+        entry: MessageEntry,
         pending: Option<Seq>,
         implied_read: Option<Mark>,
     },
@@ -186,91 +186,91 @@ impl Mark {
     }
 }
 
-impl Record {
+impl WalRecord {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.push(FORMAT);
         match self {
-            Record::Send { entry, pending, implied_read } => {
+            WalRecord::Send { entry, pending, implied_read } => {
                 out.push(1);
                 put_str(out, entry.message.conversation_id.as_str());
                 put_u64(out, pending.unwrap_or(0));
                 put_mark(out, implied_read.unwrap_or_default());
                 entry.encode(out);
             }
-            Record::Receipt { id, side, delivered, read } => {
+            WalRecord::Receipt { id, side, delivered, read } => {
                 out.push(2);
                 put_str(out, id.as_str());
                 out.push(*side as u8);
                 put_mark(out, *delivered);
                 put_mark(out, *read);
             }
-            Record::Pending { id, side, row } => {
+            WalRecord::Pending { id, side, row } => {
                 out.push(3);
                 put_str(out, id.as_str());
                 out.push(*side as u8);
                 put_u64(out, row.unwrap_or(0));
             }
-            Record::Erase { id, side, up_to } => {
+            WalRecord::Erase { id, side, up_to } => {
                 out.push(4);
                 put_str(out, id.as_str());
                 out.push(*side as u8);
                 put_u64(out, *up_to);
             }
-            Record::Profile { user, profile } => {
+            WalRecord::Profile { user, profile } => {
                 out.push(5);
                 put_str(out, user.as_str());
                 put_profile(out, profile);
             }
-            Record::Block { user, other, blocked } => {
+            WalRecord::Block { user, other, blocked } => {
                 out.push(6);
                 put_str(out, user.as_str());
                 put_str(out, other.as_str());
                 out.push(u8::from(*blocked));
             }
-            Record::EraseUser { user } => {
+            WalRecord::EraseUser { user } => {
                 out.push(7);
                 put_str(out, user.as_str());
             }
-            Record::Notified { id, side, seq } => {
+            WalRecord::Notified { id, side, seq } => {
                 out.push(8);
                 put_str(out, id.as_str());
                 out.push(*side as u8);
                 put_u64(out, *seq);
             }
-            Record::Rows(changes) => {
+            WalRecord::Rows(changes) => {
                 out.push(9);
                 rows::put_changes(out, changes);
             }
         }
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Record, Malformed> {
-        let r = &mut Reader(bytes);
+    pub(super) fn decode(bytes: &[u8]) -> Result<WalRecord, Malformed> {
+        let r = &mut ByteReader(bytes);
         check_format(r)?;
         let record = match r.u8()? {
             1 => {
                 let id = r.conversation()?;
                 let pending = Some(r.u64()?).filter(|&seq| seq != 0);
                 let implied_read = Some(mark(r)?).filter(|m| m.seq != 0);
-                Record::Send { entry: Entry::read(&id, r)?, pending, implied_read }
+                WalRecord::Send { entry: MessageEntry::read(&id, r)?, pending, implied_read }
             }
-            2 => Record::Receipt {
+            2 => WalRecord::Receipt {
                 id: r.conversation()?,
                 side: side(r.u8()?),
                 delivered: mark(r)?,
                 read: mark(r)?,
             },
-            3 => Record::Pending {
+            3 => WalRecord::Pending {
                 id: r.conversation()?,
                 side: side(r.u8()?),
                 row: Some(r.u64()?).filter(|&seq| seq != 0),
             },
-            4 => Record::Erase { id: r.conversation()?, side: side(r.u8()?), up_to: r.u64()? },
-            5 => Record::Profile { user: r.user()?, profile: profile(r)? },
-            6 => Record::Block { user: r.user()?, other: r.user()?, blocked: r.u8()? != 0 },
-            7 => Record::EraseUser { user: r.user()? },
-            8 => Record::Notified { id: r.conversation()?, side: side(r.u8()?), seq: r.u64()? },
-            9 => Record::Rows(rows::changes(r)?),
+            4 => WalRecord::Erase { id: r.conversation()?, side: side(r.u8()?), up_to: r.u64()? },
+            5 => WalRecord::Profile { user: r.user()?, profile: profile(r)? },
+            6 => WalRecord::Block { user: r.user()?, other: r.user()?, blocked: r.u8()? != 0 },
+            7 => WalRecord::EraseUser { user: r.user()? },
+            8 => WalRecord::Notified { id: r.conversation()?, side: side(r.u8()?), seq: r.u64()? },
+            9 => WalRecord::Rows(rows::changes(r)?),
             _ => return Err(Malformed("a kind of record this version does not know")),
         };
         r.end()?;
@@ -283,7 +283,7 @@ fn put_mark(out: &mut Vec<u8>, mark: Mark) {
     put_u64(out, mark.counted);
 }
 
-fn mark(r: &mut Reader<'_>) -> Result<Mark, Malformed> {
+fn mark(r: &mut ByteReader<'_>) -> Result<Mark, Malformed> {
     Ok(Mark { seq: r.u64()?, counted: r.u64()? })
 }
 
@@ -292,7 +292,7 @@ fn put_profile(out: &mut Vec<u8>, profile: &Profile) {
     put_opt(out, profile.avatar_url.as_deref());
 }
 
-fn profile(r: &mut Reader<'_>) -> Result<Profile, Malformed> {
+fn profile(r: &mut ByteReader<'_>) -> Result<Profile, Malformed> {
     Ok(Profile { name: r.opt()?.map(str::to_owned), avatar_url: r.opt()?.map(str::to_owned) })
 }
 
@@ -445,23 +445,28 @@ impl Conv {
     }
 
     /// Changes the rows as a conversation's record says.
-    pub(super) fn apply(&mut self, record: &Record, lsn: u64) {
+    pub(super) fn apply(&mut self, record: &WalRecord, lsn: u64) {
         self.lsn = lsn;
         match record {
-            Record::Send { entry, pending, implied_read } => self.apply_send(entry, *pending, *implied_read),
-            Record::Receipt { side, delivered, read, .. } => {
+            WalRecord::Send { entry, pending, implied_read } => {
+                self.apply_send(entry, *pending, *implied_read)
+            }
+            WalRecord::Receipt { side, delivered, read, .. } => {
                 let member = &mut self.members[side.index()];
                 member.delivered = *delivered;
                 member.read = *read;
             }
-            Record::Pending { side, row, .. } => self.members[side.index()].pending = *row,
-            Record::Erase { side, up_to, .. } => self.apply_erase(*side, *up_to),
-            Record::Notified { side, seq, .. } => self.members[side.index()].notified = *seq,
-            Record::Profile { .. } | Record::Block { .. } | Record::EraseUser { .. } | Record::Rows(_) => {}
+            WalRecord::Pending { side, row, .. } => self.members[side.index()].pending = *row,
+            WalRecord::Erase { side, up_to, .. } => self.apply_erase(*side, *up_to),
+            WalRecord::Notified { side, seq, .. } => self.members[side.index()].notified = *seq,
+            WalRecord::Profile { .. }
+            | WalRecord::Block { .. }
+            | WalRecord::EraseUser { .. }
+            | WalRecord::Rows(_) => {}
         }
     }
 
-    fn apply_send(&mut self, entry: &Entry, pending: Option<Seq>, implied_read: Option<Mark>) {
+    fn apply_send(&mut self, entry: &MessageEntry, pending: Option<Seq>, implied_read: Option<Mark>) {
         let m = &entry.message;
         self.last_seq = m.seq;
         self.counted = entry.counted;
@@ -532,7 +537,7 @@ impl Conv {
     }
 
     pub(super) fn decode(id: ConversationId, bytes: &[u8]) -> Result<Conv, Malformed> {
-        let r = &mut Reader(bytes);
+        let r = &mut ByteReader(bytes);
         let format = r.u8()?;
         if !(FORMAT..=CONV_FORMAT).contains(&format) {
             return Err(NEWER);
@@ -627,9 +632,9 @@ impl UserRow {
         }
     }
 
-    pub(super) fn apply(&mut self, record: &Record) {
+    pub(super) fn apply(&mut self, record: &WalRecord) {
         match record {
-            Record::Profile { profile, .. } => {
+            WalRecord::Profile { profile, .. } => {
                 if *profile != self.profile && !self.blocked.is_empty() {
                     let before = Arc::new(self.profile.clone());
                     for frozen in self.blocked.values_mut() {
@@ -638,13 +643,13 @@ impl UserRow {
                 }
                 self.profile = profile.clone();
             }
-            Record::Block { other, blocked: true, .. } => {
+            WalRecord::Block { other, blocked: true, .. } => {
                 self.blocked.entry(other.clone()).or_default();
             }
-            Record::Block { other, blocked: false, .. } => {
+            WalRecord::Block { other, blocked: false, .. } => {
                 self.blocked.remove(other);
             }
-            Record::EraseUser { .. } => *self = UserRow::default(),
+            WalRecord::EraseUser { .. } => *self = UserRow::default(),
             _ => {}
         }
     }
@@ -681,7 +686,7 @@ impl UserRow {
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<UserRow, Malformed> {
-        let r = &mut Reader(bytes);
+        let r = &mut ByteReader(bytes);
         let format = r.u8()?;
         if !(FORMAT..=USER_FORMAT).contains(&format) {
             return Err(NEWER);

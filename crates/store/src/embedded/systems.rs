@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, MessageId, Mute, Profile, Seq, Side, UserId};
 
 use super::{
-    Embedded, Shared,
+    Embedded, StoreCore,
     cold::reads::missing,
-    committer::{Op, PreparedSends, ReadForSend, SendOutcome},
+    committer::{PreparedSends, ReadForSend, SendOutcome, WriteOp},
     engine::Space,
-    hot::Candidates,
+    memtable::Candidates,
     sent_ids::KnownId,
     state::{Conv, Mark},
 };
@@ -24,9 +24,9 @@ use crate::{
 /// another thread.
 const FEW: usize = 16;
 
-impl Shared {
+impl StoreCore {
     fn conv(&self, id: &ConversationId) -> Result<Option<Arc<Conv>>> {
-        self.hot.conv(&self.engine, id)
+        self.memtable.conv(&self.engine, id)
     }
 
     /// A boundary of a member at a seq, clamped to the end of the conversation. Nothing if the seq is not hot.
@@ -41,7 +41,7 @@ impl Shared {
         if seq == 0 {
             return Ok(Some(Mark::default()));
         }
-        let entry = self.hot.entry(&self.engine, &conv.id, seq)?;
+        let entry = self.memtable.entry(&self.engine, &conv.id, seq)?;
         Ok(entry.map(|entry| Mark { seq, counted: entry.counted[side.other().index()] }))
     }
 
@@ -52,7 +52,7 @@ impl Shared {
         let counted_at_erasure = match conv.member(side).erased {
             0 => 0,
             erased => {
-                let entry = self.hot.entry(&self.engine, &conv.id, erased)?;
+                let entry = self.memtable.entry(&self.engine, &conv.id, erased)?;
                 // The message may have moved to the cold tier. Then whatever the other wrote since counts.
                 let wrote_since = conv.has_written_since_erasure(side);
                 entry.map_or(if wrote_since { 0 } else { u64::MAX }, |entry| {
@@ -63,7 +63,7 @@ impl Shared {
         if !conv.peer_wrote(side, counted_at_erasure) {
             return Ok(conv.row(side, None));
         }
-        let peer = self.hot.user(&self.engine, &conv.id.member(side.other()))?;
+        let peer = self.memtable.user(&self.engine, &conv.id.member(side.other()))?;
         Ok(conv.row(side, Some(peer.profile_for(&conv.id.member(side)).clone())))
     }
 
@@ -74,7 +74,7 @@ impl Shared {
         user: &UserId,
         pick: impl FnMut(&Conv, Side) -> Result<Option<T>>,
     ) -> Result<Vec<T>> {
-        self.per_candidate(self.hot.candidates(&self.engine, space, user)?, user, pick)
+        self.per_candidate(self.memtable.candidates(&self.engine, space, user)?, user, pick)
     }
 
     fn per_candidate<T>(
@@ -133,13 +133,14 @@ impl Embedded {
         &self,
         user: &UserId,
         space: Space,
-        read: impl FnOnce(&Shared, Candidates) -> Result<T> + Send + 'static,
+        read: impl FnOnce(&StoreCore, Candidates) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        if let Some(few) = self.shared.hot.few_candidates(&self.shared.engine, space, user, FEW)? {
+        if let Some(few) = self.shared.memtable.few_candidates(&self.shared.engine, space, user, FEW)? {
             return read(&self.shared, few);
         }
         let user = user.clone();
-        self.blocking(move |shared| read(shared, shared.hot.candidates(&shared.engine, space, &user)?)).await
+        self.blocking(move |shared| read(shared, shared.memtable.candidates(&shared.engine, space, &user)?))
+            .await
     }
 
     /// Answers a repeated send with the original, and notes it as undelivered if nobody took it (R9) or has acked it.
@@ -151,7 +152,7 @@ impl Embedded {
             let side = new.from.other();
             if self.status(&id.member(side), id).await?.last_delivered_seq < seq {
                 let push_due = new.push_due;
-                self.ask(|reply| Op::Note { id: id.clone(), side, seq, push_due, reply }).await?;
+                self.ask(|reply| WriteOp::Note { id: id.clone(), side, seq, push_due, reply }).await?;
             }
         }
         Ok(Committed { message, duplicate: true, implied_read: None })
@@ -204,7 +205,7 @@ impl Embedded {
         }
         if !sends.is_empty() {
             let prepared = PreparedSends { sends, read, looked_up_at };
-            let outcomes = self.ask(|reply| Op::Sends(prepared, reply)).await;
+            let outcomes = self.ask(|reply| WriteOp::Sends(prepared, reply)).await;
             let (outcomes, failed) = match outcomes {
                 Ok(outcomes) => (outcomes, StoreError::unavailable("the committer")),
                 Err(e) => (Vec::new(), e),
@@ -237,11 +238,11 @@ impl Messages for Embedded {
         limit: PageLimit,
     ) -> Result<Vec<Arc<Message>>> {
         let id = conversation.clone();
-        let read = move |shared: &Shared| {
+        let read = move |shared: &StoreCore| {
             let entries = shared.read_from(&id, from, limit)?;
             Ok(entries.into_iter().map(|e| e.message).collect())
         };
-        match self.shared.hot.holds_from(conversation, from) {
+        match self.shared.memtable.holds_from(conversation, from) {
             true => read(&self.shared),
             false => self.blocking(read).await,
         }
@@ -274,7 +275,7 @@ impl Messages for Embedded {
     /// conversation, so each is searched by halving. What is cold is not looked at.
     async fn find(&self, message_id: MessageId) -> Result<Option<Arc<Message>>> {
         self.blocking(move |shared| {
-            let mut ids = shared.hot.dirty_ids();
+            let mut ids = shared.memtable.dirty_ids();
             for conv in shared.engine.all_convs() {
                 ids.insert(conv?.id);
             }
@@ -283,7 +284,7 @@ impl Messages for Embedded {
                 let (mut low, mut high) = (shared.border(&id)? + 1, conv.last_seq);
                 while low <= high {
                     let middle = low + (high - low) / 2;
-                    let Some(entry) = shared.hot.entry(&shared.engine, &id, middle)? else {
+                    let Some(entry) = shared.memtable.entry(&shared.engine, &id, middle)? else {
                         break;
                     };
                     match entry.message.message_id.cmp(&message_id) {
@@ -308,12 +309,12 @@ impl PendingDeliveries for Embedded {
         seq: Seq,
     ) -> Result<Noted> {
         let (id, side) = (conversation.clone(), side_of(conversation, receiver)?);
-        self.ask(|reply| Op::Note { id, side, seq, push_due: None, reply }).await
+        self.ask(|reply| WriteOp::Note { id, side, seq, push_due: None, reply }).await
     }
 
     async fn pending_of(&self, receiver: &UserId) -> Result<Vec<PendingRow>> {
         let user = receiver.clone();
-        let read = move |shared: &Shared, candidates: Candidates| {
+        let read = move |shared: &StoreCore, candidates: Candidates| {
             shared.per_candidate(candidates, &user, |conv, side| {
                 Ok(conv.member(side).pending.map(|first_undelivered_seq| PendingRow {
                     receiver_id: user.clone(),
@@ -340,7 +341,7 @@ impl PendingDeliveries for Embedded {
         to: Option<Seq>,
     ) -> Result<bool> {
         let (id, side) = (conversation.clone(), side_of(conversation, receiver)?);
-        self.ask(|reply| Op::Settle { id, side, expected, to, reply }).await
+        self.ask(|reply| WriteOp::Settle { id, side, expected, to, reply }).await
     }
 }
 
@@ -379,7 +380,7 @@ impl MessageStatus for Embedded {
             return Ok(Advanced { row: conv.status_row(side), read_before: member.read.seq, moved: false });
         }
         let id = conversation.clone();
-        self.ask(|reply| Op::Advance { id, side, delivered, read, reply }).await
+        self.ask(|reply| WriteOp::Advance { id, side, delivered, read, reply }).await
     }
 
     async fn status(&self, user: &UserId, conversation: &ConversationId) -> Result<StatusRow> {
@@ -402,7 +403,7 @@ impl MessageStatus for Embedded {
 
     async fn raise_notified(&self, user: &UserId, conversation: &ConversationId, seq: Seq) -> Result<()> {
         let (id, side) = (conversation.clone(), side_of(conversation, user)?);
-        self.ask(|reply| Op::Notified { id, side, seq, reply }).await
+        self.ask(|reply| WriteOp::Notified { id, side, seq, reply }).await
     }
 
     async fn statuses_of(&self, user: &UserId) -> Result<Vec<StatusRow>> {
@@ -443,9 +444,9 @@ impl Conversations for Embedded {
         limit: usize,
     ) -> Result<(Vec<ConversationRow>, bool)> {
         let (user_id, after) = (user.clone(), after.cloned());
-        let read = move |shared: &Shared, candidates: Option<Candidates>| {
+        let read = move |shared: &StoreCore, candidates: Option<Candidates>| {
             let positions =
-                shared.hot.inbox(&shared.engine, &user_id, candidates, after.as_ref(), 0, limit + 1)?;
+                shared.memtable.inbox(&shared.engine, &user_id, candidates, after.as_ref(), 0, limit + 1)?;
             let more = positions.len() > limit;
             let mut rows = Vec::with_capacity(limit.min(positions.len()));
             for position in positions.into_iter().take(limit) {
@@ -457,7 +458,7 @@ impl Conversations for Embedded {
             }
             Ok((rows, more))
         };
-        match self.shared.hot.has_inbox(user) {
+        match self.shared.memtable.has_inbox(user) {
             true => read(&self.shared, None),
             false => self.nearby(user, Space::Members, move |shared, found| read(shared, Some(found))).await,
         }
@@ -470,9 +471,10 @@ impl Conversations for Embedded {
         limit: usize,
     ) -> Result<Vec<ActiveConversation>> {
         let user_id = user.clone();
-        let read = move |shared: &Shared, candidates: Option<Candidates>| {
+        let read = move |shared: &StoreCore, candidates: Option<Candidates>| {
             let mut active = Vec::new();
-            let positions = shared.hot.inbox(&shared.engine, &user_id, candidates, None, since_ms, limit)?;
+            let positions =
+                shared.memtable.inbox(&shared.engine, &user_id, candidates, None, since_ms, limit)?;
             for position in positions {
                 let id = position.conversation_id;
                 if let (Some(side), Some(conv)) = (id.side_of(&user_id), shared.conv(&id)?)
@@ -487,7 +489,7 @@ impl Conversations for Embedded {
             }
             Ok(active)
         };
-        match self.shared.hot.has_inbox(user) {
+        match self.shared.memtable.has_inbox(user) {
             true => read(&self.shared, None),
             false => self.nearby(user, Space::Members, move |shared, found| read(shared, Some(found))).await,
         }
@@ -501,13 +503,13 @@ impl Conversations for Embedded {
     ) -> Result<Undelivered> {
         // Whoever connects has just read their inbox. With few conversations that is all there is to look at.
         if after.is_none()
-            && let Some(few) = self.shared.hot.few_in_inbox(user, FEW.min(limit))
+            && let Some(few) = self.shared.memtable.few_in_inbox(user, FEW.min(limit))
         {
             return self.shared.undelivered_among(user, few, None);
         }
         let (user, after) = (user.clone(), after.cloned());
         self.blocking(move |shared| {
-            let mut ids = shared.hot.candidates_after(
+            let mut ids = shared.memtable.candidates_after(
                 &shared.engine,
                 &user,
                 after.as_ref(),
@@ -524,7 +526,7 @@ impl Conversations for Embedded {
 
     async fn total_unread(&self, user: &UserId) -> Result<u64> {
         let user_id = user.clone();
-        let read = move |shared: &Shared, candidates: Candidates| {
+        let read = move |shared: &StoreCore, candidates: Candidates| {
             let counts = shared.per_candidate(candidates, &user_id, |conv, side| {
                 Ok(conv.member(side).last.as_ref().map(|_| conv.unread(side)))
             })?;
@@ -549,7 +551,7 @@ impl Conversations for Embedded {
             let counted = conv.counted[side.other().index()].saturating_sub(after);
             let read = Mark { seq: conv.member(side).read.seq, counted };
             let id = id.clone();
-            self.ask(|reply| Op::Recount { id, side, read, reply }).await?;
+            self.ask(|reply| WriteOp::Recount { id, side, read, reply }).await?;
         }
         Ok((before, after))
     }
@@ -558,25 +560,25 @@ impl Conversations for Embedded {
 #[async_trait]
 impl Users for Embedded {
     async fn profile(&self, user: &UserId) -> Result<Profile> {
-        Ok(self.shared.hot.user(&self.shared.engine, user)?.profile.clone())
+        Ok(self.shared.memtable.user(&self.shared.engine, user)?.profile.clone())
     }
 
     async fn put_profile(&self, user: &UserId, profile: Profile) -> Result<()> {
         let user = user.clone();
-        self.ask(|reply| Op::Profile { user, profile, reply }).await
+        self.ask(|reply| WriteOp::Profile { user, profile, reply }).await
     }
 
     async fn blocks(&self, user: &UserId, other: &UserId) -> Result<bool> {
-        Ok(self.shared.hot.user(&self.shared.engine, user)?.blocked.contains_key(other))
+        Ok(self.shared.memtable.user(&self.shared.engine, user)?.blocked.contains_key(other))
     }
 
     async fn set_block(&self, user: &UserId, other: &UserId, blocked: bool) -> Result<()> {
         let (user, other) = (user.clone(), other.clone());
-        self.ask(|reply| Op::Block { user, other, blocked, reply }).await
+        self.ask(|reply| WriteOp::Block { user, other, blocked, reply }).await
     }
 
     async fn blocked_by(&self, user: &UserId) -> Result<Vec<UserId>> {
-        Ok(self.shared.hot.user(&self.shared.engine, user)?.blocked.keys().cloned().collect())
+        Ok(self.shared.memtable.user(&self.shared.engine, user)?.blocked.keys().cloned().collect())
     }
 
     async fn mute(&self, user: &UserId, mute: Mute) -> Result<()> {
@@ -639,15 +641,15 @@ impl Maintenance for Embedded {
             })
             .await?;
         let id = conversation.clone();
-        self.ask(|reply| Op::Erase { id, side, reply }).await?;
+        self.ask(|reply| WriteOp::Erase { id, side, reply }).await?;
         Ok(erased)
     }
 
     async fn erase_user(&self, user: &UserId) -> Result<()> {
         let user = user.clone();
-        self.ask(|reply| Op::EraseUser { user, reply }).await?;
+        self.ask(|reply| WriteOp::EraseUser { user, reply }).await?;
         // The bytes themselves go with the log segments and the engine's old tables.
-        self.ask(Op::Checkpoint).await.map(drop)
+        self.ask(WriteOp::Checkpoint).await.map(drop)
     }
 
     async fn memberships(&self, user: &UserId) -> Result<Vec<ConversationId>> {
@@ -662,7 +664,7 @@ impl Maintenance for Embedded {
     }
 
     async fn checkpoint(&self) -> Result<()> {
-        self.ask(Op::Checkpoint).await.map(drop)
+        self.ask(WriteOp::Checkpoint).await.map(drop)
     }
 
     async fn close(&self) -> Result<()> {

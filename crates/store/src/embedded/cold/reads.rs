@@ -9,9 +9,9 @@ use super::{RunRow, keys_from};
 use crate::{
     ColdObjects, ColdRun, Message, PageLimit, Result, StoreError,
     embedded::{
-        Embedded, Shared,
-        hot::mask_message,
-        state::{Conv, Entry, Mark},
+        Embedded, StoreCore,
+        memtable::mask_message,
+        state::{Conv, Mark, MessageEntry},
     },
 };
 
@@ -19,7 +19,7 @@ pub(in crate::embedded) fn missing(id: &ConversationId, seq: Seq) -> StoreError 
     StoreError::Corrupt(format!("message {seq} of {id} is missing"))
 }
 
-impl Shared {
+impl StoreCore {
     /// The run that holds a seq, if one does.
     pub(in crate::embedded) fn run_at(&self, id: &ConversationId, seq: Seq) -> Result<Option<RunRow>> {
         let runs = self.runs(&keys_from(id, seq), 1)?;
@@ -57,13 +57,13 @@ impl Shared {
         id: &ConversationId,
         from: Seq,
         limit: PageLimit,
-    ) -> Result<Vec<Entry>> {
-        let from = match self.hot.holds_from(id, from) {
+    ) -> Result<Vec<MessageEntry>> {
+        let from = match self.memtable.holds_from(id, from) {
             true => from,
             // What was dropped from the engine is passed by one row at a time.
             false => from.max(self.border(id)? + 1),
         };
-        self.hot.read_from(&self.engine, id, from, limit)
+        self.memtable.read_from(&self.engine, id, from, limit)
     }
 
     /// The same before a seq.
@@ -72,8 +72,8 @@ impl Shared {
         id: &ConversationId,
         before: Seq,
         limit: PageLimit,
-    ) -> Result<Vec<Entry>> {
-        self.hot.read_before(&self.engine, id, self.border(id)? + 1, before, limit)
+    ) -> Result<Vec<MessageEntry>> {
+        self.memtable.read_before(&self.engine, id, self.border(id)? + 1, before, limit)
     }
 }
 
@@ -106,7 +106,7 @@ impl Embedded {
         id: &ConversationId,
         seq: Seq,
     ) -> Result<Arc<Message>> {
-        if let Some(entry) = self.shared.hot.entry(&self.shared.engine, id, seq)? {
+        if let Some(entry) = self.shared.memtable.entry(&self.shared.engine, id, seq)? {
             return Ok(entry.message);
         }
         let page = Box::pin(self.messages_from(id, seq, 1)).await?;
@@ -121,7 +121,7 @@ impl Embedded {
         most: usize,
     ) -> Result<Vec<Arc<Message>>> {
         let conversation = id.clone();
-        let read = move |shared: &Shared| shared.read_from(&conversation, from, PageLimit::messages(most));
+        let read = move |shared: &StoreCore| shared.read_from(&conversation, from, PageLimit::messages(most));
         let hot = self.blocking(read).await?;
         let at_all = !hot.is_empty();
         // What was dropped while it was read is looked for anew.
@@ -132,7 +132,7 @@ impl Embedded {
         }
         let cold = self.shared.cold_page(id, from, most).await?;
         let (_, cold) = cold.ok_or_else(|| missing(id, from))?;
-        let conv = self.shared.hot.conv(&self.shared.engine, id)?.ok_or_else(|| missing(id, from))?;
+        let conv = self.shared.memtable.conv(&self.shared.engine, id)?.ok_or_else(|| missing(id, from))?;
         Ok(cold.into_iter().map(|message| mask_message(&conv, message)).collect())
     }
 }

@@ -7,19 +7,19 @@ use bluetick_protocol::UserId;
 use super::*;
 use crate::{
     ColdConfig, ColdObjects, Content, Conversations, EmbeddedConfig, EmbeddedSource, Maintenance,
-    ManualClock, MessageStatus, Messages, NewMessage, Objects, embedded::committer::Op, restore,
+    ManualClock, MessageStatus, Messages, NewMessage, Objects, embedded::committer::WriteOp, restore,
     testing::message,
 };
 
-struct Place {
+struct ColdFixture {
     dir: tempfile::TempDir,
     objects: Arc<ColdObjects>,
 }
 
-impl Place {
-    fn new() -> Place {
+impl ColdFixture {
+    fn new() -> ColdFixture {
         let objects = ColdObjects::new(Objects::memory(), ColdConfig::default());
-        Place { dir: tempfile::tempdir().unwrap(), objects: Arc::new(objects) }
+        ColdFixture { dir: tempfile::tempdir().unwrap(), objects: Arc::new(objects) }
     }
 
     fn config(&self, dir: &Path) -> EmbeddedConfig {
@@ -94,7 +94,7 @@ async fn unread(store: &Embedded) -> u64 {
 
 #[tokio::test]
 async fn a_crash_leaves_copies_that_are_found_again() {
-    let place = Place::new();
+    let place = ColdFixture::new();
     let store = place.open();
     let messages = filled(&store).await;
     let first = record(&store, &place.objects, &messages[..10]).await;
@@ -122,7 +122,7 @@ async fn a_crash_leaves_copies_that_are_found_again() {
 
 #[tokio::test]
 async fn what_is_left_behind_is_found_where_nothing_else_is_to_move() {
-    let place = Place::new();
+    let place = ColdFixture::new();
     let store = place.open();
     let messages = filled(&store).await;
     record(&store, &place.objects, &messages[..29]).await;
@@ -136,7 +136,7 @@ async fn what_is_left_behind_is_found_where_nothing_else_is_to_move() {
 
 #[tokio::test]
 async fn nothing_is_recorded_behind_what_is_left() {
-    let place = Place::new();
+    let place = ColdFixture::new();
     let store = place.open();
     let messages = filled(&store).await;
     record(&store, &place.objects, &messages[..10]).await;
@@ -153,7 +153,7 @@ async fn nothing_is_recorded_behind_what_is_left() {
 
 #[tokio::test]
 async fn who_has_nothing_old_is_no_candidate() {
-    let place = Place::new();
+    let place = ColdFixture::new();
     let store = place.open();
     let messages = filled(&store).await;
     let (shard, window) = (cold_shard(&id()), store.shared.config.idempotency_window_ms);
@@ -169,7 +169,7 @@ async fn who_has_nothing_old_is_no_candidate() {
 
 #[tokio::test]
 async fn runs_are_read_over_memory_and_engine() {
-    let place = Place::new();
+    let place = ColdFixture::new();
     let store = place.open();
     let messages = filled(&store).await;
     let mut runs = Vec::new();
@@ -204,7 +204,7 @@ async fn runs_are_read_over_memory_and_engine() {
 
 #[tokio::test]
 async fn what_memory_holds_is_not_moved() {
-    let place = Place::new();
+    let place = ColdFixture::new();
     let store = place.open();
     let messages = filled(&store).await;
     send(&store, 31..36).await;
@@ -222,19 +222,19 @@ async fn what_memory_holds_is_not_moved() {
 
 #[tokio::test]
 async fn an_erasure_in_the_same_group_is_seen() {
-    let place = Place::new();
+    let place = ColdFixture::new();
     let store = place.open();
     let messages = filled(&store).await;
     let seen = store.movable(&id()).await.unwrap().unwrap();
     let run = place.objects.write(&messages[..10]).await.unwrap();
     let row = RunRow { run, counted: [8, 0] };
     // While the committer is busy both come into its queue, and then into one group.
-    let busy = store.step(|_| {
+    let busy = store.transact(|_| {
         std::thread::sleep(std::time::Duration::from_millis(200));
         Ok(())
     });
-    let erased = store.ask(|reply| Op::Erase { id: id(), side: Side::Low, reply });
-    let recorded = store.step(move |view| view.record(&row, None, &seen));
+    let erased = store.ask(|reply| WriteOp::Erase { id: id(), side: Side::Low, reply });
+    let recorded = store.transact(move |tx| tx.record(&row, None, &seen));
     let (busy, erased, recorded) = tokio::join!(busy, erased, recorded);
     busy.and(erased).unwrap();
     assert!(!recorded.unwrap());
@@ -243,7 +243,7 @@ async fn an_erasure_in_the_same_group_is_seen() {
 
 #[tokio::test]
 async fn a_count_that_needs_a_missing_object_fails() {
-    let place = Place::new();
+    let place = ColdFixture::new();
     let store = place.open();
     let messages = filled(&store).await;
     let run = record(&store, &place.objects, &messages[..20]).await;
@@ -272,7 +272,7 @@ async fn a_count_that_needs_a_missing_object_fails() {
 
 #[tokio::test]
 async fn a_repeated_send_of_what_is_cold_has_its_answer() {
-    let place = Place::new();
+    let place = ColdFixture::new();
     let store = place.open();
     let messages = filled(&store).await;
     record(&store, &place.objects, &messages[..20]).await;
@@ -286,7 +286,7 @@ async fn a_repeated_send_of_what_is_cold_has_its_answer() {
 /// A run that was recorded after the checkpoint of a backup, and whose hot copies went before it was written.
 #[tokio::test]
 async fn a_backup_lacks_nothing_that_was_dropped() {
-    let place = Place::new();
+    let place = ColdFixture::new();
     let store = place.open();
     let messages = filled(&store).await;
     let first = record(&store, &place.objects, &messages[..5]).await;
@@ -300,7 +300,7 @@ async fn a_backup_lacks_nothing_that_was_dropped() {
         .for_each(|space, key, value| {
             match space {
                 "cold_runs" => keys.push(RunRow::decode(key, value)?.run),
-                "messages" => hot += Entry::of_run(&id(), value, 0..Seq::MAX).count(),
+                "messages" => hot += MessageEntry::of_run(&id(), value, 0..Seq::MAX).count(),
                 _ => {}
             }
             Ok(())
@@ -327,7 +327,7 @@ async fn a_backup_lacks_nothing_that_was_dropped() {
 
 #[tokio::test]
 async fn a_walk_finds_what_is_cold() {
-    let place = Place::new();
+    let place = ColdFixture::new();
     let store = place.open();
     let messages = filled(&store).await;
     let walk = async || {
@@ -357,7 +357,7 @@ async fn a_walk_finds_what_is_cold() {
 
 #[tokio::test]
 async fn a_directory_of_the_version_before_is_opened_and_marked() {
-    let place = Place::new();
+    let place = ColdFixture::new();
     let store = place.open();
     let messages = filled(&store).await;
     store.shut().await.unwrap();

@@ -81,7 +81,7 @@ async fn a_checkpoint_that_was_cut_off_is_replayed_over_its_own_rows() {
     store.register(device("alice", 1)).await.unwrap();
     store.mute(&user("alice"), mute(None)).await.unwrap();
     store.commit_sends(vec![send("m1")]).await.remove(0).unwrap();
-    drop(store.ask(Op::Checkpoint).await.unwrap());
+    drop(store.ask(WriteOp::Checkpoint).await.unwrap());
     let before = store.shared.engine.meta().unwrap();
 
     store.register(device("bob", 2)).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_refused_group_leaves_nothing_owed() {
     let store = open(EmbeddedConfig { free_space_floor_bytes: u64::MAX, ..EmbeddedConfig::new(dir.path()) });
     let read = vec![ReadForSend { hash: 1, seen: None }];
     let prepared = PreparedSends { sends: vec![send("m1")], read, looked_up_at: 0 };
-    let refused = store.ask(|reply| Op::Sends(prepared, reply)).await;
+    let refused = store.ask(|reply| WriteOp::Sends(prepared, reply)).await;
     assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
     assert_eq!(store.owed_to(&user("bob")).await.unwrap(), []);
     assert_eq!(store.claim(u64::MAX, u64::MAX, 9).await.unwrap(), []);
@@ -142,18 +142,18 @@ async fn a_step_over_many_rows_is_one_write() {
     let store = open(EmbeddedConfig::new(dir.path()));
     let rows = 2_500u32;
     store
-        .step(move |view| {
+        .transact(move |tx| {
             for n in 0..rows {
-                view.put(RowSpace::Mutes, row_key("alice", &format!("alice~u{n:05}")), vec![1, 0, 0]);
+                tx.put(RowSpace::Mutes, row_key("alice", &format!("alice~u{n:05}")), vec![1, 0, 0]);
             }
-            assert_eq!(view.under(RowSpace::Mutes, b"alice\0").unwrap().len(), rows as usize);
+            assert_eq!(tx.under(RowSpace::Mutes, b"alice\0").unwrap().len(), rows as usize);
             Ok(())
         })
         .await
         .unwrap();
     let failed: Result<()> = store
-        .step(|view| {
-            view.forget_under(RowSpace::Mutes, b"alice\0")?;
+        .transact(|tx| {
+            tx.forget_under(RowSpace::Mutes, b"alice\0")?;
             Err(StoreError::Unsupported("this".into()))
         })
         .await;

@@ -9,7 +9,9 @@ use bluetick_protocol::{
 use super::*;
 use crate::{
     AttachmentRow, ColdRun, DeviceRow, UploadState,
-    embedded::{attachments, cold::RunRow, devices, mutes, not_before, outbox::Debt, rows::RowSpace},
+    embedded::{
+        attachments, cold::RunRow, devices, mutes, not_before, push_outbox::PushOutboxRow, rows::RowSpace,
+    },
 };
 
 fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -19,8 +21,8 @@ fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 /// All of a value of `messages`.
-fn entries(id: &ConversationId, bytes: &[u8]) -> Result<Vec<Entry>, Malformed> {
-    Entry::of_run(id, bytes, 0..Seq::MAX).collect()
+fn entries(id: &ConversationId, bytes: &[u8]) -> Result<Vec<MessageEntry>, Malformed> {
+    MessageEntry::of_run(id, bytes, 0..Seq::MAX).collect()
 }
 
 fn id() -> ConversationId {
@@ -30,11 +32,11 @@ fn id() -> ConversationId {
 #[test]
 fn record() {
     fuzz("record", 30_000, |bytes| {
-        let Ok(record) = Record::decode(bytes) else {
+        let Ok(record) = WalRecord::decode(bytes) else {
             return false;
         };
         let written = encoded(|out| record.encode(out));
-        assert_eq!(Record::decode(&written).as_ref(), Ok(&record));
+        assert_eq!(WalRecord::decode(&written).as_ref(), Ok(&record));
         let again = encoded(|out| record.clone().encode(out));
         assert_eq!(written, again, "one value has one form");
         // A record that could be read can be replayed, and the rows it makes can be kept.
@@ -64,8 +66,8 @@ fn row() {
             assert_eq!(devices::decode(DEVICE_KEY, &devices::encode(&row).unwrap()), Ok(row));
             true
         }),
-        Some((b'o', rest)) => Debt::decode(rest).is_ok_and(|debt| {
-            assert_eq!(Debt::decode(&debt.encode()), Ok(debt));
+        Some((b'o', rest)) => PushOutboxRow::decode(rest).is_ok_and(|debt| {
+            assert_eq!(PushOutboxRow::decode(&debt.encode()), Ok(debt));
             true
         }),
         Some((b'q', rest)) => mutes::decode(MUTE_KEY, rest).is_ok_and(|mute| {
@@ -112,7 +114,7 @@ fn keeps_user(user: &UserRow) {
     assert_eq!(UserRow::decode(&written).as_ref(), Ok(user));
 }
 
-fn entry() -> Entry {
+fn entry() -> MessageEntry {
     let message = Message {
         conversation_id: id(),
         seq: 300,
@@ -126,7 +128,7 @@ fn entry() -> Entry {
         withheld: false,
         void: false,
     };
-    Entry { message: Arc::new(message), counted: [7, 1 << 40] }
+    MessageEntry { message: Arc::new(message), counted: [7, 1 << 40] }
 }
 
 fn user(name: &str) -> UserId {
@@ -147,9 +149,9 @@ fn device() -> DeviceRow {
     }
 }
 
-fn debt() -> Debt {
+fn debt() -> PushOutboxRow {
     let devices = ["phone", "tablet"].map(|name| DeviceId::new(name).unwrap());
-    Debt { seq: 300, due_at: 1_700_000_000_000, attempts: 2, clear: true, devices: devices.into() }
+    PushOutboxRow { seq: 300, due_at: 1_700_000_000_000, attempts: 2, clear: true, devices: devices.into() }
 }
 
 fn mute(until: Option<u64>) -> Mute {
@@ -240,7 +242,7 @@ fn a_conversation_of_format_1_was_notified_of_nothing() {
 fn every_kind_is_written_as_it_always_was() {
     let (low, high) = (Side::Low, Side::High);
     let mark = |seq, counted| Mark { seq, counted };
-    let plain = Entry {
+    let plain = MessageEntry {
         message: Arc::new(Message {
             body: String::new(),
             attachment: None,
@@ -253,23 +255,23 @@ fn every_kind_is_written_as_it_always_was() {
     };
     let profile = Profile { name: Some("Ann Ö".into()), avatar_url: Some(String::new()) };
     let records = [
-        ("send", Record::Send { entry: entry(), pending: Some(299), implied_read: Some(mark(200, 9)) }),
-        ("send-plain", Record::Send { entry: plain.clone(), pending: None, implied_read: None }),
-        ("send-void", Record::Send { entry: entry().voided(), pending: None, implied_read: None }),
-        ("receipt", Record::Receipt { id: id(), side: high, delivered: mark(128, 127), read: mark(1, 0) }),
-        ("pending", Record::Pending { id: id(), side: low, row: Some(u64::MAX) }),
-        ("pending-gone", Record::Pending { id: id(), side: high, row: None }),
-        ("erase", Record::Erase { id: id(), side: low, up_to: 16_384 }),
-        ("profile", Record::Profile { user: user("alice"), profile: profile.clone() }),
-        ("profile-empty", Record::Profile { user: user("alice"), profile: Profile::default() }),
-        ("block", Record::Block { user: user("alice"), other: user(&"b".repeat(64)), blocked: true }),
-        ("unblock", Record::Block { user: user("alice"), other: user("bob"), blocked: false }),
-        ("erase-user", Record::EraseUser { user: user("a.b_c-d@e") }),
-        ("notified", Record::Notified { id: id(), side: high, seq: 300 }),
-        ("rows", Record::Rows(rows())),
-        ("rows-newer", Record::Rows(newer_rows())),
-        ("rows-none", Record::Rows(Vec::new())),
-        ("rows-not-before", Record::Rows(vec![not_before_row()])),
+        ("send", WalRecord::Send { entry: entry(), pending: Some(299), implied_read: Some(mark(200, 9)) }),
+        ("send-plain", WalRecord::Send { entry: plain.clone(), pending: None, implied_read: None }),
+        ("send-void", WalRecord::Send { entry: entry().voided(), pending: None, implied_read: None }),
+        ("receipt", WalRecord::Receipt { id: id(), side: high, delivered: mark(128, 127), read: mark(1, 0) }),
+        ("pending", WalRecord::Pending { id: id(), side: low, row: Some(u64::MAX) }),
+        ("pending-gone", WalRecord::Pending { id: id(), side: high, row: None }),
+        ("erase", WalRecord::Erase { id: id(), side: low, up_to: 16_384 }),
+        ("profile", WalRecord::Profile { user: user("alice"), profile: profile.clone() }),
+        ("profile-empty", WalRecord::Profile { user: user("alice"), profile: Profile::default() }),
+        ("block", WalRecord::Block { user: user("alice"), other: user(&"b".repeat(64)), blocked: true }),
+        ("unblock", WalRecord::Block { user: user("alice"), other: user("bob"), blocked: false }),
+        ("erase-user", WalRecord::EraseUser { user: user("a.b_c-d@e") }),
+        ("notified", WalRecord::Notified { id: id(), side: high, seq: 300 }),
+        ("rows", WalRecord::Rows(rows())),
+        ("rows-newer", WalRecord::Rows(newer_rows())),
+        ("rows-none", WalRecord::Rows(Vec::new())),
+        ("rows-not-before", WalRecord::Rows(vec![not_before_row()])),
     ];
     for (name, record) in records {
         golden("record", &format!("ok-{name}"), &encoded(|out| record.encode(out)));
@@ -317,8 +319,8 @@ fn every_kind_is_written_as_it_always_was() {
     let blocked = [(user("bob"), None), (user("carol@example.com"), None)].into();
     let mut full = UserRow { profile, blocked };
     golden("row", "ok-user", &row(b'u', &|out| full.encode(out)));
-    full.apply(&Record::Profile { user: user("alice"), profile: Profile::default() });
-    full.apply(&Record::Block { user: user("alice"), other: user("dave"), blocked: true });
+    full.apply(&WalRecord::Profile { user: user("alice"), profile: Profile::default() });
+    full.apply(&WalRecord::Block { user: user("alice"), other: user("dave"), blocked: true });
     golden("row", "ok-user-2", &row(b'u', &|out| full.encode(out)));
     golden("row", "ok-user-empty", &row(b'u', &|out| UserRow::default().encode(out)));
 }

@@ -41,12 +41,12 @@ prop_compose! {
         counted in any::<[u64; 2]>(), from in sides(), withheld in any::<bool>(), void in any::<bool>(),
         cmid in "[!-~]{1,64}", body in text(),
         (attachment, meta) in (option::of(json()), option::of(json())),
-    ) -> Entry {
+    ) -> MessageEntry {
         let message = Message {
             conversation_id, seq, message_id: MessageId(id), ts, withheld, void, body, from, attachment, meta,
             client_msg_id: ClientMsgId::new(&cmid).unwrap(),
         };
-        Entry { message: Arc::new(message), counted }
+        MessageEntry { message: Arc::new(message), counted }
     }
 }
 
@@ -76,23 +76,23 @@ fn row_changes() -> impl Strategy<Value = RowChange> {
     })
 }
 
-fn records() -> Vec<BoxedStrategy<Record>> {
-    strategies_of!(Record {
+fn records() -> Vec<BoxedStrategy<WalRecord>> {
+    strategies_of!(WalRecord {
         Send => (entries(), some_seq(), some_mark())
-            .prop_map(|(entry, pending, implied_read)| Record::Send { entry, pending, implied_read }),
+            .prop_map(|(entry, pending, implied_read)| WalRecord::Send { entry, pending, implied_read }),
         Receipt => (conversation(), sides(), marks(), marks())
-            .prop_map(|(id, side, delivered, read)| Record::Receipt { id, side, delivered, read }),
+            .prop_map(|(id, side, delivered, read)| WalRecord::Receipt { id, side, delivered, read }),
         Pending => (conversation(), sides(), some_seq())
-            .prop_map(|(id, side, row)| Record::Pending { id, side, row }),
+            .prop_map(|(id, side, row)| WalRecord::Pending { id, side, row }),
         Erase => (conversation(), sides(), any::<u64>())
-            .prop_map(|(id, side, up_to)| Record::Erase { id, side, up_to }),
-        Profile => (user(), profiles()).prop_map(|(user, profile)| Record::Profile { user, profile }),
+            .prop_map(|(id, side, up_to)| WalRecord::Erase { id, side, up_to }),
+        Profile => (user(), profiles()).prop_map(|(user, profile)| WalRecord::Profile { user, profile }),
         Block => (user(), user(), any::<bool>())
-            .prop_map(|(user, other, blocked)| Record::Block { user, other, blocked }),
-        EraseUser => user().prop_map(|user| Record::EraseUser { user }),
+            .prop_map(|(user, other, blocked)| WalRecord::Block { user, other, blocked }),
+        EraseUser => user().prop_map(|user| WalRecord::EraseUser { user }),
         Notified => (conversation(), sides(), any::<u64>())
-            .prop_map(|(id, side, seq)| Record::Notified { id, side, seq }),
-        Rows => proptest::collection::vec(row_changes(), 0..5).prop_map(Record::Rows),
+            .prop_map(|(id, side, seq)| WalRecord::Notified { id, side, seq }),
+        Rows => proptest::collection::vec(row_changes(), 0..5).prop_map(WalRecord::Rows),
     })
 }
 
@@ -106,12 +106,12 @@ fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 fn every_record_survives_the_way_to_bytes_and_back() {
     for_every_variant(records(), |record| {
         let mut bytes = encoded(|out| record.encode(out));
-        assert_eq!(Record::decode(&bytes).as_ref(), Ok(&record));
+        assert_eq!(WalRecord::decode(&bytes).as_ref(), Ok(&record));
         for cut in 0..bytes.len() {
-            assert!(Record::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+            assert!(WalRecord::decode(&bytes[..cut]).is_err(), "cut at {cut}");
         }
         bytes.push(0);
-        assert!(Record::decode(&bytes).is_err(), "a byte too many");
+        assert!(WalRecord::decode(&bytes).is_err(), "a byte too many");
     });
 }
 
@@ -166,11 +166,11 @@ proptest! {
     #[test]
     fn messages_survive_the_way_to_bytes_and_back(entry in entries()) {
         let id = &entry.message.conversation_id;
-        let run = |bytes: &[u8]| Entry::of_run(id, bytes, 0..Seq::MAX).collect::<Result<Vec<_>, _>>();
+        let run = |bytes: &[u8]| MessageEntry::of_run(id, bytes, 0..Seq::MAX).collect::<Result<Vec<_>, _>>();
         let mut bytes = encoded(|out| entry.encode(out));
         assert_eq!(run(&bytes), Ok(vec![entry.clone()]));
         let others = 0..entry.message.seq;
-        assert_eq!(Entry::of_run(id, &bytes, others).next(), None);
+        assert_eq!(MessageEntry::of_run(id, &bytes, others).next(), None);
         for cut in 1..bytes.len() {
             assert!(run(&bytes[..cut]).is_err(), "cut at {cut}");
         }

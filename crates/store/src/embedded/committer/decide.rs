@@ -4,7 +4,7 @@
 use super::*;
 
 impl Committer {
-    pub(super) fn take_sends(&mut self, prepared: PreparedSends, reply: Reply<Vec<SendOutcome>>) {
+    pub(super) fn take_sends(&mut self, prepared: PreparedSends, reply: ReplySender<Vec<SendOutcome>>) {
         let now = self.shared.clock.now_ms();
         let PreparedSends { sends, read, looked_up_at } = prepared;
         let mut outcomes = Vec::with_capacity(sends.len());
@@ -52,8 +52,8 @@ impl Committer {
         let pending = Some(seq).filter(|_| new.undelivered && !new.withheld);
         // The id's time, which never falls back: the inbox's order and a cursor must agree.
         let message = Arc::new(new.into_message(seq, self.last_id, self.last_id.ms()));
-        let entry = Entry { message: message.clone(), counted };
-        self.write(&id, Record::Send { entry, pending, implied_read })?;
+        let entry = MessageEntry { message: message.clone(), counted };
+        self.write(&id, WalRecord::Send { entry, pending, implied_read })?;
         self.ids_in_group.push(hash);
         self.ids.insert(hash, (seq, now));
         if pending.is_some() {
@@ -107,7 +107,7 @@ impl Committer {
         if new_read == member.read && new_delivered == member.delivered {
             return Ok(Advanced { row: conv.status_row(side), read_before, moved: false });
         }
-        let record = Record::Receipt { id: id.clone(), side, delivered: new_delivered, read: new_read };
+        let record = WalRecord::Receipt { id: id.clone(), side, delivered: new_delivered, read: new_read };
         self.write(id, record)?;
         Ok(Advanced { row: self.conv(id)?.published.conv.status_row(side), read_before, moved: true })
     }
@@ -123,7 +123,7 @@ impl Committer {
         match self.conv(id)?.published.conv.member(side).pending {
             Some(row) if row <= seq => Ok(Noted { first_undelivered_seq: row, written: false }),
             _ => {
-                self.write(id, Record::Pending { id: id.clone(), side, row: Some(seq) })?;
+                self.write(id, WalRecord::Pending { id: id.clone(), side, row: Some(seq) })?;
                 Ok(Noted { first_undelivered_seq: seq, written: true })
             }
         }
@@ -136,12 +136,12 @@ impl Committer {
             return Ok(());
         }
         let owed = OwedPush::new(id.member(side), id.clone(), seq, due_at);
-        self.step(|view| view.owe(&owed))
+        self.transact(|tx| tx.owe(&owed))
     }
 
     pub(super) fn raise_notified(&mut self, id: &ConversationId, side: Side, seq: Seq) -> Result<()> {
         match self.conv(id)?.published.conv.member(side).notified < seq {
-            true => self.write(id, Record::Notified { id: id.clone(), side, seq }),
+            true => self.write(id, WalRecord::Notified { id: id.clone(), side, seq }),
             false => Ok(()),
         }
     }
@@ -157,7 +157,7 @@ impl Committer {
             return Ok(false);
         }
         if to != Some(expected) {
-            self.write(id, Record::Pending { id: id.clone(), side, row: to })?;
+            self.write(id, WalRecord::Pending { id: id.clone(), side, row: to })?;
         }
         Ok(true)
     }
@@ -168,34 +168,34 @@ impl Committer {
         if member.read.seq != read.seq || member.read.counted == read.counted {
             return Ok(());
         }
-        self.write(id, Record::Receipt { id: id.clone(), side, delivered: member.delivered, read })
+        self.write(id, WalRecord::Receipt { id: id.clone(), side, delivered: member.delivered, read })
     }
 
     pub(super) fn erase(&mut self, id: &ConversationId, side: Side) -> Result<()> {
         let up_to = self.conv(id)?.published.conv.last_seq;
-        self.write(id, Record::Erase { id: id.clone(), side, up_to })?;
+        self.write(id, WalRecord::Erase { id: id.clone(), side, up_to })?;
         let key = user_key(id.member_str(side), id);
-        self.step(|view| {
-            view.forget(RowSpace::Mutes, key.clone())?;
-            view.forget(RowSpace::PushOutbox, key)
+        self.transact(|tx| {
+            tx.forget(RowSpace::Mutes, key.clone())?;
+            tx.forget(RowSpace::PushOutbox, key)
         })
     }
 
     pub(super) fn erase_user(&mut self, user: &UserId) -> Result<()> {
-        self.change_user(Record::EraseUser { user: user.clone() }, user)?;
-        self.step(|view| {
-            view.forget_devices(user)?;
+        self.change_user(WalRecord::EraseUser { user: user.clone() }, user)?;
+        self.transact(|tx| {
+            tx.forget_devices(user)?;
             let prefix = user_prefix(user.as_str());
-            view.forget_under(RowSpace::Mutes, &prefix)?;
-            view.forget_under(RowSpace::PushOutbox, &prefix)
+            tx.forget_under(RowSpace::Mutes, &prefix)?;
+            tx.forget_under(RowSpace::PushOutbox, &prefix)
         })
     }
 
     /// Changes small rows beside something else of the same group.
-    fn step(&mut self, step: impl FnOnce(&mut View<'_>) -> Result<()>) -> Result<()> {
-        let mut view = View::new(&self.shared, &self.rows, &self.overlay);
-        step(&mut view)?;
-        let changes = view.into_changes();
+    fn transact(&mut self, decide: impl FnOnce(&mut RowTransaction<'_>) -> Result<()>) -> Result<()> {
+        let mut tx = RowTransaction::new(&self.shared, &self.rows, &self.overlay);
+        decide(&mut tx)?;
+        let changes = tx.into_changes();
         self.write_rows(changes);
         Ok(())
     }
@@ -203,17 +203,17 @@ impl Committer {
     pub(super) fn write_rows(&mut self, mut changes: Vec<RowChange>) {
         while !changes.is_empty() {
             let rest = changes.split_off(changes.len().min(RECORD_MAX_ROWS));
-            let record = Record::Rows(changes);
+            let record = WalRecord::Rows(changes);
             self.group.push(|out| record.encode(out));
             self.lsn += 1;
-            if let Record::Rows(changes) = record {
+            if let WalRecord::Rows(changes) = record {
                 changes.into_iter().for_each(|change| self.rows.set(change));
             }
             changes = rest;
         }
     }
 
-    pub(super) fn change_user(&mut self, record: Record, user: &UserId) -> Result<()> {
+    pub(super) fn change_user(&mut self, record: WalRecord, user: &UserId) -> Result<()> {
         let row = self.user(user)?;
         let before = row.clone();
         row.apply(&record);
@@ -252,8 +252,8 @@ mod tests {
             let store = Embedded::open(EmbeddedConfig::new(dir.path()), clock).unwrap();
             let (jobs, _jobs) = std::sync::mpsc::channel();
             let (done, done_in) = std::sync::mpsc::channel();
-            let log = Log::open(&dir.path().join("by-hand"), 1 << 20, 7, 1, |_, _| Ok(())).unwrap();
-            let committer = Committer::new(store.shared.clone(), log, MessageId(0), jobs, done_in);
+            let wal = Wal::open(&dir.path().join("by-hand"), 1 << 20, 7, 1, |_, _| Ok(())).unwrap();
+            let committer = Committer::new(store.shared.clone(), wal, MessageId(0), jobs, done_in);
             ByHand { committer, done, _jobs, _store: store, _dir: dir }
         }
 
@@ -307,7 +307,7 @@ mod tests {
             let store = Embedded::open(EmbeddedConfig::new(dir.path()), clock).unwrap();
             let checkpoint = async |times: u32| {
                 for _ in 0..times {
-                    store.ask(Op::Checkpoint).await.unwrap();
+                    store.ask(WriteOp::Checkpoint).await.unwrap();
                 }
             };
             let prepare = || {
@@ -318,7 +318,7 @@ mod tests {
                 (PreparedSends { sends, read, looked_up_at }, known)
             };
             let commit = async |prepared: PreparedSends| {
-                store.ask(|reply| Op::Sends(prepared, reply)).await.unwrap().remove(0)
+                store.ask(|reply| WriteOp::Sends(prepared, reply)).await.unwrap().remove(0)
             };
             checkpoint(before).await;
             let [first, second] = [prepare().0, prepare().0];

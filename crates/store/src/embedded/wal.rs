@@ -1,4 +1,4 @@
-//! The append-only log: the commit point of every write.
+//! The append-only wal: the commit point of every write.
 //!
 //! A directory of segment files, each named after the first record in it. A segment is a row of *groups*; a group
 //! is what one fsync made durable:
@@ -28,7 +28,7 @@ use std::{
 use crate::{Result, StoreError, failpoint};
 
 /// Where it is in the data directory.
-pub(super) const LOG_DIR: &str = "log";
+pub(super) const WAL_DIR: &str = "log";
 const MAGIC: u32 = 0x314b_5442; // "BTK1"
 const HEADER_BYTES: usize = 32;
 const RECORD_HEADER_BYTES: usize = 8;
@@ -93,20 +93,20 @@ fn record_crc(length: u32, payload: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&length.to_le_bytes()), payload)
 }
 
-struct Header {
+struct GroupHeader {
     group: u64,
     first_lsn: u64,
     bytes: usize,
     records: u32,
 }
 
-fn read_header(seed: u32, bytes: &[u8]) -> Option<Header> {
+fn read_header(seed: u32, bytes: &[u8]) -> Option<GroupHeader> {
     let u32_at = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let u64_at = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     if u32_at(0)? != MAGIC || u32_at(4)? != crc32c::crc32c_append(seed, bytes.get(8..HEADER_BYTES)?) {
         return None;
     }
-    Some(Header {
+    Some(GroupHeader {
         group: u64_at(8)?,
         first_lsn: u64_at(16)?,
         bytes: u32_at(24)? as usize,
@@ -117,13 +117,13 @@ fn read_header(seed: u32, bytes: &[u8]) -> Option<Header> {
 /// Why a group could not be written.
 #[derive(Debug)]
 pub(super) enum AppendError {
-    /// Nothing of the group is in the log: the sends fail and service goes on.
+    /// Nothing of the group is in the wal: the sends fail and service goes on.
     Refused(io::Error),
     /// What is on disk is unknown: the process must end.
     Unknown(io::Error),
 }
 
-pub(super) struct Log {
+pub(super) struct Wal {
     dir: PathBuf,
     segment_bytes: u64,
     seed: u32,
@@ -138,7 +138,7 @@ pub(super) struct Log {
     old: Vec<(u64, u64)>,
 }
 
-impl Log {
+impl Wal {
     /// Opens the log and gives every record to `replay`, oldest first. `first_lsn` is where an empty log begins.
     pub(super) fn open(
         dir: &Path,
@@ -146,10 +146,10 @@ impl Log {
         seed: u32,
         first_lsn: u64,
         mut replay: impl FnMut(u64, &[u8]) -> Result<()>,
-    ) -> Result<Log> {
+    ) -> Result<Wal> {
         fs::create_dir_all(dir).map_err(|e| cannot("create", dir, &e))?;
         let segments = list_segments(dir)?;
-        let mut next = Next { group: None, lsn: first_lsn.max(1) };
+        let mut next = ExpectedGroup { group: None, lsn: first_lsn.max(1) };
         let mut old = Vec::new();
         for (n, (start, path)) in segments.iter().enumerate() {
             let last = n + 1 == segments.len();
@@ -162,7 +162,7 @@ impl Log {
                     )));
                 }
                 // What the engine has may be missing: removals become durable in any order.
-                next = Next { group: None, lsn: *start };
+                next = ExpectedGroup { group: None, lsn: *start };
             }
             let end = scan(path, *start, &bytes, seed, last, &mut next, &mut replay)?;
             if last {
@@ -176,7 +176,7 @@ impl Log {
                     failpoint::hit("log.tail_cut");
                     file.sync_all().map_err(|e| cannot("cut", path, &e))?;
                 }
-                return Ok(Log {
+                return Ok(Wal {
                     dir: dir.to_owned(),
                     segment_bytes,
                     seed,
@@ -196,7 +196,7 @@ impl Log {
         failpoint::hit("first_start.segment_made");
         let (next_group, next_lsn) = (next.group.unwrap_or(1), next.lsn);
         let dir = dir.to_owned();
-        Ok(Log { dir, segment_bytes, seed, file, path, end: 0, length: 0, next_group, next_lsn, old })
+        Ok(Wal { dir, segment_bytes, seed, file, path, end: 0, length: 0, next_group, next_lsn, old })
     }
 
     pub(super) fn next_lsn(&self) -> u64 {
@@ -297,22 +297,22 @@ pub(super) fn remove_before(dir: &Path, lsn: u64) -> Result<()> {
     Ok(())
 }
 
-struct Next {
+struct ExpectedGroup {
     /// The number of the group to come; none before the first, whose number is whatever earlier segments left off at.
     group: Option<u64>,
     lsn: u64,
 }
 
-impl Next {
+impl ExpectedGroup {
     /// What comes after a group in a segment that begins at `start`, or `None` if it is not the one to come.
-    fn after(&self, header: &Header, start: u64) -> Option<Next> {
+    fn after(&self, header: &GroupHeader, start: u64) -> Option<ExpectedGroup> {
         let in_order = match self.group {
             Some(group) => header.group == group && header.first_lsn == self.lsn,
             None => header.first_lsn == start,
         };
         let group = Some(header.group.checked_add(1)?);
         let lsn = header.first_lsn.checked_add(u64::from(header.records))?;
-        in_order.then_some(Next { group, lsn })
+        in_order.then_some(ExpectedGroup { group, lsn })
     }
 }
 
@@ -323,7 +323,7 @@ fn scan(
     bytes: &[u8],
     seed: u32,
     last_segment: bool,
-    next: &mut Next,
+    next: &mut ExpectedGroup,
     replay: &mut impl FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<u64> {
     let mut at = 0usize;
@@ -354,7 +354,7 @@ fn scan(
     Ok(at as u64)
 }
 
-fn whole_group(seed: u32, bytes: &[u8]) -> Option<(Header, Vec<&[u8]>)> {
+fn whole_group(seed: u32, bytes: &[u8]) -> Option<(GroupHeader, Vec<&[u8]>)> {
     let header = read_header(seed, bytes)?;
     let mut body = bytes.get(HEADER_BYTES..HEADER_BYTES.checked_add(header.bytes)?)?;
     let mut records = Vec::with_capacity(header.records.min(65_536) as usize);
@@ -426,37 +426,37 @@ mod tests {
 
     const SEED: u32 = 0x5eed;
 
-    fn open(dir: &Path) -> Result<(Log, Vec<Vec<u8>>)> {
+    fn open(dir: &Path) -> Result<(Wal, Vec<Vec<u8>>)> {
         let mut seen = Vec::new();
-        let log = Log::open(dir, 1 << 20, SEED, 1, |lsn, bytes| {
+        let wal = Wal::open(dir, 1 << 20, SEED, 1, |lsn, bytes| {
             assert_eq!(lsn, seen.len() as u64 + 1);
             seen.push(bytes.to_vec());
             Ok(())
         })?;
-        Ok((log, seen))
+        Ok((wal, seen))
     }
 
-    fn append(log: &mut Log, records: &[&[u8]]) {
+    fn append(wal: &mut Wal, records: &[&[u8]]) {
         let mut group = Group::default();
         for record in records {
             group.push(|out| out.extend_from_slice(record));
         }
-        log.append(&mut group).unwrap();
+        wal.append(&mut group).unwrap();
     }
 
     #[test]
     fn a_log_cut_at_any_byte_opens_to_whole_groups() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut log, _) = open(dir.path()).unwrap();
-        append(&mut log, &[b"one", b"two"]);
-        let first = log.end;
-        append(&mut log, &[b"three", b"four", b"five"]);
-        let bytes = fs::read(&log.path).unwrap();
-        let (path, end) = (log.path.clone(), log.end as usize);
-        drop(log);
+        let (mut wal, _) = open(dir.path()).unwrap();
+        append(&mut wal, &[b"one", b"two"]);
+        let first = wal.end;
+        append(&mut wal, &[b"three", b"four", b"five"]);
+        let bytes = fs::read(&wal.path).unwrap();
+        let (path, end) = (wal.path.clone(), wal.end as usize);
+        drop(wal);
         for cut in 0..=end + 100 {
             fs::write(&path, &bytes[..cut]).unwrap();
-            let (log, seen) = open(dir.path()).unwrap();
+            let (wal, seen) = open(dir.path()).unwrap();
             assert!(fs::metadata(&path).unwrap().len() <= end as u64, "no room is left at {cut}");
             let expected = if cut >= end {
                 5
@@ -466,26 +466,26 @@ mod tests {
                 0
             };
             assert_eq!(seen.len(), expected, "cut at {cut}");
-            assert_eq!(log.next_lsn(), expected as u64 + 1);
+            assert_eq!(wal.next_lsn(), expected as u64 + 1);
         }
     }
 
     #[test]
     fn a_log_cut_at_any_byte_behind_a_segment_boundary_opens_to_whole_groups_and_goes_on() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut log, _) = open(dir.path()).unwrap();
-        append(&mut log, &[b"one", b"two"]);
-        append(&mut log, &[b"three"]);
-        log.rotate().unwrap();
-        append(&mut log, &[b"four", b"five"]);
-        let first = log.end;
-        append(&mut log, &[b"six"]);
-        let (path, end) = (log.path.clone(), log.end as usize);
+        let (mut wal, _) = open(dir.path()).unwrap();
+        append(&mut wal, &[b"one", b"two"]);
+        append(&mut wal, &[b"three"]);
+        wal.rotate().unwrap();
+        append(&mut wal, &[b"four", b"five"]);
+        let first = wal.end;
+        append(&mut wal, &[b"six"]);
+        let (path, end) = (wal.path.clone(), wal.end as usize);
         let bytes = fs::read(&path).unwrap();
-        drop(log);
+        drop(wal);
         for cut in 0..=end + 100 {
             fs::write(&path, &bytes[..cut]).unwrap();
-            let (mut log, seen) = open(dir.path()).unwrap();
+            let (mut wal, seen) = open(dir.path()).unwrap();
             let expected = match cut {
                 whole if whole >= end => 6,
                 behind if behind as u64 >= first => 5,
@@ -493,8 +493,8 @@ mod tests {
             };
             assert_eq!(seen.len(), expected, "cut at {cut}");
             // What is written next is found behind it.
-            append(&mut log, &[b"next"]);
-            drop(log);
+            append(&mut wal, &[b"next"]);
+            drop(wal);
             assert_eq!(open(dir.path()).unwrap().1.len(), expected + 1, "cut at {cut}, written on");
         }
         // The segment was not even begun.
@@ -505,15 +505,15 @@ mod tests {
     #[test]
     fn a_segment_that_ends_too_early_before_another_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut log, _) = open(dir.path()).unwrap();
-        append(&mut log, &[b"one"]);
-        let path = log.path.clone();
-        let first = log.end as usize;
-        append(&mut log, &[b"two"]);
-        log.rotate().unwrap();
+        let (mut wal, _) = open(dir.path()).unwrap();
+        append(&mut wal, &[b"one"]);
+        let path = wal.path.clone();
+        let first = wal.end as usize;
+        append(&mut wal, &[b"two"]);
+        wal.rotate().unwrap();
         let bytes = fs::read(&path).unwrap();
-        append(&mut log, &[b"three"]);
-        drop(log);
+        append(&mut wal, &[b"three"]);
+        drop(wal);
         for cut in 0..bytes.len() {
             fs::write(&path, &bytes[..cut]).unwrap();
             let refused = open(dir.path()).err();
@@ -526,24 +526,24 @@ mod tests {
     #[test]
     fn dropped_segments_that_come_back_after_a_power_loss_do_no_harm() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut log, _) = open(dir.path()).unwrap();
-        let first = log.path.clone();
+        let (mut wal, _) = open(dir.path()).unwrap();
+        let first = wal.path.clone();
         for n in 1..=5u8 {
-            append(&mut log, &[&[n]]);
-            log.rotate().unwrap();
+            append(&mut wal, &[&[n]]);
+            wal.rotate().unwrap();
         }
         let back = fs::read(&first).unwrap();
         remove_before(dir.path(), 4).unwrap();
-        drop(log);
+        drop(wal);
         // Removals are made durable in any order: the first segment is back, those behind it are not.
         fs::write(&first, back).unwrap();
         let open_at = |mark: u64| {
             let mut seen = Vec::new();
-            Log::open(dir.path(), 1 << 20, SEED, mark, |lsn, _| {
+            Wal::open(dir.path(), 1 << 20, SEED, mark, |lsn, _| {
                 seen.push(lsn);
                 Ok(())
             })
-            .map(|log| (seen, log.next_lsn()))
+            .map(|wal| (seen, wal.next_lsn()))
         };
         assert_eq!(open_at(4).unwrap(), (vec![1, 4, 5], 6));
         // If the engine does not have those between, they are missed.
@@ -553,16 +553,16 @@ mod tests {
     #[test]
     fn a_body_that_looks_like_a_group_does_not_stop_the_log_from_opening() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut log, _) = open(dir.path()).unwrap();
-        append(&mut log, &[b"first"]);
+        let (mut wal, _) = open(dir.path()).unwrap();
+        append(&mut wal, &[b"first"]);
         // What a user could write who knows the format but not the seed.
         let mut forged = Group::default();
         forged.push(|out| out.extend_from_slice(b"x"));
         forged.seal(0, 1 << 40, 1 << 40);
-        append(&mut log, &[&forged.bytes, b"the rest"]);
-        let bytes = fs::read(&log.path).unwrap();
-        let (path, end) = (log.path.clone(), log.end as usize);
-        drop(log);
+        append(&mut wal, &[&forged.bytes, b"the rest"]);
+        let bytes = fs::read(&wal.path).unwrap();
+        let (path, end) = (wal.path.clone(), wal.end as usize);
+        drop(wal);
         fs::write(&path, &bytes[..end - 3]).unwrap();
         assert_eq!(open(dir.path()).unwrap().1, [b"first"]);
     }
@@ -570,66 +570,66 @@ mod tests {
     #[test]
     fn damage_before_an_acknowledged_group_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut log, _) = open(dir.path()).unwrap();
-        append(&mut log, &[b"first"]);
-        append(&mut log, &[b"second"]);
-        let mut bytes = fs::read(&log.path).unwrap();
+        let (mut wal, _) = open(dir.path()).unwrap();
+        append(&mut wal, &[b"first"]);
+        append(&mut wal, &[b"second"]);
+        let mut bytes = fs::read(&wal.path).unwrap();
         bytes[HEADER_BYTES + RECORD_HEADER_BYTES] ^= 1;
-        fs::write(&log.path, &bytes).unwrap();
+        fs::write(&wal.path, &bytes).unwrap();
         let error = open(dir.path()).err().expect("must not open");
         assert!(matches!(error, StoreError::Corrupt(_)), "{error}");
-        assert_eq!(fs::read(&log.path).unwrap(), bytes, "nothing was touched");
+        assert_eq!(fs::read(&wal.path).unwrap(), bytes, "nothing was touched");
     }
 
     #[test]
     fn damage_in_the_last_group_is_a_torn_tail() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut log, _) = open(dir.path()).unwrap();
-        append(&mut log, &[b"first"]);
-        let end = log.end as usize;
-        append(&mut log, &[b"second"]);
-        let mut bytes = fs::read(&log.path).unwrap();
+        let (mut wal, _) = open(dir.path()).unwrap();
+        append(&mut wal, &[b"first"]);
+        let end = wal.end as usize;
+        append(&mut wal, &[b"second"]);
+        let mut bytes = fs::read(&wal.path).unwrap();
         bytes[end + HEADER_BYTES + RECORD_HEADER_BYTES] ^= 1;
-        fs::write(&log.path, &bytes).unwrap();
-        let (mut log, seen) = open(dir.path()).unwrap();
+        fs::write(&wal.path, &bytes).unwrap();
+        let (mut wal, seen) = open(dir.path()).unwrap();
         assert_eq!(seen, [b"first"]);
-        append(&mut log, &[b"third"]);
-        drop(log);
+        append(&mut wal, &[b"third"]);
+        drop(wal);
         assert_eq!(open(dir.path()).unwrap().1, [&b"first"[..], b"third"]);
     }
 
     #[test]
     fn groups_fill_the_room_and_a_segment_that_is_left_has_none() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut log, _) = open(dir.path()).unwrap();
-        let length = |log: &Log| fs::metadata(&log.path).unwrap().len();
-        append(&mut log, &[b"first"]);
-        let first = length(&log);
-        assert_eq!(first, log.end + ROOM_BYTES);
-        append(&mut log, &[b"second"]);
-        assert_eq!(length(&log), first, "the file is as long as before");
-        append(&mut log, &[&[7; ROOM_BYTES as usize]]);
-        assert!(length(&log) > first && length(&log) > log.end);
-        assert_eq!(length(&log), log.length);
-        let (left, end) = (log.path.clone(), log.end);
-        log.rotate().unwrap();
+        let (mut wal, _) = open(dir.path()).unwrap();
+        let length = |wal: &Wal| fs::metadata(&wal.path).unwrap().len();
+        append(&mut wal, &[b"first"]);
+        let first = length(&wal);
+        assert_eq!(first, wal.end + ROOM_BYTES);
+        append(&mut wal, &[b"second"]);
+        assert_eq!(length(&wal), first, "the file is as long as before");
+        append(&mut wal, &[&[7; ROOM_BYTES as usize]]);
+        assert!(length(&wal) > first && length(&wal) > wal.end);
+        assert_eq!(length(&wal), wal.length);
+        let (left, end) = (wal.path.clone(), wal.end);
+        wal.rotate().unwrap();
         assert_eq!(fs::metadata(left).unwrap().len(), end);
-        append(&mut log, &[b"last"]);
-        drop(log);
+        append(&mut wal, &[b"last"]);
+        drop(wal);
         assert_eq!(open(dir.path()).unwrap().1.len(), 4);
     }
 
     #[test]
     fn room_that_is_left_in_an_old_segment_does_no_harm_and_hides_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut log, _) = open(dir.path()).unwrap();
-        append(&mut log, &[b"first"]);
-        append(&mut log, &[b"second"]);
-        let (old, bytes) = (log.path.clone(), fs::read(&log.path).unwrap());
-        let (first, end) = (log.end as usize / 2, log.end as usize);
-        log.rotate().unwrap();
-        append(&mut log, &[b"third"]);
-        drop(log);
+        let (mut wal, _) = open(dir.path()).unwrap();
+        append(&mut wal, &[b"first"]);
+        append(&mut wal, &[b"second"]);
+        let (old, bytes) = (wal.path.clone(), fs::read(&wal.path).unwrap());
+        let (first, end) = (wal.end as usize / 2, wal.end as usize);
+        wal.rotate().unwrap();
+        append(&mut wal, &[b"third"]);
+        drop(wal);
         assert!(bytes.len() > end, "with its room");
         fs::write(&old, &bytes).unwrap();
         assert_eq!(open(dir.path()).unwrap().1.len(), 3);
@@ -643,41 +643,41 @@ mod tests {
     #[test]
     fn a_group_behind_zeros_was_acknowledged() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut log, _) = open(dir.path()).unwrap();
-        append(&mut log, &[b"first"]);
-        let from = log.end as usize;
-        append(&mut log, &[b"second"]);
-        let to = log.end as usize;
-        append(&mut log, &[b"third"]);
-        let mut bytes = fs::read(&log.path).unwrap();
+        let (mut wal, _) = open(dir.path()).unwrap();
+        append(&mut wal, &[b"first"]);
+        let from = wal.end as usize;
+        append(&mut wal, &[b"second"]);
+        let to = wal.end as usize;
+        append(&mut wal, &[b"third"]);
+        let mut bytes = fs::read(&wal.path).unwrap();
         bytes[from..to].fill(0);
-        fs::write(&log.path, &bytes).unwrap();
-        drop(log);
+        fs::write(&wal.path, &bytes).unwrap();
+        drop(wal);
         assert!(matches!(open(dir.path()), Err(StoreError::Corrupt(_))));
     }
 
     #[test]
     fn old_segments_go_when_their_records_do() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut log, _) = open(dir.path()).unwrap();
+        let (mut wal, _) = open(dir.path()).unwrap();
         for n in 0..4u8 {
-            append(&mut log, &[&[n]]);
-            log.rotate().unwrap();
+            append(&mut wal, &[&[n]]);
+            wal.rotate().unwrap();
         }
         assert_eq!(list_segments(dir.path()).unwrap().len(), 5);
-        let all = log.total_bytes();
+        let all = wal.total_bytes();
         remove_before(dir.path(), 3).unwrap();
-        log.forget_before(3);
-        assert_eq!(log.total_bytes(), all / 2);
+        wal.forget_before(3);
+        assert_eq!(wal.total_bytes(), all / 2);
         let left: Vec<u64> = list_segments(dir.path()).unwrap().into_iter().map(|(start, _)| start).collect();
         assert_eq!(left, [3, 4, 5]);
-        drop(log);
+        drop(wal);
         let mut seen = Vec::new();
-        let log = Log::open(dir.path(), 1 << 20, SEED, 1, |lsn, _| {
+        let wal = Wal::open(dir.path(), 1 << 20, SEED, 1, |lsn, _| {
             seen.push(lsn);
             Ok(())
         })
         .unwrap();
-        assert_eq!((seen, log.next_lsn()), (vec![3, 4], 5));
+        assert_eq!((seen, wal.next_lsn()), (vec![3, 4], 5));
     }
 }

@@ -12,7 +12,7 @@ type Records = Vec<(u64, Vec<u8>)>;
 /// What a start makes of a segment: its records, and where the last whole group ends.
 fn replayed(bytes: &[u8], last_segment: bool) -> Result<(Records, u64)> {
     let mut records = Records::new();
-    let mut next = Next { group: None, lsn: 1 };
+    let mut next = ExpectedGroup { group: None, lsn: 1 };
     let end = scan(Path::new("segment"), 1, bytes, SEED, last_segment, &mut next, &mut |lsn, record| {
         records.push((lsn, record.to_vec()));
         Ok(())

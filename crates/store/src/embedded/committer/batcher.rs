@@ -18,7 +18,7 @@ use std::{
 
 use tokio::sync::mpsc;
 
-use super::{GROUP_MAX_OPS, Op};
+use super::{GROUP_MAX_OPS, WriteOp};
 
 /// From the beginning of a group to that of the next.
 const DISTANCE: Duration = Duration::from_micros(500);
@@ -32,33 +32,33 @@ const ENOUGH: usize = 64;
 
 /// Wakes the committer from its patience.
 #[derive(Default)]
-pub(in crate::embedded) struct Bell {
+pub(in crate::embedded) struct LingerWaker {
     /// The thread that waits, once there is one.
     thread: OnceLock<Thread>,
-    is_patient: AtomicBool,
+    is_deferrable: AtomicBool,
 }
 
-impl Bell {
+impl LingerWaker {
     /// For who has just handed over something that does not wait.
     pub(in crate::embedded) fn ring(&self) {
         // Either this sees that the committer waits, or the committer, which looks once more after it has said so, sees what came.
         fence(Ordering::SeqCst);
-        if self.is_patient.load(Ordering::Relaxed)
+        if self.is_deferrable.load(Ordering::Relaxed)
             && let Some(thread) = self.thread.get()
         {
             thread.unpark();
         }
     }
 
-    fn set_patient(&self, is_patient: bool) {
-        self.is_patient.store(is_patient, Ordering::Relaxed);
+    fn set_patient(&self, is_deferrable: bool) {
+        self.is_deferrable.store(is_deferrable, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 }
 
-pub(super) struct Intake<'a> {
-    ops: mpsc::Receiver<Op>,
-    bell: &'a Bell,
+pub(super) struct OpBatcher<'a> {
+    ops: mpsc::Receiver<WriteOp>,
+    bell: &'a LingerWaker,
     waker: Waker,
     /// When the next group may begin.
     not_before: Instant,
@@ -76,16 +76,16 @@ impl Wake for Unpark {
     }
 }
 
-impl<'a> Intake<'a> {
+impl<'a> OpBatcher<'a> {
     /// For the thread that calls this.
-    pub(super) fn new(ops: mpsc::Receiver<Op>, bell: &'a Bell) -> Intake<'a> {
+    pub(super) fn new(ops: mpsc::Receiver<WriteOp>, bell: &'a LingerWaker) -> OpBatcher<'a> {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         bell.thread.get_or_init(thread::current);
-        Intake { ops, bell, waker, not_before: Instant::now() }
+        OpBatcher { ops, bell, waker, not_before: Instant::now() }
     }
 
     /// Waits for work and fills the batch with what makes a group. Returns whether there is any: not if every caller is gone.
-    pub(super) fn fill(&mut self, batch: &mut Vec<Op>) -> bool {
+    pub(super) fn fill(&mut self, batch: &mut Vec<WriteOp>) -> bool {
         if !self.wait(batch) {
             return false;
         }
@@ -94,12 +94,12 @@ impl<'a> Intake<'a> {
             thread::sleep(self.not_before.saturating_duration_since(Instant::now()));
             self.take(batch);
         }
-        if batch.len() < ENOUGH && batch.iter().all(Op::is_patient) {
+        if batch.len() < ENOUGH && batch.iter().all(WriteOp::is_deferrable) {
             self.bell.set_patient(true);
             self.wait_for_hurry(batch, Instant::now() + PATIENCE);
             self.bell.set_patient(false);
         }
-        let is_busy = batch.iter().map(Op::message_count).sum::<usize>() >= BUSY;
+        let is_busy = batch.iter().map(WriteOp::message_count).sum::<usize>() >= BUSY;
         self.not_before = Instant::now() + if is_busy { DISTANCE_BUSY } else { DISTANCE };
         true
     }
@@ -113,7 +113,7 @@ impl<'a> Intake<'a> {
     }
 
     /// Waits until there is something, and adds it to the batch. Returns whether anything came.
-    fn wait(&mut self, batch: &mut Vec<Op>) -> bool {
+    fn wait(&mut self, batch: &mut Vec<WriteOp>) -> bool {
         loop {
             let cx = &mut Context::from_waker(&self.waker);
             match self.ops.poll_recv_many(cx, batch, GROUP_MAX_OPS) {
@@ -124,7 +124,7 @@ impl<'a> Intake<'a> {
     }
 
     /// Adds to the batch what is there.
-    fn take(&mut self, batch: &mut Vec<Op>) {
+    fn take(&mut self, batch: &mut Vec<WriteOp>) {
         while batch.len() < GROUP_MAX_OPS
             && let Ok(op) = self.ops.try_recv()
         {
@@ -133,12 +133,12 @@ impl<'a> Intake<'a> {
     }
 
     /// Adds to the batch what comes until something is in a hurry, or there is enough when somebody looks, or it has waited for long.
-    fn wait_for_hurry(&mut self, batch: &mut Vec<Op>, ends: Instant) {
+    fn wait_for_hurry(&mut self, batch: &mut Vec<WriteOp>, ends: Instant) {
         loop {
             let looked_at = batch.len();
             self.take(batch);
             let left = ends.saturating_duration_since(Instant::now());
-            let is_enough = batch.len() >= ENOUGH || !batch[looked_at..].iter().all(Op::is_patient);
+            let is_enough = batch.len() >= ENOUGH || !batch[looked_at..].iter().all(WriteOp::is_deferrable);
             if left.is_zero() || is_enough {
                 return;
             }
@@ -154,26 +154,26 @@ mod tests {
     #[test]
     fn who_is_in_a_hurry_is_not_kept_waiting_by_those_who_are_not() {
         let (ops, ops_in) = mpsc::channel(8);
-        let bell = &Bell::default();
+        let bell = &LingerWaker::default();
         let waits = &AtomicBool::new(false);
         thread::scope(|scope| {
             let committer = scope.spawn(move || {
-                let mut intake = Intake::new(ops_in, bell);
+                let mut batcher = OpBatcher::new(ops_in, bell);
                 let (mut batch, ends) = (Vec::new(), Instant::now() + Duration::from_secs(60));
                 bell.set_patient(true);
                 waits.store(true, Ordering::Release);
-                intake.wait_for_hurry(&mut batch, ends);
+                batcher.wait_for_hurry(&mut batch, ends);
                 assert!(Instant::now() < ends, "nobody woke it");
-                batch.iter().map(Op::is_patient).collect::<Vec<_>>()
+                batch.iter().map(WriteOp::is_deferrable).collect::<Vec<_>>()
             });
             while !waits.load(Ordering::Acquire) {
                 thread::yield_now();
             }
-            ops.try_send(Op::Tick).ok().unwrap();
+            ops.try_send(WriteOp::Tick).ok().unwrap();
             // By now it sleeps: what comes next it finds only if it is woken.
             thread::sleep(Duration::from_millis(20));
             let (reply, _) = tokio::sync::oneshot::channel();
-            ops.try_send(Op::Checkpoint(reply)).ok().unwrap();
+            ops.try_send(WriteOp::Checkpoint(reply)).ok().unwrap();
             bell.ring();
             assert_eq!(committer.join().unwrap(), [true, false]);
         });

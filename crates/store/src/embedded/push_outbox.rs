@@ -14,16 +14,16 @@ use parking_lot::Mutex;
 
 use super::{
     Embedded,
-    bytes::{Malformed, Reader, put_str, put_u64},
+    bytes::{ByteReader, Malformed, put_str, put_u64},
     engine::{Engine, Space, user_key},
-    rows::{Bytes, RowChange, RowSpace, View, key_parts, user_prefix},
+    rows::{Bytes, RowChange, RowSpace, RowTransaction, key_parts, user_prefix},
     state::{FORMAT, check_format},
 };
 use crate::{OwedPush, PushOutbox, Result};
 
 /// A row without its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Debt {
+pub(super) struct PushOutboxRow {
     pub seq: Seq,
     pub due_at: u64,
     pub attempts: u32,
@@ -31,9 +31,9 @@ pub(super) struct Debt {
     pub devices: Box<[DeviceId]>,
 }
 
-impl Debt {
-    fn of(owed: &OwedPush) -> Debt {
-        Debt {
+impl PushOutboxRow {
+    fn of(owed: &OwedPush) -> PushOutboxRow {
+        PushOutboxRow {
             seq: owed.seq,
             due_at: owed.due_at,
             attempts: owed.attempts,
@@ -67,8 +67,8 @@ impl Debt {
         out
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Debt, Malformed> {
-        let r = &mut Reader(bytes);
+    pub(super) fn decode(bytes: &[u8]) -> Result<PushOutboxRow, Malformed> {
+        let r = &mut ByteReader(bytes);
         check_format(r)?;
         let (seq, clear) = (r.u64()?, r.u8()? != 0);
         let attempts = u32::try_from(r.u64()?).map_err(|_| Malformed("too many attempts"))?;
@@ -78,12 +78,12 @@ impl Debt {
             devices.push(r.device()?);
         }
         r.end()?;
-        Ok(Debt { seq, due_at, attempts, clear, devices: devices.into() })
+        Ok(PushOutboxRow { seq, due_at, attempts, clear, devices: devices.into() })
     }
 }
 
 /// The row with the ids that its key holds.
-pub(super) fn owed_of(key: &[u8], debt: &Debt) -> Result<OwedPush, Malformed> {
+pub(super) fn owed_of(key: &[u8], debt: &PushOutboxRow) -> Result<OwedPush, Malformed> {
     let (user, id) = key_parts(key)?;
     let user = UserId::new(user).map_err(|_| Malformed("not a user id"))?;
     Ok(debt.to(user, ConversationId::new(id).map_err(|_| Malformed("not a conversation id"))?))
@@ -91,16 +91,16 @@ pub(super) fn owed_of(key: &[u8], debt: &Debt) -> Result<OwedPush, Malformed> {
 
 /// Every row of the outbox, as it is durable, but for when a claim has made it due.
 #[derive(Default)]
-pub(super) struct Outbox(Mutex<Debts>);
+pub(super) struct PushOutboxIndex(Mutex<PushRowsByDueTime>);
 
 #[derive(Default)]
-struct Debts {
-    rows: BTreeMap<Bytes, Debt>,
+struct PushRowsByDueTime {
+    rows: BTreeMap<Bytes, PushOutboxRow>,
     due: BTreeSet<(u64, Bytes)>,
 }
 
-impl Debts {
-    fn set(&mut self, key: Bytes, debt: Option<Debt>) {
+impl PushRowsByDueTime {
+    fn set(&mut self, key: Bytes, debt: Option<PushOutboxRow>) {
         let due_at = debt.as_ref().map(|debt| debt.due_at);
         let before = match debt {
             Some(debt) => self.rows.insert(key.clone(), debt),
@@ -113,17 +113,17 @@ impl Debts {
     }
 }
 
-impl Outbox {
+impl PushOutboxIndex {
     /// What the engine has of it.
-    pub(super) fn load(engine: &Engine) -> Result<Outbox> {
-        let mut debts = Debts::default();
+    pub(super) fn load(engine: &Engine) -> Result<PushOutboxIndex> {
+        let mut debts = PushRowsByDueTime::default();
         for row in engine.rows_under(Space::PushOutbox, &[]) {
             let (key, value) = row?;
-            let debt = Debt::decode(&value)?;
+            let debt = PushOutboxRow::decode(&value)?;
             owed_of(&key, &debt)?;
             debts.set(key, Some(debt));
         }
-        Ok(Outbox(Mutex::new(debts)))
+        Ok(PushOutboxIndex(Mutex::new(debts)))
     }
 
     /// Everything is due: whoever had taken it on was the process before this one.
@@ -132,7 +132,7 @@ impl Outbox {
         let waiting: Vec<_> = debts.rows.iter().filter(|(_, debt)| debt.due_at > now).collect();
         let waiting: Vec<_> = waiting.into_iter().map(|(key, debt)| (key.clone(), debt.clone())).collect();
         for (key, debt) in waiting {
-            debts.set(key, Some(Debt { due_at: now, ..debt }));
+            debts.set(key, Some(PushOutboxRow { due_at: now, ..debt }));
         }
     }
 
@@ -141,12 +141,12 @@ impl Outbox {
         let mut debts = None;
         for change in changes.filter(|change| change.space == RowSpace::PushOutbox) {
             // What does not decode was refused when it was read.
-            let debt = change.value.as_deref().and_then(|value| Debt::decode(value).ok());
+            let debt = change.value.as_deref().and_then(|value| PushOutboxRow::decode(value).ok());
             debts.get_or_insert_with(|| self.0.lock()).set(change.key.clone(), debt);
         }
     }
 
-    fn get(&self, key: &[u8]) -> Option<Debt> {
+    fn get(&self, key: &[u8]) -> Option<PushOutboxRow> {
         self.0.lock().rows.get(key).cloned()
     }
 
@@ -157,7 +157,7 @@ impl Outbox {
         let mut claimed = Vec::with_capacity(due.len());
         for key in due {
             if let Some(debt) = debts.rows.get(&key).cloned() {
-                let debt = Debt { due_at: until, ..debt };
+                let debt = PushOutboxRow { due_at: until, ..debt };
                 claimed.push(owed_of(&key, &debt)?);
                 debts.set(key, Some(debt));
             }
@@ -177,25 +177,25 @@ impl RowChange {
     /// A row that stays in memory must be one that can be read.
     pub(super) fn check(&self) -> Result<(), Malformed> {
         if let (RowSpace::PushOutbox, Some(value)) = (self.space, &self.value) {
-            owed_of(&self.key, &Debt::decode(value)?)?;
+            owed_of(&self.key, &PushOutboxRow::decode(value)?)?;
         }
         Ok(())
     }
 }
 
-impl View<'_> {
+impl RowTransaction<'_> {
     fn owed(&self, user: &UserId, id: &ConversationId) -> Result<Option<OwedPush>> {
         let key = user_key(user.as_str(), id);
         let debt = match self.touched(RowSpace::PushOutbox, &key) {
-            Some(value) => value.as_deref().map(Debt::decode).transpose()?,
-            None => self.shared.outbox.get(&key),
+            Some(value) => value.as_deref().map(PushOutboxRow::decode).transpose()?,
+            None => self.shared.push_outbox.get(&key),
         };
         Ok(debt.map(|debt| debt.to(user.clone(), id.clone())))
     }
 
     fn set_owed(&mut self, owed: &OwedPush) {
         let key = user_key(owed.user_id.as_str(), &owed.conversation_id);
-        self.put(RowSpace::PushOutbox, key, Debt::of(owed).encode());
+        self.put(RowSpace::PushOutbox, key, PushOutboxRow::of(owed).encode());
     }
 
     pub(super) fn owe(&mut self, owed: &OwedPush) -> Result<()> {
@@ -209,20 +209,20 @@ impl View<'_> {
 #[async_trait]
 impl PushOutbox for Embedded {
     async fn owe(&self, owed: OwedPush) -> Result<()> {
-        self.step(move |view| view.owe(&owed)).await
+        self.transact(move |tx| tx.owe(&owed)).await
     }
 
     async fn claim(&self, now: u64, until: u64, limit: usize) -> Result<Vec<OwedPush>> {
-        self.shared.outbox.claim(now, until, limit)
+        self.shared.push_outbox.claim(now, until, limit)
     }
 
     async fn postpone(&self, taken: &OwedPush, later: &OwedPush) -> Result<bool> {
         let (taken, later) = (taken.clone(), later.clone());
-        self.step(move |view| {
-            let there = view.owed(&taken.user_id, &taken.conversation_id)?;
+        self.transact(move |tx| {
+            let there = tx.owed(&taken.user_id, &taken.conversation_id)?;
             let same = there.is_some_and(|there| there.is_as_taken(&taken));
             if same {
-                view.set_owed(&later);
+                tx.set_owed(&later);
             }
             Ok(same)
         })
@@ -231,10 +231,10 @@ impl PushOutbox for Embedded {
 
     async fn paid(&self, owed: &OwedPush) -> Result<()> {
         let owed = owed.clone();
-        self.step(move |view| {
-            let there = view.owed(&owed.user_id, &owed.conversation_id)?;
+        self.transact(move |tx| {
+            let there = tx.owed(&owed.user_id, &owed.conversation_id)?;
             if there.is_some_and(|there| there.is_paid_by(&owed)) {
-                view.remove(RowSpace::PushOutbox, user_key(owed.user_id.as_str(), &owed.conversation_id));
+                tx.remove(RowSpace::PushOutbox, user_key(owed.user_id.as_str(), &owed.conversation_id));
             }
             Ok(())
         })
@@ -242,6 +242,6 @@ impl PushOutbox for Embedded {
     }
 
     async fn owed_to(&self, user: &UserId) -> Result<Vec<OwedPush>> {
-        self.shared.outbox.under(user)
+        self.shared.push_outbox.under(user)
     }
 }

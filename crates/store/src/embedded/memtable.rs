@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     engine::{Engine, Space},
-    state::{Conv, Entry, UserRow},
+    state::{Conv, MessageEntry, UserRow},
 };
 use crate::{InboxPosition, Message, PageLimit, Result};
 
@@ -30,10 +30,10 @@ fn cache<K: Eq + Hash, V>(items: usize) -> Cache<K, V> {
 
 /// A conversation that changed since the last checkpoint.
 #[derive(Debug, Clone)]
-pub(super) struct Dirty {
+pub(super) struct DirtyConversation {
     pub conv: Arc<Conv>,
     /// The messages of this generation, without gaps.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<MessageEntry>,
     pub pending_touched: bool,
     /// `members` needs rows: the conversation, or a member's row in it, is new or gone.
     pub members_touched: bool,
@@ -50,15 +50,15 @@ pub(super) struct DirtyUser {
 /// What the committer publishes of one conversation.
 pub(super) struct Published {
     pub conv: Conv,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<MessageEntry>,
     pub pending_touched: bool,
     pub members_touched: bool,
     pub erased: bool,
 }
 
 struct ConvShard {
-    active: HashMap<ConversationId, Dirty>,
-    frozen: Arc<HashMap<ConversationId, Dirty>>,
+    active: HashMap<ConversationId, DirtyConversation>,
+    frozen: Arc<HashMap<ConversationId, DirtyConversation>>,
     clean: Cache<ConversationId, Arc<Conv>>,
     /// Raised when frozen rows were dropped: a row read from the engine before that may be stale.
     drops: u64,
@@ -68,7 +68,7 @@ struct UserShard {
     active: HashMap<UserId, DirtyUser>,
     frozen: Arc<HashMap<UserId, DirtyUser>>,
     clean: Cache<UserId, Arc<UserRow>>,
-    inboxes: Cache<UserId, Inbox>,
+    inboxes: Cache<UserId, InboxOrder>,
     drops: u64,
 }
 
@@ -80,12 +80,12 @@ pub(super) struct Candidates {
 
 /// `inbox:{user}`: the user's conversations by time of the last message.
 #[derive(Debug, Clone, Default)]
-struct Inbox {
+struct InboxOrder {
     order: BTreeSet<InboxPosition>,
     ts: HashMap<ConversationId, u64>,
 }
 
-impl Inbox {
+impl InboxOrder {
     fn page(&self, after: Option<&InboxPosition>, at_least_ts: u64, limit: usize) -> Vec<InboxPosition> {
         let positions = match after {
             Some(after) => self.order.range(..after),
@@ -107,12 +107,12 @@ impl Inbox {
 }
 
 #[derive(Default)]
-pub(super) struct Frozen {
-    pub convs: Vec<Arc<HashMap<ConversationId, Dirty>>>,
+pub(super) struct FrozenMemtable {
+    pub convs: Vec<Arc<HashMap<ConversationId, DirtyConversation>>>,
     pub users: Vec<Arc<HashMap<UserId, DirtyUser>>>,
 }
 
-pub(super) struct Hot {
+pub(super) struct Memtable {
     convs: Vec<Mutex<ConvShard>>,
     users: Vec<Mutex<UserShard>>,
 }
@@ -121,9 +121,9 @@ fn shard_of(text: &str) -> usize {
     xxh3_64(text.as_bytes()) as usize % SHARDS
 }
 
-impl Hot {
+impl Memtable {
     /// `rows` is about how many clean conversations are kept.
-    pub(super) fn new(rows: usize) -> Hot {
+    pub(super) fn new(rows: usize) -> Memtable {
         let each = (rows / SHARDS).max(16);
         let conv =
             || ConvShard { active: HashMap::new(), frozen: Arc::default(), clean: cache(each), drops: 0 };
@@ -134,7 +134,7 @@ impl Hot {
             inboxes: cache(each / 4 + 4),
             drops: 0,
         };
-        Hot {
+        Memtable {
             convs: (0..SHARDS).map(|_| Mutex::new(conv())).collect(),
             users: (0..SHARDS).map(|_| Mutex::new(user())).collect(),
         }
@@ -169,7 +169,12 @@ impl Hot {
     }
 
     /// One entry, from memory or the engine.
-    pub(super) fn entry(&self, engine: &Engine, id: &ConversationId, seq: Seq) -> Result<Option<Entry>> {
+    pub(super) fn entry(
+        &self,
+        engine: &Engine,
+        id: &ConversationId,
+        seq: Seq,
+    ) -> Result<Option<MessageEntry>> {
         {
             let shard = self.conv_shard(id).lock();
             let generations = [shard.active.get(id), shard.frozen.get(id)];
@@ -196,12 +201,13 @@ impl Hot {
         range: Range<Seq>,
         max: usize,
         from_end: bool,
-    ) -> (Seq, Vec<Entry>) {
+    ) -> (Seq, Vec<MessageEntry>) {
         let shard = self.conv_shard(id).lock();
         let generations = [shard.frozen.get(id), shard.active.get(id)];
-        let runs: Vec<&[Entry]> = generations.into_iter().flatten().map(|d| d.entries.as_slice()).collect();
+        let runs: Vec<&[MessageEntry]> =
+            generations.into_iter().flatten().map(|d| d.entries.as_slice()).collect();
         let border = runs.iter().find_map(|run| run.first()).map_or(Seq::MAX, |e| e.message.seq);
-        let within = |run: &[Entry]| {
+        let within = |run: &[MessageEntry]| {
             let first = run.first().map_or(0, |e| e.message.seq);
             let place =
                 |seq: Seq| usize::try_from(seq.saturating_sub(first)).unwrap_or(usize::MAX).min(run.len());
@@ -231,7 +237,7 @@ impl Hot {
     /// Whether every entry from `seq` on is in memory, so that reading them needs no disk.
     pub(super) fn holds_from(&self, id: &ConversationId, seq: Seq) -> bool {
         let shard = self.conv_shard(id).lock();
-        let first = |d: Option<&Dirty>| d.and_then(|d| d.entries.first()).map(|e| e.message.seq);
+        let first = |d: Option<&DirtyConversation>| d.and_then(|d| d.entries.first()).map(|e| e.message.seq);
         let oldest = first(shard.frozen.get(id)).or_else(|| first(shard.active.get(id)));
         let last = shard.active.get(id).or_else(|| shard.frozen.get(id)).or(None).map(|d| d.conv.last_seq);
         let last = last.or_else(|| shard.clean.get(id).map(|conv| conv.last_seq));
@@ -244,7 +250,7 @@ impl Hot {
         id: &ConversationId,
         from: Seq,
         limit: PageLimit,
-    ) -> Result<Vec<Entry>> {
+    ) -> Result<Vec<MessageEntry>> {
         let Some(conv) = self.conv(engine, id)? else {
             return Ok(Vec::new());
         };
@@ -283,7 +289,7 @@ impl Hot {
         floor: Seq,
         before: Seq,
         limit: PageLimit,
-    ) -> Result<Vec<Entry>> {
+    ) -> Result<Vec<MessageEntry>> {
         let Some(conv) = self.conv(engine, id)? else {
             return Ok(Vec::new());
         };
@@ -438,7 +444,7 @@ impl Hot {
                 Some(candidates) => candidates,
                 None => self.candidates(engine, Space::Members, user)?,
             };
-            let mut inbox = Inbox::default();
+            let mut inbox = InboxOrder::default();
             for id in ids {
                 if let Some(conv) = self.conv(engine, &id)? {
                     place(&mut inbox, user, &conv);
@@ -499,8 +505,13 @@ impl Hot {
                     false
                 }
                 None => {
-                    let dirty =
-                        Dirty { conv: conv.clone(), entries, pending_touched, members_touched, erased };
+                    let dirty = DirtyConversation {
+                        conv: conv.clone(),
+                        entries,
+                        pending_touched,
+                        members_touched,
+                        erased,
+                    };
                     shard.active.insert(conv.id.clone(), dirty);
                     true
                 }
@@ -537,8 +548,8 @@ impl Hot {
     }
 
     /// Turns everything active into frozen. Between two groups of the committer, so it is a moment of the log.
-    pub(super) fn freeze(&self) -> Frozen {
-        let mut frozen = Frozen::default();
+    pub(super) fn freeze(&self) -> FrozenMemtable {
+        let mut frozen = FrozenMemtable::default();
         for shard in &self.convs {
             let mut shard = shard.lock();
             shard.frozen = Arc::new(std::mem::take(&mut shard.active));
@@ -585,19 +596,19 @@ impl Hot {
     }
 }
 
-fn place(inbox: &mut Inbox, user: &UserId, conv: &Conv) {
+fn place(inbox: &mut InboxOrder, user: &UserId, conv: &Conv) {
     if let Some(last) = conv.id.side_of(user).and_then(|side| conv.member(side).last.as_ref()) {
         inbox.set(&conv.id, last.ts);
     }
 }
 
-fn find(entries: &[Entry], seq: Seq) -> Option<&Entry> {
+fn find(entries: &[MessageEntry], seq: Seq) -> Option<&MessageEntry> {
     let first = entries.first()?.message.seq;
     entries.get(usize::try_from(seq.checked_sub(first)?).ok()?)
 }
 
 /// An erased message is void from the moment the erasure is durable, wherever its bytes still are.
-pub(super) fn mask(conv: &Conv, entry: Entry) -> Entry {
+pub(super) fn mask(conv: &Conv, entry: MessageEntry) -> MessageEntry {
     match is_erased(conv, &entry.message) {
         true => entry.voided(),
         false => entry,
@@ -621,7 +632,7 @@ mod tests {
     use super::*;
     use crate::{
         EmbeddedConfig, ManualClock, Messages,
-        embedded::{Embedded, committer::Op, rows::tests::send},
+        embedded::{Embedded, committer::WriteOp, rows::tests::send},
     };
 
     /// A conversation that began and left memory after the candidates were read is in neither of them.
@@ -630,11 +641,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new(1_760_000_000_000));
         let store = Embedded::open(EmbeddedConfig::new(dir.path()), clock).unwrap();
-        let (hot, engine, bob) = (&store.shared.hot, &store.shared.engine, UserId::new("bob").unwrap());
+        let (hot, engine, bob) = (&store.shared.memtable, &store.shared.engine, UserId::new("bob").unwrap());
         let early = hot.few_candidates(engine, Space::Members, &bob, 9).unwrap().unwrap();
         assert!(early.ids.is_empty());
         store.commit_sends(vec![send("m1")]).await.remove(0).unwrap();
-        store.ask(Op::Checkpoint).await.unwrap();
+        store.ask(WriteOp::Checkpoint).await.unwrap();
         let inbox = hot.inbox(engine, &bob, Some(early), None, 0, 9).unwrap();
         assert_eq!(inbox.len(), 1);
         store.shut().await.unwrap();

@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 /// A line of the processor's cache, in which all bits of a key lie.
 #[repr(align(64))]
 #[derive(Default)]
-struct Line([AtomicU64; 8]);
+struct CacheLine([AtomicU64; 8]);
 
 /// Bits of memory for a key, and how many of a line each key sets: about one key in a hundred is mistaken.
 const BITS_PER_KEY: usize = 12;
@@ -21,25 +21,29 @@ const GROWTH: usize = 4;
 const PARTS_MAX: usize = 5;
 
 #[derive(Default)]
-pub(super) struct Filter {
-    parts: RwLock<Vec<Part>>,
+pub(super) struct BloomFilter {
+    parts: RwLock<Vec<BloomLayer>>,
     overflowed: AtomicBool,
 }
 
-struct Part {
-    lines: Box<[Line]>,
+struct BloomLayer {
+    lines: Box<[CacheLine]>,
     keys: AtomicUsize,
     keys_max: usize,
 }
 
-impl Part {
-    fn new(keys_max: usize) -> Part {
+impl BloomLayer {
+    fn new(keys_max: usize) -> BloomLayer {
         let lines = (keys_max * BITS_PER_KEY).div_ceil(LINE_BITS);
-        Part { lines: (0..lines).map(|_| Line::default()).collect(), keys: AtomicUsize::new(0), keys_max }
+        BloomLayer {
+            lines: (0..lines).map(|_| CacheLine::default()).collect(),
+            keys: AtomicUsize::new(0),
+            keys_max,
+        }
     }
 
     /// The upper half of a key chooses its line, the lower one its bits there.
-    fn line(&self, key: u128) -> &Line {
+    fn line(&self, key: u128) -> &CacheLine {
         let upper = key >> 64;
         &self.lines[((upper * self.lines.len() as u128) >> 64) as usize]
     }
@@ -57,7 +61,7 @@ fn bits(key: u128) -> impl Iterator<Item = (usize, u64)> {
     })
 }
 
-impl Filter {
+impl BloomFilter {
     /// Adds a key, which must be the digest of something: its bits are taken as chance.
     pub(super) fn insert(&self, key: u128) {
         while !self.overflowed.load(Ordering::Acquire) {
@@ -80,7 +84,7 @@ impl Filter {
                 return;
             }
             // Made before the lock: it takes a while.
-            let part = Part::new(FIRST_PART_KEYS * GROWTH.pow(full as u32));
+            let part = BloomLayer::new(FIRST_PART_KEYS * GROWTH.pow(full as u32));
             let mut parts = self.parts.write();
             if parts.len() == full {
                 parts.push(part);
@@ -108,13 +112,13 @@ mod tests {
         xxh3_128(&n.to_le_bytes())
     }
 
-    fn may_contain(filter: &Filter, n: u64) -> bool {
+    fn may_contain(filter: &BloomFilter, n: u64) -> bool {
         filter.may_contain(&[key(n)]) == [0]
     }
 
     #[test]
     fn what_is_in_it_is_found_and_hardly_anything_else() {
-        let filter = Filter::default();
+        let filter = BloomFilter::default();
         assert!(!may_contain(&filter, 1));
         let many = 300_000;
         (0..many).for_each(|n| filter.insert(key(n)));
@@ -130,9 +134,9 @@ mod tests {
 
     #[test]
     fn one_that_has_overflowed_denies_nothing() {
-        let filter = Filter::default();
+        let filter = BloomFilter::default();
         filter.insert(key(1));
-        filter.parts.write().extend((1..PARTS_MAX).map(|_| Part::new(1)));
+        filter.parts.write().extend((1..PARTS_MAX).map(|_| BloomLayer::new(1)));
         (2..4).for_each(|n| filter.insert(key(n)));
         assert!(filter.parts.read().is_empty());
         assert!((1..9).all(|n| may_contain(&filter, n)));
@@ -140,7 +144,7 @@ mod tests {
 
     #[test]
     fn two_threads_add_to_it() {
-        let filter = Filter::default();
+        let filter = BloomFilter::default();
         let half = 3 * FIRST_PART_KEYS as u64;
         std::thread::scope(|scope| {
             for from in [0, half] {
