@@ -1,8 +1,9 @@
 //! What each frame of the server's does to the state.
 
 use bluetick_protocol::{
-    Boundaries, Bye, CaughtUp, ClientFrame, ClientMsgId, ConversationId, ErrorCode, ErrorFrame, InConversation,
-    InboxPage, MessageFrame, Ref, Sent, ServerFrame, StatusAnswer, Ticks, UserId, Welcome, WireError, limits,
+    Boundaries, Bye, CaughtUp, ClientFrame, ClientMsgId, ConversationId, ErrorCode, ErrorFrame,
+    InConversation, InboxPage, MessageFrame, Ref, Sent, ServerFrame, StatusAnswer, Ticks, UserId, Welcome,
+    WireError, limits,
 };
 
 use super::{Asked, ClientState, Link, TICKS_ASKED_MAX, conversation::Source, outbox::Verdict};

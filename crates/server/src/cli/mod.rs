@@ -87,7 +87,7 @@ enum Command {
     #[cfg(not(feature = "cluster"))]
     Migrate(absent::AbsentArgs),
     /// Put load on a server, verify what it does and say how fast it is
-    Bench(bench::BenchOptions),
+    Bench(bench::BenchArgs),
     /// Ask a server whether it is ready
     Health(health::HealthArgs),
     /// Check configuration, data and server, and say what to do
@@ -153,7 +153,7 @@ impl Cli {
             Command::Migrate(args) => Box::pin(migrate::run(args)).await,
             #[cfg(not(feature = "cluster"))]
             Command::Migrate(_) => absent::run("migrate"),
-            Command::Bench(options) => Box::pin(bench::run(options)).await,
+            Command::Bench(args) => bench::run(args),
             Command::Health(args) => Box::pin(health::run(args)).await,
             Command::Doctor(args) => Box::pin(doctor::run(args)).await,
         };

@@ -17,7 +17,7 @@ use super::{
     process::{MemoryWatch, Process},
     report::IdleReport,
 };
-use crate::cli::progress::Progress;
+use crate::progress::Progress;
 
 const PORTION: u32 = 500;
 /// What a connection leaves behind of its beginning is gone after this long.

@@ -9,9 +9,10 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use rustls::ClientConfig;
 
 use super::{
-    super::{Failure, Outcome, target::Place, token},
+    Failure, Outcome,
     frames::{self, Frame},
     patience::PATIENCE,
+    target::ResolvedTarget,
 };
 
 /// Connections that are being opened at a time: enough to keep a server busy, few enough for its backlog.
@@ -22,7 +23,7 @@ const BATCH: usize = 256;
 const OTHER_FILES: u64 = 64;
 
 pub struct Server {
-    place: Place,
+    target: ResolvedTarget,
     url: String,
     tls: Option<Arc<ClientConfig>>,
 }
@@ -73,15 +74,14 @@ where
 }
 
 impl Server {
-    pub fn new(place: Place) -> Outcome<Arc<Server>> {
-        let url = place.websocket_url();
-        let tls = place.trust.websocket(&url)?;
-        Ok(Arc::new(Server { place, url, tls }))
+    pub fn new(target: ResolvedTarget) -> Outcome<Arc<Server>> {
+        let (url, tls) = (target.websocket_url(), target.tls()?);
+        Ok(Arc::new(Server { target, url, tls }))
     }
 
     /// The address of the HTTP API, without a slash at the end.
     pub fn http_url(&self) -> &str {
-        &self.place.url
+        &self.target.url
     }
 
     pub fn tls(&self) -> Option<&ClientConfig> {
@@ -89,10 +89,7 @@ impl Server {
     }
 
     pub fn token(&self, user: &UserId) -> Result<String, String> {
-        token::mint_for_chat(&self.place, user).map_err(|failure| match failure {
-            Failure::Usage(why) | Failure::Failed(why) => why,
-            Failure::Told => "no token could be made".into(),
-        })
+        self.target.token(user)
     }
 
     /// Connects a user and says hello. What the server has to say comes next, to the caller.

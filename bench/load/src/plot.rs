@@ -185,7 +185,7 @@ fn draw_seconds(svg: &mut String, top: f64, name: &str, values: &[f64], colour: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::bench::meter::Meter;
+    use crate::meter::Meter;
 
     fn picture() -> Picture {
         let meter = Meter::default();

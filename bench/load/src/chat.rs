@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bluetick_client::RawConnection;
 use bluetick_protocol::Seq;
-use bluetick_store::{Clock, SystemClock};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::{sync::oneshot, task::JoinSet};
 
@@ -22,7 +21,7 @@ use super::{
     stage::StageClock,
     warm,
 };
-use crate::cli::progress::Progress;
+use crate::progress::Progress;
 
 /// Pairs that exchange their first message at a time.
 const WARMING_AT_ONCE: usize = 64;
@@ -92,7 +91,7 @@ async fn warm_up(
     senders: Vec<RawConnection>,
     receivers: Vec<RawConnection>,
 ) -> Result<Vec<(RawConnection, RawConnection, Seq)>, String> {
-    let run = SystemClock.now_ms();
+    let run = crate::target::now_ms();
     let warming =
         (0..).zip(senders.into_iter().zip(receivers)).map(|(pair, (mut from, mut to))| async move {
             let last = warm::up(&mut from, &mut to, &receiver_of(pair), run).await?;

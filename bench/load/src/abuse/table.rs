@@ -3,10 +3,8 @@
 use std::fmt;
 
 use serde::Serialize;
-use serde_json::json;
 
 use super::Bound;
-use crate::cli::table::render;
 
 #[derive(Debug, Serialize)]
 pub struct Table {
@@ -94,7 +92,7 @@ impl Table {
         let idle = self.idle_send_p99_ms;
         format!(
             "{}\nwithout an attack, a send of the other user takes {idle:.1} ms (p99)\n",
-            render(&columns, &rows)
+            align(&columns.map(str::to_owned), &rows)
         )
     }
 
@@ -106,7 +104,7 @@ impl Table {
 }
 
 impl Row {
-    fn cells(&self) -> Vec<serde_json::Value> {
+    fn cells(&self) -> [String; 7] {
         let memory = match self.memory_growth_bytes {
             Some(bytes) => format!("+{} MiB", bytes.div_ceil(1 << 20)),
             None => "-".into(),
@@ -115,16 +113,31 @@ impl Row {
             0 => format!("{:.1} ms", self.other_send_p99_ms),
             failed => format!("{:.1} ms, {failed} failed", self.other_send_p99_ms),
         };
-        vec![
-            json!(self.attack),
-            json!(self.before),
-            json!(self.seen),
-            json!(memory),
-            json!(delay),
-            json!(self.bound),
-            json!(self.verdict.to_string()),
+        [
+            self.attack.to_owned(),
+            self.before.to_owned(),
+            self.seen.clone(),
+            memory,
+            delay,
+            self.bound.clone(),
+            self.verdict.to_string(),
         ]
     }
+}
+
+/// Lines under their column names, each column as wide as its longest cell.
+fn align(columns: &[String; 7], rows: &[[String; 7]]) -> String {
+    let lines = || std::iter::once(columns).chain(rows);
+    let widths: [usize; 7] =
+        std::array::from_fn(|at| lines().map(|line| line[at].chars().count()).max().unwrap_or(0));
+    let mut text = String::new();
+    for line in lines() {
+        let padded: Vec<String> =
+            line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        text.push_str(padded.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
 }
 
 #[cfg(test)]

@@ -13,13 +13,11 @@ mod uploads;
 
 use std::{sync::Arc, time::Duration};
 
-use bluetick_store::{Clock, SystemClock};
-
 use super::{
     connect::{self, Server},
     process::{MemoryWatch, Process},
 };
-use crate::cli::Outcome;
+use crate::Outcome;
 use bystander::Bystander;
 use people::Stage;
 pub use table::Table;
@@ -151,7 +149,7 @@ pub async fn run(server: &Arc<Server>, sizes: Sizes, process: Option<Process>) -
     let most_connections = sizes.presence_watchers + sizes.unread_responses + sizes.http_connections;
     connect::make_room_for(most_connections)?;
     // Users of their own in every run: what an earlier one used up is not missing here.
-    let run = SystemClock.now_ms();
+    let run = crate::target::now_ms();
     let mut rows = Vec::with_capacity(ATTACKS.len());
     let mut idle_ms = None;
     for (number, attack) in ATTACKS.iter().enumerate() {

@@ -8,7 +8,6 @@ use std::{
 
 use bluetick_client::RawConnection;
 use bluetick_protocol::{ClientFrame, ErrorCode, InboxEntry, InboxPage, InboxQuery, Ref, ServerFrame};
-use bluetick_store::{Clock, SystemClock};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use super::{
@@ -20,7 +19,7 @@ use super::{
     report::{InboxReport, PageStage},
     stage::StageClock,
 };
-use crate::cli::progress::Progress;
+use crate::progress::Progress;
 
 /// Rows of a page.
 pub const PAGE: u32 = 20;
@@ -158,7 +157,7 @@ async fn ask(connection: &mut RawConnection, before: Option<String>) -> Result<I
 /// Writes once to each of them.
 async fn write_to(connection: &mut RawConnection, peers: &[String]) -> Result<(), String> {
     let progress = Progress::start("conversations made", peers.len() as u64);
-    let run = SystemClock.now_ms();
+    let run = crate::target::now_ms();
     let failed = |e: bluetick_client::RawError| format!("a conversation could not be made: {e}");
     let mut waiting: Vec<u32> = (0..peers.len() as u32).rev().collect();
     let mut unanswered = 0;

@@ -13,7 +13,7 @@ use super::{
     patience::PATIENCE,
     plan::{Pace, SharedPlan},
 };
-use crate::cli::progress::Progress;
+use crate::progress::Progress;
 
 /// What was sent, answered and ticked.
 pub struct Books {
@@ -234,7 +234,7 @@ impl Books {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::bench::{plan, schedule::Schedule};
+    use crate::{plan, schedule::Schedule};
 
     fn books(pace: Pace) -> Books {
         Books::new("bench-0".into(), "bench-1".into(), 0, plan::for_tests(pace), Progress::hidden())

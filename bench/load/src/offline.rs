@@ -19,7 +19,7 @@ use super::{
     sender::Sender,
     stage::StageClock,
 };
-use crate::cli::progress::Progress;
+use crate::progress::Progress;
 
 /// Users that come back at a time.
 const RETURNING_AT_ONCE: usize = 64;

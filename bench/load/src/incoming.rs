@@ -8,7 +8,7 @@ use super::{
     patience::PATIENCE,
     plan::SharedPlan,
 };
-use crate::cli::progress::Progress;
+use crate::progress::Progress;
 
 /// Where the messages come from, and with that, what their latency is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,7 +167,7 @@ impl Books {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::bench::{plan, plan::Pace};
+    use crate::{plan, plan::Pace};
 
     fn books(source: Source) -> Books {
         let plan = plan::for_tests(Pace::InFlight(1));
