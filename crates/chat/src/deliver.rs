@@ -32,8 +32,7 @@ impl ChatService {
     ) -> AppResult<()> {
         let messages: Arc<[Arc<Message>]> = committed.iter().map(|c| c.message.clone()).collect();
         if row_written {
-            let new = committed.iter().filter(|c| !c.duplicate).map(|c| &c.message);
-            self.observer.pending_row_committed(receiver, new);
+            self.observer.pending_row_committed(receiver, committed);
             if !rule!(self.rules, R2) {
                 return Ok(());
             }

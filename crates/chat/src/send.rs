@@ -250,8 +250,7 @@ impl ChatService {
             .map(|stored| &stored.committed)
             .filter(|committed| !committed.duplicate || rule!(self.rules, R9))
             .collect();
-        let new = stored.iter().filter(|committed| !committed.duplicate).map(|committed| &committed.message);
-        self.observer.stored(sender, new);
+        self.observer.stored(sender, &stored);
         let theirs: Vec<&Committed> =
             stored.iter().copied().filter(|c| !c.message.withheld && !c.message.void).collect();
         let row_written = receiver.offline && rule!(self.rules, R3);
