@@ -31,8 +31,7 @@ impl ChatService {
     ) -> AppResult<()> {
         let messages: Arc<[Arc<Message>]> = committed.iter().map(|c| c.message.clone()).collect();
         if row_written {
-            let new = committed.iter().filter(|c| !c.duplicate).map(|c| &c.message);
-            self.observer.pending_row_committed(receiver, new);
+            self.observer.pending_row_committed(receiver, committed);
         }
         // The first run of what is repeated may have left a row, and nobody who knows of it.
         let look_for_row = row_written || committed.iter().any(|c| c.duplicate);

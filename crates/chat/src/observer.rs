@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bluetick_protocol::{ConversationId, DeviceId, Seq, UserId};
-use bluetick_store::{Clock, Message, SessionEntry, StatusRow, failpoint};
+use bluetick_store::{Clock, Committed, Message, SessionEntry, StatusRow, failpoint};
 
 use crate::{
     StepEvent, Subscription, TraceEvent,
@@ -55,11 +55,11 @@ pub struct DeliveryObserver {
     clock: Arc<dyn Clock>,
     ring: TraceRing,
     subscribers: Arc<Subscribers>,
-    meters: Meters,
+    metrics: DeliveryMetrics,
 }
 
 /// The metrics that are raised with every message: looked up once.
-struct Meters {
+struct DeliveryMetrics {
     sends: metrics::Counter,
     send_seconds: metrics::Histogram,
     hand_overs: metrics::Counter,
@@ -68,9 +68,9 @@ struct Meters {
     reads: metrics::Counter,
 }
 
-impl Meters {
-    fn new() -> Meters {
-        Meters {
+impl DeliveryMetrics {
+    fn new() -> DeliveryMetrics {
+        DeliveryMetrics {
             sends: metrics::counter!("bluetick_sends_total"),
             send_seconds: metrics::histogram!("bluetick_send_seconds"),
             hand_overs: metrics::counter!("bluetick_hand_overs_total"),
@@ -87,7 +87,7 @@ impl DeliveryObserver {
             clock,
             ring: TraceRing::default(),
             subscribers: Arc::default(),
-            meters: Meters::new(),
+            metrics: DeliveryMetrics::new(),
         }
     }
 
@@ -165,6 +165,11 @@ impl DeliveryObserver {
     }
 }
 
+/// Without the sends that repeat an earlier one.
+fn new_messages<'c>(committed: &'c [&Committed]) -> impl Iterator<Item = &'c Arc<Message>> {
+    committed.iter().filter(|committed| !committed.duplicate).map(|committed| &committed.message)
+}
+
 /// The points of a send, in their order.
 impl DeliveryObserver {
     /// The receiver's sessions were looked up before the commit.
@@ -183,22 +188,19 @@ impl DeliveryObserver {
 
     /// So many messages of a batch are durable, repeated ones among them.
     pub(crate) fn batch_committed(&self, messages: usize) {
-        self.meters.sends.increment(messages as u64);
+        self.metrics.sends.increment(messages as u64);
     }
 
-    /// These messages are new.
-    pub(crate) fn stored<'m>(&self, sender: &UserId, messages: impl Iterator<Item = &'m Arc<Message>>) {
-        self.observe_each(Observed::new(TraceStep::Stored, sender), messages);
+    /// Messages of one conversation are durable.
+    pub(crate) fn stored(&self, sender: &UserId, committed: &[&Committed]) {
+        self.observe_each(Observed::new(TraceStep::Stored, sender), new_messages(committed));
     }
 
-    /// The commit of these new messages wrote the pending row, too.
-    pub(crate) fn pending_row_committed<'m>(
-        &self,
-        receiver: &UserId,
-        messages: impl Iterator<Item = &'m Arc<Message>> + Clone,
-    ) {
-        metrics::counter!("bluetick_pending_rows_written_total").increment(messages.clone().count() as u64);
-        self.pending_row_covers(receiver, messages);
+    /// The commit of these messages wrote the pending row, too.
+    pub(crate) fn pending_row_committed(&self, receiver: &UserId, committed: &[&Committed]) {
+        let written = new_messages(committed).count();
+        metrics::counter!("bluetick_pending_rows_written_total").increment(written as u64);
+        self.pending_row_covers(receiver, new_messages(committed));
     }
 
     /// The receiver's sessions were looked up after the commit.
@@ -209,7 +211,7 @@ impl DeliveryObserver {
 
     /// A session accepted the messages.
     pub(crate) fn handed_over(&self, to: &SessionEntry, messages: &[Arc<Message>]) {
-        self.meters.hand_overs.increment(messages.len() as u64);
+        self.metrics.hand_overs.increment(messages.len() as u64);
         failpoint::hit("deliver.handed_over");
         self.observe_each(Observed::by(TraceStep::HandedOver, to), messages.iter());
     }
@@ -221,7 +223,7 @@ impl DeliveryObserver {
 
     /// No session accepted within the hedge: the pending row is written meanwhile.
     pub(crate) fn hand_over_hedged(&self) {
-        self.meters.hand_overs_hedged.increment(1);
+        self.metrics.hand_overs_hedged.increment(1);
     }
 
     /// No session accepted, and the pending row is not written yet.
@@ -254,7 +256,7 @@ impl DeliveryObserver {
 
     /// Every send of a batch has its answer.
     pub(crate) fn batch_answered(&self, took: Duration) {
-        self.meters.send_seconds.record(took.as_secs_f64());
+        self.metrics.send_seconds.record(took.as_secs_f64());
     }
 
     /// A push provider accepted the notification of this message for a device.
@@ -267,11 +269,11 @@ impl DeliveryObserver {
 /// The points of receipts and pending rows.
 impl DeliveryObserver {
     pub(crate) fn ack_received(&self) {
-        self.meters.acks.increment(1);
+        self.metrics.acks.increment(1);
     }
 
     pub(crate) fn read_received(&self) {
-        self.meters.reads.increment(1);
+        self.metrics.reads.increment(1);
     }
 
     /// An ack moved the user's boundary.
@@ -369,7 +371,7 @@ mod tests {
         let (observer, bob) = (observer(), UserId::new("bob").unwrap());
         let ids = ["alice~bob", "bob~carol"].map(|id| ConversationId::new(id).unwrap());
         let message = |id: &ConversationId, seq| {
-            Arc::new(Message {
+            let message = Arc::new(Message {
                 conversation_id: id.clone(),
                 seq,
                 message_id: Default::default(),
@@ -381,10 +383,11 @@ mod tests {
                 meta: None,
                 withheld: false,
                 void: false,
-            })
+            });
+            Committed { message, duplicate: false, implied_read: None }
         };
         let sent = [(0, 1), (0, 2), (0, 3), (0, 5), (1, 6), (1, 7)].map(|(id, seq)| message(&ids[id], seq));
-        observer.stored(&bob, sent.iter());
+        observer.stored(&bob, &sent.each_ref());
         assert_eq!(observer.ring.len(), 3);
         for (id, seq, stored) in
             [(0, 1, true), (0, 3, true), (0, 4, false), (0, 5, true), (0, 6, false), (1, 6, true)]

@@ -245,8 +245,7 @@ impl ChatService {
         stored: &[Stored],
     ) -> AppResult<()> {
         let stored: Vec<&Committed> = stored.iter().map(|stored| &stored.committed).collect();
-        let new = stored.iter().filter(|committed| !committed.duplicate).map(|committed| &committed.message);
-        self.observer.stored(sender, new);
+        self.observer.stored(sender, &stored);
         let theirs: Vec<&Committed> =
             stored.iter().copied().filter(|c| !c.message.withheld && !c.message.void).collect();
         let row_written = receiver.offline;

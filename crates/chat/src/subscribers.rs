@@ -37,11 +37,11 @@ pub struct StepEvent {
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers {
     count: AtomicUsize,
-    registry: RwLock<Registry>,
+    list: RwLock<SubscriberList>,
 }
 
 #[derive(Debug, Default)]
-struct Registry {
+struct SubscriberList {
     last_id: u64,
     subscribers: Vec<Subscriber>,
     /// The server is shutting down: nobody may subscribe any more.
@@ -91,29 +91,29 @@ impl Drop for Subscription {
 impl Subscribers {
     /// `None` if there are `max` subscribers already, or the server is shutting down.
     pub fn subscribe(self: &Arc<Self>, users: BTreeSet<UserId>, max: usize) -> Option<Subscription> {
-        let mut registry = self.registry.write();
-        if registry.subscribers.len() >= max || registry.is_closed {
+        let mut list = self.list.write();
+        if list.subscribers.len() >= max || list.is_closed {
             return None;
         }
         let (queue, events) = mpsc::channel(QUEUE_CAPACITY);
-        registry.last_id += 1;
-        let id = registry.last_id;
-        registry.subscribers.push(Subscriber { id, users, queue });
-        self.count.store(registry.subscribers.len(), Ordering::Relaxed);
-        drop(registry);
+        list.last_id += 1;
+        let id = list.last_id;
+        list.subscribers.push(Subscriber { id, users, queue });
+        self.count.store(list.subscribers.len(), Ordering::Relaxed);
+        drop(list);
         Some(Subscription { subscribers: self.clone(), id, events })
     }
 
     /// Ends every subscription, and refuses new ones.
     pub fn close(&self) {
-        self.registry.write().is_closed = true;
+        self.list.write().is_closed = true;
         self.remove(|_| true);
     }
 
     fn remove(&self, matches: impl Fn(u64) -> bool) {
-        let mut registry = self.registry.write();
-        registry.subscribers.retain(|subscriber| !matches(subscriber.id));
-        self.count.store(registry.subscribers.len(), Ordering::Relaxed);
+        let mut list = self.list.write();
+        list.subscribers.retain(|subscriber| !matches(subscriber.id));
+        self.count.store(list.subscribers.len(), Ordering::Relaxed);
     }
 
     pub fn is_empty(&self) -> bool {
@@ -126,13 +126,13 @@ impl Subscribers {
             return;
         }
         let mut behind = Vec::new();
-        let registry = self.registry.read();
-        for subscriber in registry.subscribers.iter().filter(|subscriber| subscriber.wants(observed)) {
+        let list = self.list.read();
+        for subscriber in list.subscribers.iter().filter(|subscriber| subscriber.wants(observed)) {
             if subscriber.queue.try_send(observed.event(now_ms())).is_err() {
                 behind.push(subscriber.id);
             }
         }
-        drop(registry);
+        drop(list);
         if !behind.is_empty() {
             self.remove(|id| behind.contains(&id));
         }

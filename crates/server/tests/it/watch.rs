@@ -12,17 +12,17 @@ fn demo(server: &Server, path: &str) -> reqwest::RequestBuilder {
 }
 
 /// A stream of steps that is read.
-struct Steps {
+struct StepStream {
     answer: reqwest::Response,
     read: String,
 }
 
-impl Steps {
-    async fn open(server: &Server, query: &str) -> Steps {
+impl StepStream {
+    async fn open(server: &Server, query: &str) -> StepStream {
         let answer = demo(server, &format!("/demo/events?{query}")).send().await.unwrap();
         assert_eq!(answer.status().as_u16(), 200);
         assert_eq!(answer.headers()["content-type"], "text/event-stream");
-        Steps { answer, read: String::new() }
+        StepStream { answer, read: String::new() }
     }
 
     async fn next(&mut self) -> Value {
@@ -74,7 +74,7 @@ async fn rows(server: &Server, users: &str) -> Value {
 #[tokio::test]
 async fn the_steps_of_a_message_to_somebody_offline_come_in_order() {
     let server = Server::start();
-    let mut seen = Steps::open(&server, "users=alice,bob").await;
+    let mut seen = StepStream::open(&server, "users=alice,bob").await;
     let mut alice = server.connect("alice", "phone").await;
     assert_eq!(seen.take(2).await, steps(&[("registered", "alice"), ("caught_up", "alice")]));
     alice.send("carol", "not to be seen").await;
@@ -150,7 +150,7 @@ async fn the_rows_are_those_of_inspect() {
 #[tokio::test]
 async fn each_step_carries_the_rows_it_wrote() {
     let server = Server::start();
-    let mut seen = Steps::open(&server, "users=alice,bob").await;
+    let mut seen = StepStream::open(&server, "users=alice,bob").await;
     let mut alice = server.connect("alice", "phone").await;
     let registered = seen.step("registered").await;
     assert_eq!(registered["rows"], json!({ "ws": { "alice": server.inspect("sessions", "alice") } }));
@@ -192,7 +192,7 @@ async fn the_operator_s_stream_needs_the_key_and_carries_no_rows() {
     let url = server.http("/admin/v1/events?users=alice,bob");
     let refused = client().get(&url).send().await.unwrap();
     assert_eq!(refused.status().as_u16(), 401);
-    let mut watched = Steps {
+    let mut watched = StepStream {
         answer: client().get(&url).bearer_auth(key.trim()).send().await.unwrap(),
         read: String::new(),
     };
@@ -225,7 +225,7 @@ async fn the_demo_s_rows_and_steps_are_for_pages_of_this_machine_only() {
 #[tokio::test]
 async fn streams_do_not_hold_up_the_end_of_the_server() {
     let mut server = Server::start();
-    let mut seen = Steps::open(&server, "users=alice").await;
+    let mut seen = StepStream::open(&server, "users=alice").await;
     let began = Instant::now();
     assert_eq!(server.terminate(), Some(0));
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
