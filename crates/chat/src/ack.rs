@@ -1,4 +1,5 @@
-//! Receipts: delivered and read. Both only grow, and are told as state, never as events (R10, R11).
+//! Receipts: delivered and read. Both only grow, and are sent as state, never as events
+//! ([`R10`](crate::rules::Rule::R10), [`R11`](crate::rules::Rule::R11)).
 
 use bluetick_protocol::{Seq, SessionId, WireError};
 use bluetick_store::Advanced;
@@ -25,7 +26,7 @@ impl ChatService {
         id.side_of(&user).ok_or_else(WireError::not_found)?;
         let advanced = self.store.status.advance(&user, &id, delivered, read).await.map_err(wire)?;
         if !advanced.moved && advanced.row.last_delivered_seq == 0 {
-            // Nothing of it was ever acked: there may be no such conversation.
+            // Nothing was ever acked here: the conversation may not exist.
             self.member_of(&user, &id).await?;
         }
         if advanced.moved {
@@ -36,7 +37,8 @@ impl ChatService {
             };
             self.show(Glimpse::new(step, &user).message(&id, seq)).await;
         }
-        // Whoever stored it the first time may have died before telling, and those who are connected ask nobody.
+        // A retry: the first run may have stored the boundary and died before it told the sessions,
+        // which do not ask.
         if advanced.moved || (again && advanced.row.last_delivered_seq > 0) {
             let origin = session.filter(|_| step == Step::Acked);
             self.fanout.tell_ticks(&advanced.row, origin).await;
@@ -47,7 +49,7 @@ impl ChatService {
         Ok(())
     }
 
-    /// What was notified of and is read now is taken off the other devices' screens.
+    /// Withdraws the notifications of what is read now from the user's other devices.
     pub(crate) fn clear_read(&self, advanced: &Advanced, session: Option<SessionId>, again: bool) {
         let Advanced { row, read_before, .. } = advanced;
         if let Some(push) = &self.push
@@ -56,7 +58,7 @@ impl ChatService {
             push.read_on(ReadOn {
                 user: row.user_id.clone(),
                 conversation_id: row.conversation_id.clone(),
-                // Whoever stored it the first time may have died before it came to this.
+                // A retry: the first run may have died before it withdrew anything.
                 before: if again { 0 } else { *read_before },
                 read: row.last_read_seq,
                 session,
