@@ -10,7 +10,8 @@ use crate::world::World;
 /// Something that is not as it must be.
 pub struct Wrong {
     what: String,
-    /// A notice that would have prevented it was lost with an app server: the next drain heals it.
+    /// A notice that would have prevented it was lost with an app server. The next drain repairs
+    /// it.
     pub is_excused: bool,
 }
 
@@ -66,7 +67,8 @@ async fn what_was_sent_is_stored(world: &World, wrong: &mut Vec<Wrong>) {
     }
 }
 
-/// By the user: some device has got it. By the device: whatever was stored after it first caught up.
+/// By the user: some device has got it. By the device: whatever was stored after it first caught
+/// up.
 async fn what_was_sent_has_arrived(world: &World, wrong: &mut Vec<Wrong>) {
     let mut missing = Vec::new();
     {
@@ -114,8 +116,8 @@ async fn no_row_is_left(world: &World, user: &UserId, wrong: &mut Vec<Wrong>) {
     }
 }
 
-/// The ticks that were told still hold, every message that arrived has its double tick, and unread is what a recount
-/// gives.
+/// The ticks that were told still hold, every message that arrived has its double tick, and unread
+/// is what a recount gives.
 async fn boundaries_are_true(world: &World, id: &ConversationId, side: Side, wrong: &mut Vec<Wrong>) {
     let user = id.member(side);
     let (Ok(status), Ok(row)) =

@@ -1,4 +1,5 @@
-//! A device: the real client logic over a line that breaks, and an application that remembers what it was shown.
+//! A device: the real client logic over a line that breaks, and an application that remembers what
+//! it was shown.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,13 +35,13 @@ pub enum Command {
     Send(UserId, String),
     /// The user reads what they have of a conversation.
     Read,
-    /// The connection breaks, and comes back after so many milliseconds.
+    /// The connection breaks; the device reconnects after this many milliseconds.
     Break(u64),
-    /// The process ends; what was not saved is gone.
+    /// The process restarts and loses everything that was not saved.
     Restart(u64),
-    /// Its storage is wiped: it comes back without a cursor.
+    /// Its storage is wiped: it reconnects without a cursor.
     Forget(u64),
-    /// It takes nothing from its socket for so many milliseconds.
+    /// It reads nothing from its socket for this many milliseconds.
     Stall(u64),
 }
 
@@ -52,7 +53,8 @@ struct Shown(BTreeMap<ConversationId, Vec<Seq>>);
 #[derive(Default)]
 pub struct Seen {
     shown: Shown,
-    /// When this life of the device first caught up: from then on it must get everything.
+    /// When the device first caught up since it last lost its state. From then on it must get
+    /// everything.
     pub caught_up_at: Option<u64>,
     pub is_caught_up: bool,
     pub outbox_len: usize,
@@ -74,7 +76,7 @@ pub struct Device {
     commands: mpsc::UnboundedReceiver<Command>,
     state: ClientState,
     saved: Option<(Saved, Shown, Option<u64>)>,
-    /// Places that were shown in this life of the process.
+    /// Messages that were shown since the process last restarted.
     shown_now: BTreeSet<(ConversationId, Seq)>,
 }
 
@@ -112,7 +114,7 @@ impl Device {
         format!("{}'s {}", self.user, self.name)
     }
 
-    /// Connects again and again, for ever.
+    /// Connects in an endless loop.
     pub async fn live(mut self, first_away_ms: u64) {
         let mut away_ms = first_away_ms;
         loop {
@@ -134,7 +136,7 @@ impl Device {
         }
     }
 
-    /// Time without a connection: what the user does meanwhile is kept.
+    /// Time without a connection. The user's actions are kept meanwhile.
     async fn stay_away(&mut self, ms: u64) -> Option<End> {
         let back = Instant::now() + Duration::from_millis(ms);
         loop {
@@ -212,7 +214,8 @@ impl Device {
                     Ok(frame) => {
                         match &frame {
                             ServerFrame::Ticks(ticks) => self.sim.history.lock().told_ticks(ticks),
-                            // A device has one connection at a time, and an application would not come back.
+                            // A device has one connection at a time, and an application does not
+                            // reconnect after `replaced`.
                             ServerFrame::Bye(bye) if bye.code == ErrorCode::Replaced => {
                                 let what = format!("{} was replaced by nobody", self.called());
                                 self.sim.history.lock().violation(what);
@@ -261,7 +264,7 @@ impl Device {
         }
     }
 
-    /// The application draws a message: each once, and in order.
+    /// The application shows a message: each once, and in order.
     fn show(&mut self, message: &MessageFrame) {
         let (id, seq) = (&message.conversation_id, message.seq);
         let mut history = self.sim.history.lock();
@@ -272,8 +275,9 @@ impl Device {
         let mut seen = self.seen.lock();
         let strict_since = seen.caught_up_at;
         let shown = seen.shown.0.entry(id.clone()).or_default();
-        // What was stored after this device first caught up comes in order. Before that it does not know what it lacks.
-        // One's own from elsewhere is not owed; when its delivery is repeated it may come late.
+        // Messages stored after this device first caught up arrive in order. Before that it does
+        // not know what it lacks. Own messages of other devices are not owed; a repeated delivery
+        // may be late.
         let is_strict = |seq: Seq| {
             let stored = history.stored.get(&(id.clone(), seq));
             strict_since.is_some_and(|since| stored.is_some_and(|stored| stored.at_ms > since))
@@ -296,7 +300,7 @@ impl Device {
                 }
             }
             Command::Read => {
-                // Up to the newest that somebody wrote to this user: to have written something is not to have read.
+                // Up to the newest message to this user: sending a message does not imply a read.
                 let newest: Vec<_> = {
                     let (history, seen) = (self.sim.history.lock(), self.seen.lock());
                     let is_theirs = |id: &ConversationId, seq: Seq| {
@@ -343,7 +347,7 @@ impl Device {
         }
     }
 
-    /// What a restart leaves: the client's state and the application's, as they were saved together.
+    /// What survives a restart: the client's and the application's state, saved together.
     fn begin_from_saved(&mut self) {
         let (saved, shown, caught_up_at) = match &self.saved {
             Some((saved, shown, at)) => (Some(saved.clone()), shown.clone(), *at),

@@ -17,18 +17,18 @@ pub struct Stored {
 #[derive(Default)]
 pub struct History {
     pub stored: BTreeMap<Place, Stored>,
-    /// What a sender was told is sent.
+    /// The messages that a sender was told are sent.
     pub sent: BTreeMap<Place, MessageId>,
     /// Which users have received a message on any device, ever.
     pub received: BTreeSet<(UserId, Place)>,
-    /// How far a user has said that they read, on any device, by a read or a reply.
+    /// How far a user has read, on any device, by a read or a reply.
     reads: BTreeMap<(UserId, ConversationId), Seq>,
-    /// The furthest boundaries that anybody was told.
+    /// The highest boundaries that anybody was told.
     pub told: BTreeMap<(UserId, ConversationId), (Seq, Seq)>,
-    /// Where each `client_msg_id` was said to be.
+    /// The seq that was reported for each `client_msg_id`.
     places: BTreeMap<(ConversationId, String), Seq>,
     ids: BTreeMap<Place, MessageId>,
-    /// Something was wrong until every device connected anew, and lost notices excuse it.
+    /// Something was wrong until every device reconnected, and lost notices excuse it.
     pub excused: bool,
     pub violations: Vec<String>,
 }
@@ -58,7 +58,7 @@ impl History {
         }
     }
 
-    /// Whoever hears of a seq hears of the same message.
+    /// One seq names the same message for everybody.
     pub fn same_message(&mut self, id: &ConversationId, seq: Seq, message_id: MessageId) {
         let known = *self.ids.entry((id.clone(), seq)).or_insert(message_id);
         if known != message_id {
@@ -78,7 +78,7 @@ impl History {
         *read = seq.max(*read);
     }
 
-    /// A tick was told to somebody: it must be true by now.
+    /// A tick was sent to somebody: it must be true by now.
     pub fn told_ticks(&mut self, ticks: &Ticks) {
         let (user, id) = (&ticks.user_id, &ticks.conversation_id);
         let key = (user.clone(), id.clone());

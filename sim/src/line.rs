@@ -1,4 +1,5 @@
-//! The connection between a device and its gateway: two pipes, in order, with a delay, that can break.
+//! The connection between a device and its gateway: two pipes, in order, with a delay, that can
+//! break.
 
 use std::{
     collections::VecDeque,
@@ -25,7 +26,7 @@ struct Way<T> {
     frames: VecDeque<(Instant, T)>,
     last_at: Instant,
     closed: bool,
-    /// Of a writer that waits for room.
+    /// The waker of a writer that waits for room.
     writer: Option<Waker>,
 }
 
@@ -52,7 +53,7 @@ impl<T> Pipe<T> {
         }
     }
 
-    /// Takes nothing more. Of what is on its way, `kept` frames still arrive.
+    /// Accepts nothing more. `kept` of the frames in flight still arrive.
     fn close(&self, kept: usize) {
         let mut way = self.way.lock();
         if !way.closed {
@@ -97,7 +98,7 @@ pub struct Line {
 pub struct Source {
     sim: Arc<Sim>,
     from_device: Arc<Pipe<Incoming<String>>>,
-    /// The frame that is waited for.
+    /// The read in progress.
     next: Option<BoxFuture<'static, Option<Incoming<String>>>>,
     to_device: Arc<Pipe<Outgoing>>,
 }
@@ -120,7 +121,7 @@ impl Line {
         self.to_server.push(&self.sim, frame);
     }
 
-    /// The next frame of the server's; `None` when it is gone.
+    /// The server's next frame; `None` when the connection is gone.
     pub async fn next(&self) -> Option<Outgoing> {
         self.to_device.next().await
     }
@@ -138,7 +139,7 @@ impl Drop for Line {
 impl Drop for Source {
     fn drop(&mut self) {
         let kept = match self.to_device.way.lock().frames.back() {
-            // After a close frame everything arrives; a crash loses some of what is on its way.
+            // After a close frame everything arrives; a crash loses some of the frames in flight.
             Some((_, Outgoing::Close(..))) => usize::MAX,
             _ => self.sim.draw(|rng| rng.random_range(0..=8)),
         };

@@ -1,4 +1,5 @@
-//! `cargo run --release --manifest-path sim/Cargo.toml -- --seeds N [--start S] [--without RULE] [--keep-going]`
+//! `cargo run --release --manifest-path sim/Cargo.toml -- --seeds N [--start S] [--without RULE]
+//! [--keep-going]`
 
 use std::process::ExitCode;
 
@@ -12,16 +13,17 @@ struct Arguments {
     /// How many seeds to run.
     #[arg(long, default_value_t = 1_000)]
     seeds: u64,
-    /// The first of them.
+    /// The first seed.
     #[arg(long, default_value_t = 0)]
     start: u64,
-    /// Break a rule, to see that its absence is found: R1, R2, R3, R4, R5, R6, R6Undelivered, R8, R9 or R12.
+    /// Break a rule, to check that the breach is found: R1, R2, R3, R4, R5, R6, R6Undelivered, R8,
+    /// R9 or R12.
     #[arg(long, value_parser = breach)]
     without: Vec<Breach>,
-    /// Run all seeds, whatever the first violation.
+    /// Do not stop at the first violation.
     #[arg(long)]
     keep_going: bool,
-    /// Print the whole trace of the first seed, violation or not.
+    /// Run only the first seed and print its trace.
     #[arg(long)]
     trace: bool,
 }

@@ -13,7 +13,7 @@ pub struct Registry {
     pub sim: Arc<Sim>,
     pub process: Arc<Process>,
     pub inner: Arc<MemorySessions>,
-    /// It always answers.
+    /// Whether it always answers.
     pub reliable: bool,
 }
 
@@ -91,7 +91,7 @@ impl SessionStore for Registry {
     }
 }
 
-/// Entries, which the trace shows short.
+/// Entries with a short form for the trace.
 struct Entries(Vec<SessionEntry>);
 
 impl Debug for Entries {

@@ -15,16 +15,15 @@ use parking_lot::Mutex;
 
 use crate::{Breach, Faults, Outcome, run};
 
-/// What all runs together came to.
+/// Totals over all runs.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     pub runs: u64,
     pub messages: u64,
     pub faults: Faults,
-    /// The runs in which devices had to connect anew, because of notices that were lost with an app
-    /// server.
+    /// Runs in which devices had to reconnect, because notices were lost with an app server.
     pub excused: u64,
-    /// The runs in which the promise was broken, lowest seed first.
+    /// Runs in which the promise was broken, lowest seed first.
     pub broken: Vec<Outcome>,
 }
 
@@ -33,7 +32,7 @@ thread_local! {
     static PANICS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Makes a panic inside a run name the seed, and count as a violation where it does not end the process.
+/// Makes a panic inside a run print the seed, and counts it as a violation.
 fn watch_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -56,7 +55,8 @@ fn run_watched(seed: u64, without: &[Breach]) -> Outcome {
     outcome
 }
 
-/// Runs the seeds. `stop_at_first` ends with the first violation; `on_run` hears of every run.
+/// Runs the seeds. `stop_at_first` stops at the first violation; `on_run` is called after every
+/// run.
 pub fn run_many(
     seeds: Range<u64>,
     without: &[Breach],

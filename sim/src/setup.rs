@@ -1,4 +1,4 @@
-//! What a run is made of, drawn from its seed: how large it is, what may fail, and what happens when.
+//! The parameters of a run, drawn from its seed: sizes, fault rates, and a schedule of events.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -18,29 +18,29 @@ pub struct Setup {
     pub heartbeat: Duration,
     pub ttl: Duration,
     pub overlap: Duration,
-    /// Of one hop of the network.
+    /// The longest delay of one network hop.
     pub delay_max_ms: u64,
-    /// How wrong the clocks of processes are.
+    /// The largest clock skew of a process.
     pub skew_max_ms: i64,
     pub error_rate: f64,
     pub lost_answer_rate: f64,
     pub late_write_rate: f64,
-    /// Of an app server, and of a gateway, before and after each of its steps.
+    /// Crash probabilities of an app server and a gateway, before and after each step.
     pub app_crash_rate: f64,
     pub gateway_crash_rate: f64,
-    /// Whether devices may lose their state, and come back without a cursor.
+    /// Whether devices may lose their state and reconnect without a cursor.
     pub forgetful: bool,
-    /// Devices without a cursor are served from pending rows alone, without a look for what no device has acked. That
-    /// heals whatever is wrong with the rows, so that a missing rule about them would not be seen. Only the crash of a
-    /// gateway needs it: runs with rows alone have none.
+    /// Whether devices without a cursor are served from pending rows alone. Serving everything that
+    /// no device has acked would repair whatever is wrong with the rows and so hide a broken rule
+    /// about them. Only the crash of a gateway needs it, so such runs have none.
     pub rows_alone: bool,
-    /// Whether sessions look for what they missed by themselves, every minute. That heals so much
-    /// that a missing rule would not be seen. Runs without it have no failure that only it heals:
-    /// no lookup of an app server fails, no pending row is written after its writer gave up, and
-    /// the session store does not lose an entry and have it again. The exception is the crash of an
-    /// app server that had notices to give: see `notices.rs`.
+    /// Whether sessions reconcile every minute. That repairs so much that a broken rule would not
+    /// be seen. Runs without it have no fault that only it repairs: no lookup of an app server
+    /// fails, no pending row is written after its writer gave up, and the session store does not
+    /// lose an entry and restore it. The exception is the crash of an app server that had notices
+    /// to send: see `notices.rs`.
     pub safety_net: bool,
-    /// What happens, and at which millisecond, in order.
+    /// Events and their millisecond, in order.
     pub schedule: Vec<(u64, Happening)>,
 }
 
@@ -57,7 +57,7 @@ pub enum Happening {
         id: String,
     },
     FlushRegistry,
-    /// The session store loses what happened in it since a while ago: a replica that was behind takes over.
+    /// The session store loses its recent writes: a replica that lagged behind takes over.
     RegistryFallsBack(u64),
     FallBack {
         a: usize,
@@ -110,13 +110,13 @@ impl Setup {
     pub fn draw(seed: u64) -> Setup {
         let mut rng = StdRng::seed_from_u64(seed);
         let rng = &mut rng;
-        // Small runs often: they are quick, and what they find is easy to read.
+        // Mostly small runs: they are fast, and their traces are easy to read.
         let (users, messages, span_ms) = match rng.random_range(0..20) {
             0..12 => (2, rng.random_range(1..=6), rng.random_range(50..=8_000)),
             12..19 => (rng.random_range(2..=3), rng.random_range(4..=30), rng.random_range(500..=120_000)),
             _ => (rng.random_range(2..=6), rng.random_range(30..=300), rng.random_range(5_000..=300_000)),
         };
-        // How likely a kind of fault is to be in a run: some runs have none, some have all.
+        // The probability of each kind of fault: some runs have none, some have all.
         let much = *[0.0, 0.25, 0.25, 0.5, 1.0].choose(rng).unwrap_or(&0.25);
         let is_in = |rng: &mut StdRng| rng.random_bool(much);
         let rate = |rng: &mut StdRng, rates: &[f64]| match rng.random_bool(much) {
@@ -148,7 +148,7 @@ impl Setup {
             safety_net,
             schedule: Vec::new(),
         };
-        // What happens comes in bursts, so that it meets.
+        // Events come in bursts, so that they overlap.
         let bursts: Vec<u64> = (0..rng.random_range(1..=5)).map(|_| rng.random_range(0..=span_ms)).collect();
         let mut when = {
             let mut rng = StdRng::seed_from_u64(rng.random());
@@ -237,7 +237,7 @@ impl Setup {
         if forgetful && !rows_alone && rng.random_bool(0.5) {
             outages(rng, &setup, &mut all);
         }
-        // Of a generator of their own, so that the seeds without them are what they were before.
+        // From a separate generator, so that the other draws of a seed do not change.
         let mut extra = StdRng::seed_from_u64(seed ^ HANGS);
         if !safety_net && extra.random_bool(0.25) {
             hangs(&mut extra, &setup, &mut all);
@@ -248,13 +248,13 @@ impl Setup {
     }
 }
 
-/// What the generator of [`hangs`] is seeded with, beside the seed.
+/// Mixed into the seed of the generator for [`hangs`].
 const HANGS: u64 = 0x4a46_5000;
 /// Longer than the hedge of a hand-over and shorter than its deadline.
 const HANG_MS: RangeInclusive<u64> = 260..=1_900;
 
-/// Gateways that hang while their sessions are written to: the pending row is written while the
-/// hand-over is under way, which arrives later, unless its app server crashes first.
+/// Gateways that hang while messages arrive for their sessions: the pending row is written while
+/// the hand-over is in flight, which arrives later unless its app server crashes first.
 fn hangs(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
     let spread = setup.delay_max_ms * 4 + 10;
     for round in 0..rng.random_range(1..=3) {
@@ -278,8 +278,8 @@ fn hangs(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
     }
 }
 
-/// Gateways that crash while devices leave, which are written to and lose their state: no session is left to write down what
-/// it took, and no device has a cursor.
+/// Gateways that crash while devices disconnect and lose their state: no session is left to pay its
+/// debts, and no device has a cursor.
 fn outages(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
     let spread = setup.delay_max_ms * 4 + 10;
     for round in 0..rng.random_range(1..=4) {
@@ -304,8 +304,9 @@ fn outages(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
     }
 }
 
-/// Devices that come, drain, are forgotten by the session store, and go again while they are written to: what is rare in
-/// a run that is drawn evenly, and what the rules about pending rows are for.
+/// Devices that connect, drain, lose their session entry and disconnect while messages arrive for
+/// them. That is rare in a uniformly drawn run, and it is what the rules about pending rows are
+/// for.
 fn storm(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
     let spread = setup.delay_max_ms * 6 + 10;
     for round in 0..rng.random_range(1..=4) {
@@ -320,7 +321,7 @@ fn storm(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
             all.push((begin + spread + rng.random_range(0..=spread), go(rng.random_range(0..=2_000))));
         }
         for n in 0..rng.random_range(2..=6) {
-            // Some are there before the devices come.
+            // Some are stored before the devices connect.
             let early = if rng.random_bool(0.4) { 400 } else { 0 };
             let when = at(rng).saturating_sub(early);
             all.push((when, Happening::BackendSend { from, to, id: format!("s{round}-{n}") }));

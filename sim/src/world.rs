@@ -1,4 +1,4 @@
-//! All of it together, for one run.
+//! One run: all processes, devices and stores.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -30,29 +30,29 @@ use crate::{
     store::{AppStore, Inboxes},
 };
 
-/// How long devices have to come up before anything happens, in runs that need them to have a cursor.
+/// How long devices have to connect before anything happens, in runs where they need a cursor.
 const WARM_UP: Duration = Duration::from_secs(5);
-/// How often it is looked whether everything has come right, and for how long at most.
-const LOOK_EVERY: Duration = Duration::from_secs(20);
-const LOOKS_MAX: usize = 15;
-/// How often the state of the session store is remembered, in runs in which it falls back.
+/// The poll interval for convergence, and the most polls.
+const POLL_INTERVAL: Duration = Duration::from_secs(20);
+const POLLS_MAX: usize = 15;
+/// How often the state of the session store is recorded, in runs in which it falls back.
 const REMEMBER_EVERY: Duration = Duration::from_millis(200);
 /// Longer than any run.
 const NEVER: Duration = Duration::from_secs(1_000_000);
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub seed: u64,
     pub messages: u64,
     pub faults: Faults,
-    /// Whether devices had to connect anew, because of notices that were lost with an app server.
+    /// Whether devices had to reconnect, because notices were lost with an app server.
     pub excused: bool,
     pub violations: Vec<String>,
     pub trace: Vec<String>,
 }
 
-/// Where devices connect: any gateway that is up.
+/// Where devices connect: a random gateway.
 pub struct Doors {
     sim: Arc<Sim>,
     gateways: Arc<Vec<GatewayServer>>,
@@ -68,7 +68,7 @@ struct HostParts {
 }
 
 impl Doors {
-    /// Puts a connection before a gateway; false if that one is down.
+    /// Opens a connection to a gateway; false if it is down.
     pub fn enter(&self, source: Source, sink: Sink) -> bool {
         let n = self.sim.draw(|rng| rng.random_range(0..self.gateways.len()));
         let server = &self.gateways[n];
@@ -116,7 +116,7 @@ pub struct World {
     pub sim: Arc<Sim>,
     pub memory: Arc<Memory>,
     registry: Arc<MemorySessions>,
-    /// What it held, and when.
+    /// Its recorded states, with their times.
     registry_states: Mutex<Vec<(Instant, Vec<SessionEntry>)>>,
     apps: Arc<Vec<AppServer>>,
     gateways: Arc<Vec<GatewayServer>>,
@@ -232,7 +232,7 @@ impl World {
         World { memory, registry, registry_states: Mutex::default(), apps, gateways, outside, devices, sim }
     }
 
-    /// Everything that happens, then calm, then the verdict.
+    /// Plays the schedule, stops the faults, and checks the result.
     async fn play(&self) {
         if !self.sim.setup.forgetful {
             self.warm_up().await;
@@ -249,13 +249,13 @@ impl World {
             sleep_until(at).await;
             self.happen(happening);
         }
-        // Late steps of the last things get their share of the faults too.
+        // The last events get their share of the faults too.
         sleep(Duration::from_secs(2)).await;
         self.calm_down();
         let mut wrong = self.comes_right().await;
         let is_excused = !wrong.is_empty() && wrong.iter().all(|wrong| wrong.is_excused);
         if is_excused && !self.sim.setup.safety_net {
-            // Sessions do not look for what they missed by themselves here. A drain must find it.
+            // Sessions do not reconcile in this run. A drain must find it.
             for wrong in &wrong {
                 note!(self.sim, "a lost notice excuses: {wrong}");
             }
@@ -270,10 +270,10 @@ impl World {
         self.sim.history.lock().violations.extend(wrong);
     }
 
-    /// Waits until everything has come right. Returns what has not.
+    /// Waits until everything has converged. Returns what has not.
     async fn comes_right(&self) -> Vec<Wrong> {
-        for _ in 0..LOOKS_MAX {
-            sleep(LOOK_EVERY).await;
+        for _ in 0..POLLS_MAX {
+            sleep(POLL_INTERVAL).await;
             if check::is_right(self).await.is_empty() {
                 return Vec::new();
             }
@@ -287,13 +287,13 @@ impl World {
         self.sim.setup.schedule.iter().any(falls_back)
     }
 
-    /// What the session store holds, for when it falls back to it.
+    /// Records the state of the session store, to fall back to later.
     fn remember_registry(&self) {
         let entries = self.users().iter().flat_map(|user| self.sessions_of(user)).collect();
         self.registry_states.lock().push((Instant::now(), entries));
     }
 
-    /// Every device connects once and catches up, so that it has a cursor. Nothing fails meanwhile.
+    /// Every device connects once and catches up without faults, so that it has a cursor.
     async fn warm_up(&self) {
         self.sim.set_calm(true);
         sleep(WARM_UP).await;
@@ -362,7 +362,7 @@ impl World {
         }
     }
 
-    /// From here on nothing fails, and every device is connected or on its way.
+    /// Stops the faults. Every device is connected or connecting from here on.
     fn calm_down(&self) {
         note!(self.sim, "CALM");
         self.sim.set_calm(true);
@@ -377,7 +377,7 @@ impl World {
         self.devices.iter().flatten().map(|device| device.user.clone()).collect()
     }
 
-    /// What the session store holds of a user.
+    /// The entries of a user in the session store.
     pub fn sessions_of(&self, user: &UserId) -> Vec<SessionEntry> {
         self.registry.lookup(user).now_or_never().and_then(Result::ok).unwrap_or_default()
     }
