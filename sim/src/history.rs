@@ -5,43 +5,46 @@ use std::collections::{BTreeMap, BTreeSet};
 use bluetick_protocol::{ConversationId, MessageFrame, MessageId, Sent, Seq, Ticks, UserId};
 use bluetick_store::Message;
 
-pub type Place = (ConversationId, Seq);
+pub type MessageKey = (ConversationId, Seq);
 
 /// A message as the store has it.
-pub struct Stored {
+pub struct StoredMessage {
     pub client_msg_id: String,
     pub receiver: UserId,
     pub at_ms: u64,
 }
 
 #[derive(Default)]
-pub struct History {
-    pub stored: BTreeMap<Place, Stored>,
+pub struct RunHistory {
+    pub stored: BTreeMap<MessageKey, StoredMessage>,
     /// The messages that a sender was told are sent.
-    pub sent: BTreeMap<Place, MessageId>,
+    pub sent: BTreeMap<MessageKey, MessageId>,
     /// Which users have received a message on any device, ever.
-    pub received: BTreeSet<(UserId, Place)>,
+    pub received: BTreeSet<(UserId, MessageKey)>,
     /// How far a user has read, on any device, by a read or a reply.
     reads: BTreeMap<(UserId, ConversationId), Seq>,
     /// The highest boundaries that anybody was told.
     pub told: BTreeMap<(UserId, ConversationId), (Seq, Seq)>,
     /// The seq that was reported for each `client_msg_id`.
     places: BTreeMap<(ConversationId, String), Seq>,
-    ids: BTreeMap<Place, MessageId>,
+    ids: BTreeMap<MessageKey, MessageId>,
     /// Something was wrong until every device reconnected, and lost notices excuse it.
     pub excused: bool,
     pub violations: Vec<String>,
 }
 
-impl History {
+impl RunHistory {
     pub fn violation(&mut self, what: String) {
         self.violations.push(what);
     }
 
     pub fn stored(&mut self, message: &Message, at_ms: u64) {
         let place = (message.conversation_id.clone(), message.seq);
-        let stored =
-            Stored { client_msg_id: message.client_msg_id.to_string(), receiver: message.receiver(), at_ms };
+        let stored = StoredMessage {
+            client_msg_id: message.client_msg_id.to_string(),
+            receiver: message.receiver(),
+            at_ms,
+        };
         if self.stored.insert(place, stored).is_some() {
             self.violation(format!("{} {} was stored twice", message.conversation_id, message.seq));
         }

@@ -32,8 +32,8 @@ mod store;
 mod world;
 
 pub use breach::{Breach, Breaches};
-pub use runs::{Report, run_many};
+pub use runs::{RunsReport, run_many};
 pub use setup::Setup;
-pub use sim::Faults;
+pub use sim::FaultCounts;
 pub use store::stepwise;
-pub use world::{Outcome, run};
+pub use world::{RunOutcome, run};

@@ -3,13 +3,13 @@
 
 use std::process::ExitCode;
 
-use bluetick_sim::{Breach, Outcome, Report, run, run_many};
+use bluetick_sim::{Breach, RunOutcome, RunsReport, run, run_many};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Runs the delivery rules against faults, a seed at a time, and checks what every device saw.
 #[derive(Parser)]
-struct Arguments {
+struct SimArguments {
     /// How many seeds to run.
     #[arg(long, default_value_t = 1_000)]
     seeds: u64,
@@ -35,7 +35,7 @@ fn breach(name: &str) -> Result<Breach, String> {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = SimArguments::parse();
     if arguments.trace {
         let outcome = run(arguments.start, &arguments.without, true);
         return tell(&outcome);
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     let seeds = arguments.start..arguments.start.saturating_add(arguments.seeds);
     let report = run_many(seeds, &arguments.without, !arguments.keep_going, |_| bar.inc(1));
     bar.finish_and_clear();
-    let Report { runs, messages, faults, excused, broken } = &report;
+    let RunsReport { runs, messages, faults, excused, broken } = &report;
     println!(
         "{runs} runs, {messages} messages, {} faults injected, {} violations",
         faults.total(),
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn tell(outcome: &Outcome) -> ExitCode {
+fn tell(outcome: &RunOutcome) -> ExitCode {
     for line in &outcome.trace {
         println!("{line}");
     }

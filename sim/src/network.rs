@@ -22,7 +22,7 @@ use rand::RngExt;
 use tokio::{sync::oneshot, time::timeout};
 
 use crate::{
-    notices::Request,
+    notices::NoticeRequest,
     process::Process,
     sim::{Sim, note},
 };
@@ -74,7 +74,7 @@ impl Apps {
         }
         note!(sim, "{name} → {}: {what}", server.process.name());
         let (answer, answered) = oneshot::channel();
-        let working = Request::begin(&sim.notices).run(call(server.node.clone()));
+        let working = NoticeRequest::begin(&sim.notices).run(call(server.node.clone()));
         server.process.spawn(async move {
             if let Ok(done) = timeout(REQUEST_DEADLINE + GRACE, working).await {
                 let _ = answer.send(done);

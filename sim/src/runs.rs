@@ -13,18 +13,18 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{Breach, Faults, Outcome, run};
+use crate::{Breach, FaultCounts, RunOutcome, run};
 
 /// Totals over all runs.
 #[derive(Debug, Clone, Default)]
-pub struct Report {
+pub struct RunsReport {
     pub runs: u64,
     pub messages: u64,
-    pub faults: Faults,
+    pub faults: FaultCounts,
     /// Runs in which devices had to reconnect, because notices were lost with an app server.
     pub excused: u64,
     /// Runs in which the promise was broken, lowest seed first.
-    pub broken: Vec<Outcome>,
+    pub broken: Vec<RunOutcome>,
 }
 
 thread_local! {
@@ -45,7 +45,7 @@ fn watch_panics() {
     });
 }
 
-fn run_watched(seed: u64, without: &[Breach]) -> Outcome {
+fn run_watched(seed: u64, without: &[Breach]) -> RunOutcome {
     SEED.set(seed);
     let before = PANICS.get();
     let mut outcome = run(seed, without, false);
@@ -61,13 +61,13 @@ pub fn run_many(
     seeds: Range<u64>,
     without: &[Breach],
     stop_at_first: bool,
-    on_run: impl Fn(&Outcome) + Sync,
-) -> Report {
+    on_run: impl Fn(&RunOutcome) + Sync,
+) -> RunsReport {
     watch_panics();
     let threads = thread::available_parallelism().map_or(1, |n| n.get());
     let next = AtomicU64::new(seeds.start);
     let stop = AtomicBool::new(false);
-    let report = Arc::new(Mutex::new(Report::default()));
+    let report = Arc::new(Mutex::new(RunsReport::default()));
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {

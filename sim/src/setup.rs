@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
-use crate::device::Command;
+use crate::device::DeviceCommand;
 use bluetick_protocol::UserId;
 
 #[derive(Debug, Clone)]
@@ -41,15 +41,15 @@ pub struct Setup {
     /// to send: see `notices.rs`.
     pub safety_net: bool,
     /// Events and their millisecond, in order.
-    pub schedule: Vec<(u64, Happening)>,
+    pub schedule: Vec<(u64, ScheduledEvent)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Happening {
+pub enum ScheduledEvent {
     Device {
         user: usize,
         device: usize,
-        command: Command,
+        command: DeviceCommand,
     },
     BackendSend {
         from: usize,
@@ -155,7 +155,7 @@ impl Setup {
             let spread = setup.delay_max_ms * 4 + 3;
             move || bursts.choose(&mut rng).copied().unwrap_or(0) + rng.random_range(0..=spread)
         };
-        let mut all: Vec<(u64, Happening)> = Vec::new();
+        let mut all: Vec<(u64, ScheduledEvent)> = Vec::new();
         let two_users = |rng: &mut StdRng| {
             let from = rng.random_range(0..users);
             let to = (from + rng.random_range(1..users)) % users;
@@ -168,11 +168,11 @@ impl Setup {
         for n in 0..messages {
             let (from, to) = two_users(rng);
             let happening = match rng.random_bool(0.4) {
-                true => Happening::BackendSend { from, to, id: format!("b{n}") },
+                true => ScheduledEvent::BackendSend { from, to, id: format!("b{n}") },
                 false => {
                     let device = rng.random_range(0..setup.users[from]);
-                    let command = Command::Send(user_id(to), format!("d{n}"));
-                    Happening::Device { user: from, device, command }
+                    let command = DeviceCommand::Send(user_id(to), format!("d{n}"));
+                    ScheduledEvent::Device { user: from, device, command }
                 }
             };
             all.push((when(), happening));
@@ -194,13 +194,13 @@ impl Setup {
             for _ in 0..count {
                 let (user, device) = a_device(rng, &setup);
                 let command = match kind {
-                    0 => Command::Read,
-                    1 => Command::Break(away(rng)),
-                    2 => Command::Restart(away(rng)),
-                    3 => Command::Forget(away(rng)),
-                    _ => Command::Stall(rng.random_range(100..=40_000)),
+                    0 => DeviceCommand::Read,
+                    1 => DeviceCommand::Break(away(rng)),
+                    2 => DeviceCommand::Restart(away(rng)),
+                    3 => DeviceCommand::Forget(away(rng)),
+                    _ => DeviceCommand::Stall(rng.random_range(100..=40_000)),
                 };
-                all.push((when(), Happening::Device { user, device, command }));
+                all.push((when(), ScheduledEvent::Device { user, device, command }));
             }
         }
         let long_ms = (setup.ttl.as_millis() as u64) + 5_000;
@@ -213,20 +213,20 @@ impl Setup {
                 all.push((
                     when(),
                     match kind {
-                        0 => Happening::FlushRegistry,
-                        1 => Happening::FallBack { a, b, by: rng.random_range(1..=4) },
-                        2 => Happening::CrashApp(app),
-                        3 if !rows_alone => Happening::CrashGateway(gateway),
-                        8 if !rows_alone => Happening::CrashAll,
-                        3 | 8 => Happening::FlushRegistry,
-                        9 if safety_net => Happening::RegistryFallsBack(rng.random_range(1..=5_000)),
-                        9 => Happening::FlushRegistry,
-                        4 if safety_net => Happening::PauseGateway(gateway, time),
-                        4 => Happening::PauseGateway(gateway, long_ms),
-                        5 => Happening::PauseApp(app, time),
-                        _ if !safety_net => Happening::FlushRegistry,
-                        6 => Happening::CutOffGateway(gateway, time),
-                        _ => Happening::CutOffApp(app, time),
+                        0 => ScheduledEvent::FlushRegistry,
+                        1 => ScheduledEvent::FallBack { a, b, by: rng.random_range(1..=4) },
+                        2 => ScheduledEvent::CrashApp(app),
+                        3 if !rows_alone => ScheduledEvent::CrashGateway(gateway),
+                        8 if !rows_alone => ScheduledEvent::CrashAll,
+                        3 | 8 => ScheduledEvent::FlushRegistry,
+                        9 if safety_net => ScheduledEvent::RegistryFallsBack(rng.random_range(1..=5_000)),
+                        9 => ScheduledEvent::FlushRegistry,
+                        4 if safety_net => ScheduledEvent::PauseGateway(gateway, time),
+                        4 => ScheduledEvent::PauseGateway(gateway, long_ms),
+                        5 => ScheduledEvent::PauseApp(app, time),
+                        _ if !safety_net => ScheduledEvent::FlushRegistry,
+                        6 => ScheduledEvent::CutOffGateway(gateway, time),
+                        _ => ScheduledEvent::CutOffApp(app, time),
                     },
                 ));
             }
@@ -255,7 +255,7 @@ const HANG_MS: RangeInclusive<u64> = 260..=1_900;
 
 /// Gateways that hang while messages arrive for their sessions: the pending row is written while
 /// the hand-over is in flight, which arrives later unless its app server crashes first.
-fn hangs(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
+fn hangs(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, ScheduledEvent)>) {
     let spread = setup.delay_max_ms * 4 + 10;
     for round in 0..rng.random_range(1..=3) {
         let begin = 1_000 + round * 5_000 + rng.random_range(0..=2_000);
@@ -263,16 +263,16 @@ fn hangs(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
         let from = (to + 1) % setup.users.len();
         for gateway in 0..setup.gateways {
             if rng.random_bool(0.7) {
-                all.push((begin, Happening::PauseGateway(gateway, rng.random_range(HANG_MS))));
+                all.push((begin, ScheduledEvent::PauseGateway(gateway, rng.random_range(HANG_MS))));
             }
         }
         for n in 0..rng.random_range(1..=3) {
             let when = begin + rng.random_range(0..=spread);
-            all.push((when, Happening::BackendSend { from, to, id: format!("h{round}-{n}") }));
+            all.push((when, ScheduledEvent::BackendSend { from, to, id: format!("h{round}-{n}") }));
         }
         for app in 0..setup.apps {
             if rng.random_bool(0.5) {
-                all.push((begin + rng.random_range(HANG_MS), Happening::CrashApp(app)));
+                all.push((begin + rng.random_range(HANG_MS), ScheduledEvent::CrashApp(app)));
             }
         }
     }
@@ -280,7 +280,7 @@ fn hangs(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
 
 /// Gateways that crash while devices disconnect and lose their state: no session is left to pay its
 /// debts, and no device has a cursor.
-fn outages(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
+fn outages(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, ScheduledEvent)>) {
     let spread = setup.delay_max_ms * 4 + 10;
     for round in 0..rng.random_range(1..=4) {
         let begin = 2_000 + round * 5_000 + rng.random_range(0..=1_000);
@@ -288,18 +288,18 @@ fn outages(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
         let from = (to + 1) % setup.users.len();
         for n in 0..rng.random_range(1..=4) {
             let when = begin + rng.random_range(0..=spread);
-            all.push((when, Happening::BackendSend { from, to, id: format!("o{round}-{n}") }));
+            all.push((when, ScheduledEvent::BackendSend { from, to, id: format!("o{round}-{n}") }));
         }
         for device in 0..setup.users[to] {
-            let command = Command::Forget(rng.random_range(0..=2_000));
+            let command = DeviceCommand::Forget(rng.random_range(0..=2_000));
             let when = begin + rng.random_range(0..=spread);
-            all.push((when, Happening::Device { user: to, device, command }));
+            all.push((when, ScheduledEvent::Device { user: to, device, command }));
         }
         let when = begin + rng.random_range(0..=2 * spread);
         if rng.random_bool(0.5) {
-            all.push((when, Happening::CrashAll));
+            all.push((when, ScheduledEvent::CrashAll));
         } else {
-            all.extend((0..setup.gateways).map(|gateway| (when, Happening::CrashGateway(gateway))));
+            all.extend((0..setup.gateways).map(|gateway| (when, ScheduledEvent::CrashGateway(gateway))));
         }
     }
 }
@@ -307,7 +307,7 @@ fn outages(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
 /// Devices that connect, drain, lose their session entry and disconnect while messages arrive for
 /// them. That is rare in a uniformly drawn run, and it is what the rules about pending rows are
 /// for.
-fn storm(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
+fn storm(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, ScheduledEvent)>) {
     let spread = setup.delay_max_ms * 6 + 10;
     for round in 0..rng.random_range(1..=4) {
         let begin = round * 4_000 + rng.random_range(0..=1_000);
@@ -315,7 +315,8 @@ fn storm(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
         let from = (to + 1) % setup.users.len();
         let at = |rng: &mut StdRng| begin + rng.random_range(0..=spread);
         for device in 0..setup.users[to] {
-            let go = |away: u64| Happening::Device { user: to, device, command: Command::Forget(away) };
+            let go =
+                |away: u64| ScheduledEvent::Device { user: to, device, command: DeviceCommand::Forget(away) };
             let away = rng.random_range(500..=1_500);
             all.push((begin.saturating_sub(away), go(away)));
             all.push((begin + spread + rng.random_range(0..=spread), go(rng.random_range(0..=2_000))));
@@ -324,10 +325,10 @@ fn storm(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
             // Some are stored before the devices connect.
             let early = if rng.random_bool(0.4) { 400 } else { 0 };
             let when = at(rng).saturating_sub(early);
-            all.push((when, Happening::BackendSend { from, to, id: format!("s{round}-{n}") }));
+            all.push((when, ScheduledEvent::BackendSend { from, to, id: format!("s{round}-{n}") }));
         }
         for _ in 0..rng.random_range(1..=2) {
-            all.push((at(rng), Happening::FlushRegistry));
+            all.push((at(rng), ScheduledEvent::FlushRegistry));
         }
     }
 }

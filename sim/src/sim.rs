@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::time::{Instant, sleep};
 
-use crate::{history::History, notices::Notices, process::Process, setup::Setup};
+use crate::{history::RunHistory, notices::Notices, process::Process, setup::Setup};
 
 /// When every run begins, in milliseconds since 1970.
 const BEGIN_MS: u64 = 1_760_000_000_000;
@@ -25,7 +25,7 @@ const CUT_OFF: Duration = Duration::from_secs(1);
 
 /// Faults that were injected, by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Faults {
+pub struct FaultCounts {
     pub errors: u64,
     pub lost_answers: u64,
     pub late_writes: u64,
@@ -39,7 +39,7 @@ pub struct Faults {
     pub forgetful_devices: u64,
 }
 
-impl Faults {
+impl FaultCounts {
     /// Every kind of fault and its count.
     pub fn each(&self) -> [(&'static str, u64); 11] {
         [
@@ -61,7 +61,7 @@ impl Faults {
         self.each().iter().map(|(_, n)| n).sum()
     }
 
-    pub fn add(&mut self, other: &Faults) {
+    pub fn add(&mut self, other: &FaultCounts) {
         self.errors += other.errors;
         self.lost_answers += other.lost_answers;
         self.late_writes += other.late_writes;
@@ -76,7 +76,7 @@ impl Faults {
     }
 }
 
-impl fmt::Display for Faults {
+impl fmt::Display for FaultCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let some: Vec<_> =
             self.each().iter().filter(|(_, n)| *n > 0).map(|(kind, n)| format!("{n} {kind}")).collect();
@@ -86,9 +86,9 @@ impl fmt::Display for Faults {
 
 pub struct Sim {
     pub setup: Setup,
-    pub history: Mutex<History>,
+    pub history: Mutex<RunHistory>,
     pub notices: Arc<Notices>,
-    pub faults: Mutex<Faults>,
+    pub faults: Mutex<FaultCounts>,
     rng: Mutex<StdRng>,
     began: Instant,
     /// Set when the faults are over and everything must converge.
@@ -149,7 +149,7 @@ impl Sim {
         probability > 0.0 && !self.is_calm() && self.draw(|rng| rng.random_bool(probability))
     }
 
-    pub fn count(&self, count: impl FnOnce(&mut Faults)) {
+    pub fn count(&self, count: impl FnOnce(&mut FaultCounts)) {
         count(&mut self.faults.lock());
     }
 

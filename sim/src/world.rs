@@ -20,13 +20,13 @@ use tokio::{
 use crate::{
     Breach, Breaches, backend,
     check::{self, Wrong},
-    device::{Command, Device, Seen},
-    line::{Sink, Source},
+    device::{DeviceCommand, DeviceView, SimDevice},
+    line::{LineSink, LineSource},
     network::{AppBackground, AppServer, Apps, GatewayServer, GatewaysOf},
     process::{Process, spawn_beyond},
-    registry::Registry,
-    setup::{Happening, Setup, user_id},
-    sim::{Faults, Numbers, Sim, SkewedClock, note},
+    registry::SimRegistry,
+    setup::{ScheduledEvent, Setup, user_id},
+    sim::{FaultCounts, Numbers, Sim, SkewedClock, note},
     store::{AppStore, Inboxes},
 };
 
@@ -42,10 +42,10 @@ const NEVER: Duration = Duration::from_secs(1_000_000);
 
 /// The outcome of a run.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct RunOutcome {
     pub seed: u64,
     pub messages: u64,
-    pub faults: Faults,
+    pub faults: FaultCounts,
     /// Whether devices had to reconnect, because notices were lost with an app server.
     pub excused: bool,
     pub violations: Vec<String>,
@@ -69,7 +69,7 @@ struct HostParts {
 
 impl Doors {
     /// Opens a connection to a gateway; false if it is down.
-    pub fn enter(&self, source: Source, sink: Sink) -> bool {
+    pub fn enter(&self, source: LineSource, sink: LineSink) -> bool {
         let n = self.sim.draw(|rng| rng.random_range(0..self.gateways.len()));
         let server = &self.gateways[n];
         if !server.process.is_up() {
@@ -104,15 +104,15 @@ impl TokenCheck for TokenIsUser {
     }
 }
 
-pub struct KnownDevice {
+pub struct KnownSimDevice {
     pub user: UserId,
     pub name: DeviceId,
-    pub seen: Arc<Mutex<Seen>>,
+    pub seen: Arc<Mutex<DeviceView>>,
     home: Arc<Notify>,
-    commands: mpsc::UnboundedSender<Command>,
+    commands: mpsc::UnboundedSender<DeviceCommand>,
 }
 
-pub struct World {
+pub struct SimWorld {
     pub sim: Arc<Sim>,
     pub memory: Arc<Memory>,
     registry: Arc<MemorySessions>,
@@ -122,15 +122,15 @@ pub struct World {
     gateways: Arc<Vec<GatewayServer>>,
     outside: Arc<Apps>,
     /// Of each user.
-    pub devices: Vec<Vec<KnownDevice>>,
+    pub devices: Vec<Vec<KnownSimDevice>>,
 }
 
 /// Runs one seed, with some of the rules broken.
-pub fn run(seed: u64, without: &[Breach], traced: bool) -> Outcome {
+pub fn run(seed: u64, without: &[Breach], traced: bool) -> RunOutcome {
     run_setup(Setup::draw(seed), without, traced)
 }
 
-pub fn run_setup(setup: Setup, without: &[Breach], traced: bool) -> Outcome {
+pub fn run_setup(setup: Setup, without: &[Breach], traced: bool) -> RunOutcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let seed = setup.seed;
     match runtime {
@@ -138,7 +138,7 @@ pub fn run_setup(setup: Setup, without: &[Breach], traced: bool) -> Outcome {
             let mut without = without.to_vec();
             without.extend(setup.rows_alone.then_some(Breach::R6Undelivered));
             let sim = Sim::new(setup, traced);
-            let world = World::new(sim.clone(), Breaches::of(without));
+            let world = SimWorld::new(sim.clone(), Breaches::of(without));
             world.play().await;
             let mut violations = std::mem::take(&mut sim.history.lock().violations);
             violations.dedup();
@@ -148,12 +148,12 @@ pub fn run_setup(setup: Setup, without: &[Breach], traced: bool) -> Outcome {
             let messages = sim.history.lock().stored.len() as u64;
             let faults = *sim.faults.lock();
             let excused = sim.history.lock().excused;
-            Outcome { seed, messages, faults, excused, violations, trace: sim.take_trace() }
+            RunOutcome { seed, messages, faults, excused, violations, trace: sim.take_trace() }
         }),
-        Err(e) => Outcome {
+        Err(e) => RunOutcome {
             seed,
             messages: 0,
-            faults: Faults::default(),
+            faults: FaultCounts::default(),
             excused: false,
             violations: vec![format!("the run could not begin: {e}")],
             trace: Vec::new(),
@@ -161,8 +161,8 @@ pub fn run_setup(setup: Setup, without: &[Breach], traced: bool) -> Outcome {
     }
 }
 
-impl World {
-    fn new(sim: Arc<Sim>, breaches: Breaches) -> World {
+impl SimWorld {
+    fn new(sim: Arc<Sim>, breaches: Breaches) -> SimWorld {
         let setup = sim.setup.clone();
         let skewed = || {
             let max = setup.skew_max_ms;
@@ -175,7 +175,7 @@ impl World {
         let registry = Arc::new(MemorySessions::new(true_clock));
         let registry_of = |process: &Arc<Process>, reliable| {
             let (sim, process, inner) = (sim.clone(), process.clone(), registry.clone());
-            Arc::new(Registry { sim, process, inner, reliable })
+            Arc::new(SimRegistry { sim, process, inner, reliable })
         };
         let gateway = |n| GatewayServer::new(Process::new(format!("g{n}"), setup.gateway_crash_rate));
         let gateways: Arc<Vec<_>> = Arc::new((1..=setup.gateways).map(gateway).collect());
@@ -219,9 +219,9 @@ impl World {
             let name = if n == 0 { "phone" } else { "tablet" };
             let Ok(name) = DeviceId::new(name) else { unreachable!("a good id") };
             let (commands, obeyed) = mpsc::unbounded_channel();
-            let device = Device::new(sim.clone(), doors.clone(), user.clone(), name.clone(), obeyed);
+            let device = SimDevice::new(sim.clone(), doors.clone(), user.clone(), name.clone(), obeyed);
             let known =
-                KnownDevice { user, name, seen: device.seen.clone(), home: device.home.clone(), commands };
+                KnownSimDevice { user, name, seen: device.seen.clone(), home: device.home.clone(), commands };
             let first_away = if setup.forgetful { sim.draw(|rng| rng.random_range(0..=6_000)) } else { 0 };
             spawn_beyond(device.live(first_away));
             known
@@ -229,7 +229,16 @@ impl World {
         let of_user = |(n, count): (usize, &usize)| (0..*count).map(|d| device(user_id(n), d)).collect();
         let devices = setup.users.iter().enumerate().map(of_user).collect();
         let outside = apps_of(None);
-        World { memory, registry, registry_states: Mutex::default(), apps, gateways, outside, devices, sim }
+        SimWorld {
+            memory,
+            registry,
+            registry_states: Mutex::default(),
+            apps,
+            gateways,
+            outside,
+            devices,
+            sim,
+        }
     }
 
     /// Plays the schedule, stops the faults, and checks the result.
@@ -262,7 +271,7 @@ impl World {
             note!(self.sim, "every device connects anew");
             self.sim.history.lock().excused = true;
             for device in self.devices.iter().flatten() {
-                let _ = device.commands.send(Command::Break(0));
+                let _ = device.commands.send(DeviceCommand::Break(0));
             }
             wrong = self.comes_right().await;
         }
@@ -282,8 +291,9 @@ impl World {
     }
 
     fn registry_may_fall_back(&self) -> bool {
-        let falls_back =
-            |(_, happening): &(u64, Happening)| matches!(happening, Happening::RegistryFallsBack(_));
+        let falls_back = |(_, happening): &(u64, ScheduledEvent)| {
+            matches!(happening, ScheduledEvent::RegistryFallsBack(_))
+        };
         self.sim.setup.schedule.iter().any(falls_back)
     }
 
@@ -300,26 +310,26 @@ impl World {
         self.sim.set_calm(false);
     }
 
-    fn happen(&self, happening: &Happening) {
+    fn happen(&self, happening: &ScheduledEvent) {
         let sim = &self.sim;
-        if sim.is_traced() && !matches!(happening, Happening::Device { .. }) {
+        if sim.is_traced() && !matches!(happening, ScheduledEvent::Device { .. }) {
             note!(sim, "{happening:?}");
         }
         let ms = Duration::from_millis;
         match happening {
-            Happening::Device { user, device, command } => {
+            ScheduledEvent::Device { user, device, command } => {
                 let _ = self.devices[*user][*device].commands.send(command.clone());
             }
-            Happening::BackendSend { from, to, id } => {
+            ScheduledEvent::BackendSend { from, to, id } => {
                 let Ok(id) = ClientMsgId::new(id) else { return };
                 let (from, to) = (user_id(*from), user_id(*to));
                 spawn_beyond(backend::send(sim.clone(), self.outside.clone(), from, to, id));
             }
-            Happening::FlushRegistry => {
+            ScheduledEvent::FlushRegistry => {
                 sim.count(|f| f.flushes += 1);
                 let _ = self.registry.flush().now_or_never();
             }
-            Happening::RegistryFallsBack(by) => {
+            ScheduledEvent::RegistryFallsBack(by) => {
                 sim.count(|f| f.flushes += 1);
                 let then = Instant::now().checked_sub(ms(*by));
                 let states = self.registry_states.lock();
@@ -330,32 +340,32 @@ impl World {
                     let _ = self.registry.register(&entry, sim.setup.ttl, usize::MAX).now_or_never();
                 }
             }
-            Happening::FallBack { a, b, by } => {
+            ScheduledEvent::FallBack { a, b, by } => {
                 if let Some(id) = ConversationId::between(&user_id(*a), &user_id(*b)) {
                     sim.count(|f| f.fall_backs += 1);
                     let last = self.memory.last_seq(&id).now_or_never().and_then(Result::ok).unwrap_or(0);
                     self.memory.fall_back(&id, last.saturating_sub(*by));
                 }
             }
-            Happening::CrashApp(n) => self.apps[*n].process.crash(sim),
-            Happening::CrashGateway(n) => self.gateways[*n].process.crash(sim),
-            Happening::CrashAll => {
+            ScheduledEvent::CrashApp(n) => self.apps[*n].process.crash(sim),
+            ScheduledEvent::CrashGateway(n) => self.gateways[*n].process.crash(sim),
+            ScheduledEvent::CrashAll => {
                 self.apps.iter().for_each(|app| app.process.crash(sim));
                 self.gateways.iter().for_each(|gateway| gateway.process.crash(sim));
             }
-            Happening::PauseGateway(n, time) => {
+            ScheduledEvent::PauseGateway(n, time) => {
                 sim.count(|f| f.pauses += 1);
                 self.gateways[*n].process.pause(ms(*time));
             }
-            Happening::PauseApp(n, time) => {
+            ScheduledEvent::PauseApp(n, time) => {
                 sim.count(|f| f.pauses += 1);
                 self.apps[*n].process.pause(ms(*time));
             }
-            Happening::CutOffGateway(n, time) => {
+            ScheduledEvent::CutOffGateway(n, time) => {
                 sim.count(|f| f.partitions += 1);
                 self.gateways[*n].process.cut_off(ms(*time));
             }
-            Happening::CutOffApp(n, time) => {
+            ScheduledEvent::CutOffApp(n, time) => {
                 sim.count(|f| f.partitions += 1);
                 self.apps[*n].process.cut_off(ms(*time));
             }
@@ -372,7 +382,7 @@ impl World {
     }
 }
 
-impl World {
+impl SimWorld {
     pub fn users(&self) -> BTreeSet<UserId> {
         self.devices.iter().flatten().map(|device| device.user.clone()).collect()
     }

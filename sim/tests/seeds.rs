@@ -1,13 +1,13 @@
 //! The promise of delivery holds over a fixed set of seeds, and the simulator finds every breach of
 //! a rule.
 
-use bluetick_sim::{Breach, Report, run, run_many};
+use bluetick_sim::{Breach, RunsReport, run, run_many};
 
 /// Every breach must show within this many seeds.
 const FOUND_WITHIN: u64 = 5_000;
 const FIXED: u64 = 20_000;
 
-fn told(report: &Report) -> String {
+fn told(report: &RunsReport) -> String {
     let lines = report.broken.iter().map(|run| format!("seed {}: {}", run.seed, run.violations.join("; ")));
     lines.collect::<Vec<_>>().join("\n")
 }

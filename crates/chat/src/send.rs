@@ -88,8 +88,8 @@ impl ChatService {
         batch.answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
     }
 
-    /// Checks the sends and looks their receivers up. Returns the messages to commit and their
-    /// positions in the request.
+    /// Steps 1 and 2: checks the sends and looks their receivers up. Returns the messages to commit
+    /// and their positions in the request.
     async fn prepare_all(
         &self,
         batch: &mut SendBatch,
@@ -120,6 +120,7 @@ impl ChatService {
         (positions, new)
     }
 
+    /// Steps 1 and 2 of one send.
     async fn prepare(
         &self,
         batch: &mut SendBatch,
@@ -131,17 +132,15 @@ impl ChatService {
         let from = id.side_of(sender).ok_or_else(WireError::not_found)?;
         self.check(&send)?;
         self.take_from_budget(sender, bytes_of(&send)).await?;
-        let (withheld, offline) = match conversations.get(&id) {
-            Some(Ok(ConversationBatch { receiver, .. })) => (receiver.withheld, receiver.offline),
-            Some(Err(e)) => return Err(e.clone()),
+        let conversation = match conversations.get(&id) {
+            Some(known) => known,
             None => {
                 let receiver = self.look_up(sender, &id, from).await;
-                let found = receiver.as_ref().map(|receiver| (receiver.withheld, receiver.offline));
-                let found = found.map_err(WireError::clone);
-                conversations.insert(id.clone(), receiver.map(ConversationBatch::new));
-                found?
+                conversations.entry(id.clone()).or_insert(receiver.map(ConversationBatch::new))
             }
         };
+        let receiver = &conversation.as_ref().map_err(WireError::clone)?.receiver;
+        let (withheld, offline) = (receiver.withheld, receiver.offline);
         let attachment = match &send.attachment {
             Some(said) => Some(self.attach(sender, &id, said).await?),
             None => None,
@@ -205,8 +204,8 @@ impl ChatService {
         Ok(BatchReceiver { user, withheld, offline })
     }
 
-    /// Makes the messages durable and sorts them by conversation. A message that is not stored is
-    /// answered here.
+    /// Step 3: makes the messages durable and sorts them by conversation. A message that is not
+    /// stored is answered here.
     async fn commit_all(&self, batch: &mut SendBatch, positions: Vec<usize>, new: Vec<NewMessage>) {
         let (mut stored, mut may_be_stored) = (0, false);
         let committed = self.store.messages.commit_sends(new).await;
@@ -244,8 +243,8 @@ impl ChatService {
         join_all(wake).await;
     }
 
-    /// Delivers the conversations concurrently, so that a receiver whose gateway hangs delays
-    /// nobody else, and answers their sends.
+    /// Steps 4 to 6: delivers the conversations concurrently, so that a receiver whose gateway
+    /// hangs delays nobody else, and answers their sends.
     async fn deliver_all(&self, batch: &mut SendBatch) {
         let SendBatch { sender, origin, references, answers, conversations } = batch;
         let stored = || conversations.values().flatten().filter(|c| !c.committed.is_empty());
@@ -261,8 +260,8 @@ impl ChatService {
         }
     }
 
-    /// Everything after the commit. Returns whether the messages are delivered, and beside that
-    /// whether those that were sent before are done.
+    /// Steps 4 and 5 of one conversation. Returns the outcome of the delivery, and that of
+    /// repeating the ticks, which concerns only repeated sends.
     async fn deliver_conversation(
         &self,
         sender: &UserId,
