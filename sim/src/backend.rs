@@ -1,4 +1,5 @@
-//! A back end that sends for a user over HTTP: it tries again, with the same `client_msg_id`, until it is told `sent`.
+//! A back end that sends for a user over HTTP. It retries with the same `client_msg_id` until it is
+//! told `sent`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,7 +21,7 @@ pub async fn send(sim: Arc<Sim>, apps: Arc<Apps>, from: UserId, to: UserId, id: 
         conversation_id: None,
         attachment: None,
         meta: None,
-        // A back end has seen nothing.
+        // A back end has read nothing.
         seen_seq: Some(0),
     };
     loop {

@@ -5,12 +5,13 @@ use std::fmt;
 use bluetick_protocol::{ConversationId, Seq, SessionId, Side, UserId};
 use bluetick_store::{Conversations, Message, MessageStatus, Messages, PageLimit, PendingDeliveries};
 
-use crate::world::World;
+use crate::world::SimWorld;
 
 /// Something that is not as it must be.
 pub struct Wrong {
     what: String,
-    /// A notice that would have prevented it was lost with an app server: the next drain heals it.
+    /// A notice that would have prevented it was lost with an app server. The next drain repairs
+    /// it.
     pub is_excused: bool,
 }
 
@@ -27,7 +28,7 @@ impl fmt::Display for Wrong {
 }
 
 /// Everything that is wrong now; nothing, if the promise is kept.
-pub async fn is_right(world: &World) -> Vec<Wrong> {
+pub async fn is_right(world: &SimWorld) -> Vec<Wrong> {
     let mut wrong = Vec::new();
     devices_are_home(world, &mut wrong);
     what_was_sent_is_stored(world, &mut wrong).await;
@@ -43,7 +44,7 @@ pub async fn is_right(world: &World) -> Vec<Wrong> {
     wrong
 }
 
-fn devices_are_home(world: &World, wrong: &mut Vec<Wrong>) {
+fn devices_are_home(world: &SimWorld, wrong: &mut Vec<Wrong>) {
     for device in world.devices.iter().flatten() {
         let seen = device.seen.lock();
         if !seen.is_caught_up {
@@ -56,7 +57,7 @@ fn devices_are_home(world: &World, wrong: &mut Vec<Wrong>) {
     }
 }
 
-async fn what_was_sent_is_stored(world: &World, wrong: &mut Vec<Wrong>) {
+async fn what_was_sent_is_stored(world: &SimWorld, wrong: &mut Vec<Wrong>) {
     let sent = world.sim.history.lock().sent.clone();
     for ((id, seq), message_id) in sent {
         let found = all_of(world, &id).await.into_iter().find(|m| m.seq == seq);
@@ -66,8 +67,9 @@ async fn what_was_sent_is_stored(world: &World, wrong: &mut Vec<Wrong>) {
     }
 }
 
-/// By the user: some device has got it. By the device: whatever was stored after it first caught up.
-async fn what_was_sent_has_arrived(world: &World, wrong: &mut Vec<Wrong>) {
+/// By the user: some device has got it. By the device: whatever was stored after it first caught
+/// up.
+async fn what_was_sent_has_arrived(world: &SimWorld, wrong: &mut Vec<Wrong>) {
     let mut missing = Vec::new();
     {
         let history = world.sim.history.lock();
@@ -98,13 +100,13 @@ async fn what_was_sent_has_arrived(world: &World, wrong: &mut Vec<Wrong>) {
 }
 
 /// Whether one of the user's live sessions is excused for not having delivered a message.
-async fn may_lack(world: &World, user: &UserId, id: &ConversationId, seq: Seq, by: &[SessionId]) -> bool {
+async fn may_lack(world: &SimWorld, user: &UserId, id: &ConversationId, seq: Seq, by: &[SessionId]) -> bool {
     let row = world.memory.pending_row(user, id).await.unwrap_or_default();
     let notices = &world.sim.notices;
     by.iter().any(|&session| notices.excuse_message(user, id, seq, row, session))
 }
 
-async fn no_row_is_left(world: &World, user: &UserId, wrong: &mut Vec<Wrong>) {
+async fn no_row_is_left(world: &SimWorld, user: &UserId, wrong: &mut Vec<Wrong>) {
     let sessions: Vec<_> = world.sessions_of(user).iter().map(|entry| entry.session_id).collect();
     for row in world.memory.pending_of(user).await.unwrap_or_default() {
         let (id, seq) = (&row.conversation_id, row.first_undelivered_seq);
@@ -114,9 +116,9 @@ async fn no_row_is_left(world: &World, user: &UserId, wrong: &mut Vec<Wrong>) {
     }
 }
 
-/// The ticks that were told still hold, every message that arrived has its double tick, and unread is what a recount
-/// gives.
-async fn boundaries_are_true(world: &World, id: &ConversationId, side: Side, wrong: &mut Vec<Wrong>) {
+/// The ticks that were told still hold, every message that arrived has its double tick, and unread
+/// is what a recount gives.
+async fn boundaries_are_true(world: &SimWorld, id: &ConversationId, side: Side, wrong: &mut Vec<Wrong>) {
     let user = id.member(side);
     let (Ok(status), Ok(row)) =
         (world.memory.status(&user, id).await, world.memory.conversation(&user, id).await)
@@ -152,7 +154,7 @@ async fn boundaries_are_true(world: &World, id: &ConversationId, side: Side, wro
     }
 }
 
-async fn all_of(world: &World, id: &ConversationId) -> Vec<Message> {
+async fn all_of(world: &SimWorld, id: &ConversationId) -> Vec<Message> {
     let limit = PageLimit { messages: usize::MAX, bytes: usize::MAX };
     let page = world.memory.read_from(id, 1, limit).await.unwrap_or_default();
     page.iter().map(|m| (**m).clone()).collect()

@@ -1,4 +1,5 @@
-//! A device: the real client logic over a line that breaks, and an application that remembers what it was shown.
+//! A device: the real client logic over a line that breaks, and an application that remembers what
+//! it was shown.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +20,7 @@ use tokio::{
 };
 
 use crate::{
-    line::{Line, connect},
+    line::{DeviceLine, connect},
     sim::{Sim, note},
     world::Doors,
 };
@@ -30,71 +31,72 @@ const RECONNECT_MAX_MS: u64 = 1_500;
 
 /// What happens to a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
+pub enum DeviceCommand {
     Send(UserId, String),
     /// The user reads what they have of a conversation.
     Read,
-    /// The connection breaks, and comes back after so many milliseconds.
+    /// The connection breaks; the device reconnects after this many milliseconds.
     Break(u64),
-    /// The process ends; what was not saved is gone.
+    /// The process restarts and loses everything that was not saved.
     Restart(u64),
-    /// Its storage is wiped: it comes back without a cursor.
+    /// Its storage is wiped: it reconnects without a cursor.
     Forget(u64),
-    /// It takes nothing from its socket for so many milliseconds.
+    /// It reads nothing from its socket for this many milliseconds.
     Stall(u64),
 }
 
 /// What the application was shown, and keeps with the client's own state.
 #[derive(Debug, Clone, Default)]
-struct Shown(BTreeMap<ConversationId, Vec<Seq>>);
+struct ShownSeqs(BTreeMap<ConversationId, Vec<Seq>>);
 
 /// What is known of a device from outside.
 #[derive(Default)]
-pub struct Seen {
-    shown: Shown,
-    /// When this life of the device first caught up: from then on it must get everything.
+pub struct DeviceView {
+    shown: ShownSeqs,
+    /// When the device first caught up since it last lost its state. From then on it must get
+    /// everything.
     pub caught_up_at: Option<u64>,
     pub is_caught_up: bool,
     pub outbox_len: usize,
 }
 
-impl Seen {
+impl DeviceView {
     pub fn has(&self, id: &ConversationId, seq: Seq) -> bool {
         self.shown.0.get(id).is_some_and(|seqs| seqs.contains(&seq))
     }
 }
 
-pub struct Device {
+pub struct SimDevice {
     sim: Arc<Sim>,
     pub user: UserId,
     pub name: DeviceId,
-    pub seen: Arc<Mutex<Seen>>,
+    pub seen: Arc<Mutex<DeviceView>>,
     pub home: Arc<Notify>,
     doors: Arc<Doors>,
-    commands: mpsc::UnboundedReceiver<Command>,
+    commands: mpsc::UnboundedReceiver<DeviceCommand>,
     state: ClientState,
-    saved: Option<(Saved, Shown, Option<u64>)>,
-    /// Places that were shown in this life of the process.
+    saved: Option<(Saved, ShownSeqs, Option<u64>)>,
+    /// Messages that were shown since the process last restarted.
     shown_now: BTreeSet<(ConversationId, Seq)>,
 }
 
 /// Why a connection ended, and for how long the device stays away.
-enum End {
+enum LifeEnd {
     Broken(u64),
     Restart(u64),
     Forget(u64),
 }
 
-impl Device {
+impl SimDevice {
     pub fn new(
         sim: Arc<Sim>,
         doors: Arc<Doors>,
         user: UserId,
         name: DeviceId,
-        commands: mpsc::UnboundedReceiver<Command>,
-    ) -> Device {
+        commands: mpsc::UnboundedReceiver<DeviceCommand>,
+    ) -> SimDevice {
         let state = ClientState::new(name.clone(), sim.draw(|rng| rng.random()), None);
-        Device {
+        SimDevice {
             sim,
             user,
             name,
@@ -112,7 +114,7 @@ impl Device {
         format!("{}'s {}", self.user, self.name)
     }
 
-    /// Connects again and again, for ever.
+    /// Connects in an endless loop.
     pub async fn live(mut self, first_away_ms: u64) {
         let mut away_ms = first_away_ms;
         loop {
@@ -134,14 +136,14 @@ impl Device {
         }
     }
 
-    /// Time without a connection: what the user does meanwhile is kept.
-    async fn stay_away(&mut self, ms: u64) -> Option<End> {
+    /// Time without a connection. The user's actions are kept meanwhile.
+    async fn stay_away(&mut self, ms: u64) -> Option<LifeEnd> {
         let back = Instant::now() + Duration::from_millis(ms);
         loop {
             tokio::select! {
                 biased;
                 Some(command) = self.commands.recv() => {
-                    if let Some(end @ (End::Restart(_) | End::Forget(_))) = self.obey(command).await {
+                    if let Some(end @ (LifeEnd::Restart(_) | LifeEnd::Forget(_))) = self.obey(command).await {
                         return Some(end);
                     }
                 }
@@ -151,7 +153,7 @@ impl Device {
         }
     }
 
-    async fn stay_connected(&mut self, line: Line) -> End {
+    async fn stay_connected(&mut self, line: DeviceLine) -> LifeEnd {
         let mut retry_at: Option<Instant> = None;
         loop {
             while let Some(frame) = self.state.next_frame() {
@@ -168,7 +170,7 @@ impl Device {
                     Ok(Some(frame)) => self.take(&line, frame),
                     Ok(None) | Err(_) => {
                         note!(self.sim, "{} has lost its connection", self.called());
-                        return End::Broken(self.sim.draw(|rng| rng.random_range(1..=RECONNECT_MAX_MS)));
+                        return LifeEnd::Broken(self.sim.draw(|rng| rng.random_range(1..=RECONNECT_MAX_MS)));
                     }
                 },
                 Some(command) = self.commands.recv() => {
@@ -184,7 +186,7 @@ impl Device {
         }
     }
 
-    fn write(&mut self, line: &Line, frame: ClientFrame) {
+    fn write(&mut self, line: &DeviceLine, frame: ClientFrame) {
         let text = serde_json::to_string(&frame).unwrap_or_default();
         note!(self.sim, "{} says {text}", self.called());
         let mut history = self.sim.history.lock();
@@ -202,7 +204,7 @@ impl Device {
         line.write(Incoming::Text(text));
     }
 
-    fn take(&mut self, line: &Line, frame: Outgoing) {
+    fn take(&mut self, line: &DeviceLine, frame: Outgoing) {
         match frame {
             Outgoing::Ping => line.write(Incoming::Alive),
             Outgoing::Close(..) => {}
@@ -212,7 +214,8 @@ impl Device {
                     Ok(frame) => {
                         match &frame {
                             ServerFrame::Ticks(ticks) => self.sim.history.lock().told_ticks(ticks),
-                            // A device has one connection at a time, and an application would not come back.
+                            // A device has one connection at a time, and an application does not
+                            // reconnect after `replaced`.
                             ServerFrame::Bye(bye) if bye.code == ErrorCode::Replaced => {
                                 let what = format!("{} was replaced by nobody", self.called());
                                 self.sim.history.lock().violation(what);
@@ -261,7 +264,7 @@ impl Device {
         }
     }
 
-    /// The application draws a message: each once, and in order.
+    /// The application shows a message: each once, and in order.
     fn show(&mut self, message: &MessageFrame) {
         let (id, seq) = (&message.conversation_id, message.seq);
         let mut history = self.sim.history.lock();
@@ -272,8 +275,9 @@ impl Device {
         let mut seen = self.seen.lock();
         let strict_since = seen.caught_up_at;
         let shown = seen.shown.0.entry(id.clone()).or_default();
-        // What was stored after this device first caught up comes in order. Before that it does not know what it lacks.
-        // One's own from elsewhere is not owed; when its delivery is repeated it may come late.
+        // Messages stored after this device first caught up arrive in order. Before that it does
+        // not know what it lacks. Own messages of other devices are not owed; a repeated delivery
+        // may be late.
         let is_strict = |seq: Seq| {
             let stored = history.stored.get(&(id.clone(), seq));
             strict_since.is_some_and(|since| stored.is_some_and(|stored| stored.at_ms > since))
@@ -287,16 +291,16 @@ impl Device {
         shown.push(seq);
     }
 
-    async fn obey(&mut self, command: Command) -> Option<End> {
+    async fn obey(&mut self, command: DeviceCommand) -> Option<LifeEnd> {
         note!(self.sim, "{}: {command:?}", self.called());
         match command {
-            Command::Send(to, body) => {
+            DeviceCommand::Send(to, body) => {
                 if let Err(e) = self.state.send(Draft::text(to, body)) {
                     self.sim.history.lock().violation(format!("{}: {e}", self.called()));
                 }
             }
-            Command::Read => {
-                // Up to the newest that somebody wrote to this user: to have written something is not to have read.
+            DeviceCommand::Read => {
+                // Up to the newest message to this user: sending a message does not imply a read.
                 let newest: Vec<_> = {
                     let (history, seen) = (self.sim.history.lock(), self.seen.lock());
                     let is_theirs = |id: &ConversationId, seq: Seq| {
@@ -314,27 +318,27 @@ impl Device {
                     self.state.read(id, seq);
                 }
             }
-            Command::Stall(ms) => sleep(Duration::from_millis(ms)).await,
-            Command::Break(ms) => return Some(End::Broken(ms)),
-            Command::Restart(ms) => return Some(End::Restart(ms)),
-            Command::Forget(ms) => return Some(End::Forget(ms)),
+            DeviceCommand::Stall(ms) => sleep(Duration::from_millis(ms)).await,
+            DeviceCommand::Break(ms) => return Some(LifeEnd::Broken(ms)),
+            DeviceCommand::Restart(ms) => return Some(LifeEnd::Restart(ms)),
+            DeviceCommand::Forget(ms) => return Some(LifeEnd::Forget(ms)),
         }
         self.seen.lock().outbox_len = self.state.outbox_len();
         None
     }
 
-    fn end(&mut self, end: End) -> u64 {
+    fn end(&mut self, end: LifeEnd) -> u64 {
         match end {
-            End::Broken(ms) => {
+            LifeEnd::Broken(ms) => {
                 self.sim.count(|f| f.broken_connections += 1);
                 ms
             }
-            End::Restart(ms) => {
+            LifeEnd::Restart(ms) => {
                 self.sim.count(|f| f.restarted_devices += 1);
                 self.begin_from_saved();
                 ms
             }
-            End::Forget(ms) => {
+            LifeEnd::Forget(ms) => {
                 self.sim.count(|f| f.forgetful_devices += 1);
                 self.saved = None;
                 self.begin_from_saved();
@@ -343,16 +347,16 @@ impl Device {
         }
     }
 
-    /// What a restart leaves: the client's state and the application's, as they were saved together.
+    /// What survives a restart: the client's and the application's state, saved together.
     fn begin_from_saved(&mut self) {
         let (saved, shown, caught_up_at) = match &self.saved {
             Some((saved, shown, at)) => (Some(saved.clone()), shown.clone(), *at),
-            None => (None, Shown::default(), None),
+            None => (None, ShownSeqs::default(), None),
         };
         let all = shown.0.iter().flat_map(|(id, seqs)| seqs.iter().map(|&seq| (id.clone(), seq)));
         self.shown_now = all.collect();
         self.state = ClientState::new(self.name.clone(), self.sim.draw(|rng| rng.random()), saved);
         let outbox_len = self.state.outbox_len();
-        *self.seen.lock() = Seen { shown, caught_up_at, is_caught_up: false, outbox_len };
+        *self.seen.lock() = DeviceView { shown, caught_up_at, is_caught_up: false, outbox_len };
     }
 }

@@ -5,43 +5,46 @@ use std::collections::{BTreeMap, BTreeSet};
 use bluetick_protocol::{ConversationId, MessageFrame, MessageId, Sent, Seq, Ticks, UserId};
 use bluetick_store::Message;
 
-pub type Place = (ConversationId, Seq);
+pub type MessageKey = (ConversationId, Seq);
 
 /// A message as the store has it.
-pub struct Stored {
+pub struct StoredMessage {
     pub client_msg_id: String,
     pub receiver: UserId,
     pub at_ms: u64,
 }
 
 #[derive(Default)]
-pub struct History {
-    pub stored: BTreeMap<Place, Stored>,
-    /// What a sender was told is sent.
-    pub sent: BTreeMap<Place, MessageId>,
+pub struct RunHistory {
+    pub stored: BTreeMap<MessageKey, StoredMessage>,
+    /// The messages that a sender was told are sent.
+    pub sent: BTreeMap<MessageKey, MessageId>,
     /// Which users have received a message on any device, ever.
-    pub received: BTreeSet<(UserId, Place)>,
-    /// How far a user has said that they read, on any device, by a read or a reply.
+    pub received: BTreeSet<(UserId, MessageKey)>,
+    /// How far a user has read, on any device, by a read or a reply.
     reads: BTreeMap<(UserId, ConversationId), Seq>,
-    /// The furthest boundaries that anybody was told.
+    /// The highest boundaries that anybody was told.
     pub told: BTreeMap<(UserId, ConversationId), (Seq, Seq)>,
-    /// Where each `client_msg_id` was said to be.
+    /// The seq that was reported for each `client_msg_id`.
     places: BTreeMap<(ConversationId, String), Seq>,
-    ids: BTreeMap<Place, MessageId>,
-    /// Something was wrong until every device connected anew, and lost notices excuse it.
+    ids: BTreeMap<MessageKey, MessageId>,
+    /// Something was wrong until every device reconnected, and lost notices excuse it.
     pub excused: bool,
     pub violations: Vec<String>,
 }
 
-impl History {
+impl RunHistory {
     pub fn violation(&mut self, what: String) {
         self.violations.push(what);
     }
 
     pub fn stored(&mut self, message: &Message, at_ms: u64) {
         let place = (message.conversation_id.clone(), message.seq);
-        let stored =
-            Stored { client_msg_id: message.client_msg_id.to_string(), receiver: message.receiver(), at_ms };
+        let stored = StoredMessage {
+            client_msg_id: message.client_msg_id.to_string(),
+            receiver: message.receiver(),
+            at_ms,
+        };
         if self.stored.insert(place, stored).is_some() {
             self.violation(format!("{} {} was stored twice", message.conversation_id, message.seq));
         }
@@ -58,7 +61,7 @@ impl History {
         }
     }
 
-    /// Whoever hears of a seq hears of the same message.
+    /// One seq names the same message for everybody.
     pub fn same_message(&mut self, id: &ConversationId, seq: Seq, message_id: MessageId) {
         let known = *self.ids.entry((id.clone(), seq)).or_insert(message_id);
         if known != message_id {
@@ -78,7 +81,7 @@ impl History {
         *read = seq.max(*read);
     }
 
-    /// A tick was told to somebody: it must be true by now.
+    /// A tick was sent to somebody: it must be true by now.
     pub fn told_ticks(&mut self, ticks: &Ticks) {
         let (user, id) = (&ticks.user_id, &ticks.conversation_id);
         let key = (user.clone(), id.clone());

@@ -1,16 +1,18 @@
-//! The simulator: the real `chat` code and the real client logic, several app servers and gateways, on stores and
-//! networks that fail in every way they can, in time that costs nothing. One seed determines a run.
+//! The simulator: the real `chat` code and the real client logic, with several app servers and
+//! gateways, on stores and networks that inject faults, in virtual time. One seed determines a run.
 //!
-//! - `setup.rs`: what a run is made of, drawn from its seed: sizes, faults, and what happens when
-//! - `sim.rs`: what all parts of a run share: time, chance, the trace
+//! - `setup.rs`: the parameters of a run, drawn from its seed: sizes, fault rates, and a schedule
+//! - `sim.rs`: what all parts of a run share: time, randomness, the trace
 //! - `process.rs`: a process that can crash, pause and be cut off
-//! - `store.rs`, `registry.rs`: the systems, whose every step may be late, fail, or lose its answer
-//! - `network.rs`: between gateways and app servers; `line.rs`: between a device and its gateway
-//! - `device.rs`: a device with the real client logic; `backend.rs`: a back end that sends over HTTP
+//! - `store.rs`, `registry.rs`: the stores, whose every step may be late, fail, or lose its answer
+//! - `network.rs`: the network between gateways and app servers; `line.rs`: the connection between
+//!   a device and its gateway
+//! - `device.rs`: a device with the real client logic; `backend.rs`: a back end that sends over
+//!   HTTP
 //! - `breach.rs`: rules broken on purpose
-//! - `world.rs`: all of it together, for one run
-//! - `notices.rs`: which notices to sessions were lost in the crash of an app server
-//! - `history.rs`: what everybody saw; `check.rs`: what must be true of it
+//! - `world.rs`: one run
+//! - `notices.rs`: which notices to sessions an app server's crash lost
+//! - `history.rs`: what every user and device saw; `check.rs`: what must hold for it
 //! - `runs.rs`: many seeds
 
 mod backend;
@@ -30,8 +32,8 @@ mod store;
 mod world;
 
 pub use breach::{Breach, Breaches};
-pub use runs::{Report, run_many};
+pub use runs::{RunsReport, run_many};
 pub use setup::Setup;
-pub use sim::Faults;
+pub use sim::FaultCounts;
 pub use store::stepwise;
-pub use world::{Outcome, run};
+pub use world::{RunOutcome, run};

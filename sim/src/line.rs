@@ -1,4 +1,5 @@
-//! The connection between a device and its gateway: two pipes, in order, with a delay, that can break.
+//! The connection between a device and its gateway: two pipes, in order, with a delay, that can
+//! break.
 
 use std::{
     collections::VecDeque,
@@ -21,23 +22,24 @@ use crate::sim::Sim;
 /// Frames on their way to a device that does not read: then the socket is full.
 const SOCKET_FRAMES: usize = 16;
 
-struct Way<T> {
+struct LineDirection<T> {
     frames: VecDeque<(Instant, T)>,
     last_at: Instant,
     closed: bool,
-    /// Of a writer that waits for room.
+    /// The waker of a writer that waits for room.
     writer: Option<Waker>,
 }
 
 /// One direction.
 struct Pipe<T> {
-    way: Mutex<Way<T>>,
+    way: Mutex<LineDirection<T>>,
     changed: Notify,
 }
 
 impl<T> Pipe<T> {
     fn new() -> Arc<Pipe<T>> {
-        let way = Way { frames: VecDeque::new(), last_at: Instant::now(), closed: false, writer: None };
+        let way =
+            LineDirection { frames: VecDeque::new(), last_at: Instant::now(), closed: false, writer: None };
         Arc::new(Pipe { way: Mutex::new(way), changed: Notify::new() })
     }
 
@@ -52,7 +54,7 @@ impl<T> Pipe<T> {
         }
     }
 
-    /// Takes nothing more. Of what is on its way, `kept` frames still arrive.
+    /// Accepts nothing more. `kept` of the frames in flight still arrive.
     fn close(&self, kept: usize) {
         let mut way = self.way.lock();
         if !way.closed {
@@ -88,45 +90,49 @@ impl<T> Pipe<T> {
 }
 
 /// The device's end.
-pub struct Line {
+pub struct DeviceLine {
     sim: Arc<Sim>,
     to_server: Arc<Pipe<Incoming<String>>>,
     to_device: Arc<Pipe<Outgoing>>,
 }
 
-pub struct Source {
+pub struct LineSource {
     sim: Arc<Sim>,
     from_device: Arc<Pipe<Incoming<String>>>,
-    /// The frame that is waited for.
+    /// The read in progress.
     next: Option<BoxFuture<'static, Option<Incoming<String>>>>,
     to_device: Arc<Pipe<Outgoing>>,
 }
 
-pub struct Sink {
+pub struct LineSink {
     sim: Arc<Sim>,
     to_device: Arc<Pipe<Outgoing>>,
 }
 
-pub fn connect(sim: &Arc<Sim>) -> (Source, Sink, Line) {
+pub fn connect(sim: &Arc<Sim>) -> (LineSource, LineSink, DeviceLine) {
     let (to_server, to_device) = (Pipe::new(), Pipe::new());
-    let source =
-        Source { sim: sim.clone(), from_device: to_server.clone(), next: None, to_device: to_device.clone() };
-    let sink = Sink { sim: sim.clone(), to_device: to_device.clone() };
-    (source, sink, Line { sim: sim.clone(), to_server, to_device })
+    let source = LineSource {
+        sim: sim.clone(),
+        from_device: to_server.clone(),
+        next: None,
+        to_device: to_device.clone(),
+    };
+    let sink = LineSink { sim: sim.clone(), to_device: to_device.clone() };
+    (source, sink, DeviceLine { sim: sim.clone(), to_server, to_device })
 }
 
-impl Line {
+impl DeviceLine {
     pub fn write(&self, frame: Incoming<String>) {
         self.to_server.push(&self.sim, frame);
     }
 
-    /// The next frame of the server's; `None` when it is gone.
+    /// The server's next frame; `None` when the connection is gone.
     pub async fn next(&self) -> Option<Outgoing> {
         self.to_device.next().await
     }
 }
 
-impl Drop for Line {
+impl Drop for DeviceLine {
     fn drop(&mut self) {
         let kept = self.sim.draw(|rng| rng.random_range(0..=8));
         self.to_server.close(kept);
@@ -135,10 +141,10 @@ impl Drop for Line {
 }
 
 /// The session ended, or its process crashed.
-impl Drop for Source {
+impl Drop for LineSource {
     fn drop(&mut self) {
         let kept = match self.to_device.way.lock().frames.back() {
-            // After a close frame everything arrives; a crash loses some of what is on its way.
+            // After a close frame everything arrives; a crash loses some of the frames in flight.
             Some((_, Outgoing::Close(..))) => usize::MAX,
             _ => self.sim.draw(|rng| rng.random_range(0..=8)),
         };
@@ -147,7 +153,7 @@ impl Drop for Source {
     }
 }
 
-impl FrameSource for Source {
+impl FrameSource for LineSource {
     type Text = String;
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming<String>> {
@@ -161,7 +167,7 @@ impl FrameSource for Source {
     }
 }
 
-impl FrameSink for Sink {
+impl FrameSink for LineSink {
     fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut OutboundQueue) -> Poll<Result<(), Gone>> {
         while !queue.is_empty() {
             {

@@ -1,27 +1,29 @@
-//! `cargo run --release --manifest-path sim/Cargo.toml -- --seeds N [--start S] [--without RULE] [--keep-going]`
+//! `cargo run --release --manifest-path sim/Cargo.toml -- --seeds N [--start S] [--without RULE]
+//! [--keep-going]`
 
 use std::process::ExitCode;
 
-use bluetick_sim::{Breach, Outcome, Report, run, run_many};
+use bluetick_sim::{Breach, RunOutcome, RunsReport, run, run_many};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Runs the delivery rules against faults, a seed at a time, and checks what every device saw.
 #[derive(Parser)]
-struct Arguments {
+struct SimArguments {
     /// How many seeds to run.
     #[arg(long, default_value_t = 1_000)]
     seeds: u64,
-    /// The first of them.
+    /// The first seed.
     #[arg(long, default_value_t = 0)]
     start: u64,
-    /// Break a rule, to see that its absence is found: R1, R2, R3, R4, R5, R6, R6Undelivered, R8, R9 or R12.
+    /// Break a rule, to check that the breach is found: R1, R2, R3, R4, R5, R6, R6Undelivered, R8,
+    /// R9 or R12.
     #[arg(long, value_parser = breach)]
     without: Vec<Breach>,
-    /// Run all seeds, whatever the first violation.
+    /// Do not stop at the first violation.
     #[arg(long)]
     keep_going: bool,
-    /// Print the whole trace of the first seed, violation or not.
+    /// Run only the first seed and print its trace.
     #[arg(long)]
     trace: bool,
 }
@@ -33,7 +35,7 @@ fn breach(name: &str) -> Result<Breach, String> {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = SimArguments::parse();
     if arguments.trace {
         let outcome = run(arguments.start, &arguments.without, true);
         return tell(&outcome);
@@ -45,7 +47,7 @@ fn main() -> ExitCode {
     let seeds = arguments.start..arguments.start.saturating_add(arguments.seeds);
     let report = run_many(seeds, &arguments.without, !arguments.keep_going, |_| bar.inc(1));
     bar.finish_and_clear();
-    let Report { runs, messages, faults, excused, broken } = &report;
+    let RunsReport { runs, messages, faults, excused, broken } = &report;
     println!(
         "{runs} runs, {messages} messages, {} faults injected, {} violations",
         faults.total(),
@@ -65,7 +67,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn tell(outcome: &Outcome) -> ExitCode {
+fn tell(outcome: &RunOutcome) -> ExitCode {
     for line in &outcome.trace {
         println!("{line}");
     }

@@ -1,6 +1,6 @@
-//! Between gateways and app servers: a request to any app server that is up, a hand-over to the gateway that an entry
-//! names. Each may be lost on its way there or back, and what was begun goes on for a while without whoever asked for
-//! it.
+//! The network between gateways and app servers: requests to any app server that is up, and
+//! hand-overs to the gateway that an entry names. Each may be lost on the way there or back, and a
+//! request goes on for a while after its caller is gone.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -22,27 +22,27 @@ use rand::RngExt;
 use tokio::{sync::oneshot, time::timeout};
 
 use crate::{
-    notices::Request,
+    notices::NoticeRequest,
     process::Process,
     sim::{Sim, note},
 };
 
-/// A request that is not answered by then has failed, for whoever made it.
+/// A request that is not answered by then has failed for its caller.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(15);
 
-/// How long after that it is still worked on, as by the listener of a real app server.
+/// How long after that the app server still works on it, as the real listener does.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// An app server, which keeps nothing: after a crash it is the same as before.
+/// An app server. It keeps no state, so a crash does not change it.
 pub struct AppServer {
     pub process: Arc<Process>,
     pub node: Arc<ChatService>,
 }
 
-/// What a gateway, or a back end, sees of the app servers.
+/// The app servers, as a gateway or a back end sees them.
 pub struct Apps {
     pub sim: Arc<Sim>,
-    /// The process that asks; `None` for one outside.
+    /// The calling process; `None` for a back end.
     pub asker: Option<Arc<Process>>,
     pub servers: Arc<Vec<AppServer>>,
 }
@@ -74,7 +74,7 @@ impl Apps {
         }
         note!(sim, "{name} → {}: {what}", server.process.name());
         let (answer, answered) = oneshot::channel();
-        let working = Request::begin(&sim.notices).run(call(server.node.clone()));
+        let working = NoticeRequest::begin(&sim.notices).run(call(server.node.clone()));
         server.process.spawn(async move {
             if let Ok(done) = timeout(REQUEST_DEADLINE + GRACE, working).await {
                 let _ = answer.send(done);
@@ -186,7 +186,7 @@ impl App for Apps {
         }
     }
 
-    /// Nobody is revoked here.
+    /// Runs have no revocations.
     async fn not_before(&self, _: UserId) -> AppResult<Option<u64>> {
         Ok(None)
     }
@@ -301,10 +301,10 @@ impl Debug for ShortPage {
     }
 }
 
-/// A gateway's process: it may crash, and then another of the same name comes up without a session.
+/// A gateway's process. After a crash another one of the same name starts without sessions.
 pub struct GatewayServer {
     pub process: Arc<Process>,
-    /// And after which crash it came up.
+    /// The current gateway, and the number of crashes before it started.
     current: Mutex<(u64, Arc<Gateway>)>,
 }
 
@@ -314,7 +314,7 @@ impl GatewayServer {
         GatewayServer { process, current: Mutex::new((0, gateway)) }
     }
 
-    /// What runs now. A crash leaves nothing of what was before.
+    /// The current gateway. Nothing survives a crash.
     pub fn gateway(&self) -> Arc<Gateway> {
         let mut current = self.current.lock();
         if current.0 != self.process.crashes() {
@@ -324,7 +324,7 @@ impl GatewayServer {
     }
 }
 
-/// What an app server sees of the gateways.
+/// The gateways, as an app server sees them.
 #[derive(Clone)]
 pub struct GatewaysOf {
     pub sim: Arc<Sim>,

@@ -33,10 +33,10 @@ tokio::task_local! {
 }
 
 #[derive(Default)]
-pub struct Notices(Mutex<State>);
+pub struct Notices(Mutex<NoticeLog>);
 
 #[derive(Default)]
-struct State {
+struct NoticeLog {
     last: Number,
     /// The last write of every pending row that exists.
     rows: BTreeMap<RowKey, Number>,
@@ -84,7 +84,7 @@ impl Notice {
     }
 }
 
-impl State {
+impl NoticeLog {
     fn next(&mut self) -> Number {
         self.last += 1;
         self.last
@@ -205,15 +205,15 @@ impl Notices {
 
 /// A request that an app server works on. Dropped before it has finished, it leaves the notices of
 /// the rows that it wrote to nobody.
-pub struct Request {
+pub struct NoticeRequest {
     notices: Arc<Notices>,
     number: Number,
 }
 
-impl Request {
-    pub fn begin(notices: &Arc<Notices>) -> Request {
+impl NoticeRequest {
+    pub fn begin(notices: &Arc<Notices>) -> NoticeRequest {
         let number = notices.0.lock().next();
-        Request { notices: notices.clone(), number }
+        NoticeRequest { notices: notices.clone(), number }
     }
 
     /// Does the work of the request.
@@ -224,7 +224,7 @@ impl Request {
     }
 }
 
-impl Drop for Request {
+impl Drop for NoticeRequest {
     fn drop(&mut self) {
         let mut state = self.notices.0.lock();
         let unfinished = state.written_by.remove(&self.number).unwrap_or_default();
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
     use crate::{setup::Setup, sim::Sim};
 
-    struct Fixture {
+    struct NoticesFixture {
         sim: Arc<Sim>,
         app: Arc<Process>,
         gateway: Arc<Process>,
@@ -250,7 +250,7 @@ mod tests {
         id: ConversationId,
     }
 
-    fn fixture() -> Fixture {
+    fn fixture() -> NoticesFixture {
         let process = |name: &str| Process::new(name.into(), 0.0);
         let session = SessionEntry {
             user_id: UserId::new("bob").unwrap(),
@@ -262,17 +262,17 @@ mod tests {
         let sim = Sim::new(Setup::without_faults(), false);
         sim.notices.registered(session.session_id);
         let id = ConversationId::new("ann~bob").unwrap();
-        Fixture { sim, app: process("a1"), gateway: process("g1"), session, id }
+        NoticesFixture { sim, app: process("a1"), gateway: process("g1"), session, id }
     }
 
-    impl Fixture {
+    impl NoticesFixture {
         fn notices(&self) -> &Arc<Notices> {
             &self.sim.notices
         }
 
         /// Writes the row within a request that ends there, finished or not.
         fn write_row(&self, finishes: bool) {
-            let request = Request::begin(self.notices());
+            let request = NoticeRequest::begin(self.notices());
             let (notices, user, id) = (self.notices().clone(), self.session.user_id.clone(), self.id.clone());
             let work = async move {
                 notices.row_written(&user, &id);
@@ -293,7 +293,7 @@ mod tests {
         }
 
         fn message_is_excused(&self, row: Option<Seq>) -> bool {
-            let Fixture { session, id, .. } = self;
+            let NoticesFixture { session, id, .. } = self;
             self.notices().excuse_message(&session.user_id, id, 1, row, session.session_id)
         }
     }

@@ -1,4 +1,4 @@
-//! A process: what runs in it ends where it stands when it crashes, and stands still while it is paused.
+//! A process. A crash aborts its tasks at their current step, and a pause stops them.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::sim::{Sim, note};
 
-/// Finished tasks are let go of when so many are kept.
+/// Finished tasks are dropped when this many are kept.
 const TASKS_KEPT: usize = 64;
 const RESTART_MAX_MS: u64 = 2_000;
 
@@ -29,7 +29,7 @@ pub struct Process {
     crashes: AtomicU64,
     tasks: Mutex<Vec<AbortHandle>>,
     paused_until: Mutex<Option<Instant>>,
-    /// Cut off from the systems, and from processes on the other side, until then.
+    /// Partitioned from the stores and the other processes until then.
     cut_off_until: Mutex<Option<Instant>>,
 }
 
@@ -58,8 +58,8 @@ impl Process {
         self.crashes.load(Ordering::Relaxed)
     }
 
-    /// Runs something in this process; it does not outlive it. A process that is down runs nothing:
-    /// a task of it may go on for a moment after the crash, until it next waits.
+    /// Runs a task that does not outlive the process. A process that is down runs nothing: one of
+    /// its tasks may continue after the crash until it next awaits.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         if !self.is_up() {
             return;
@@ -71,7 +71,7 @@ impl Process {
         tasks.push(spawn_beyond(task));
     }
 
-    /// Ends all that runs in it, wherever it stands. It comes back after a while.
+    /// Aborts all tasks at their current step. The process restarts after a while.
     pub fn crash(self: &Arc<Self>, sim: &Arc<Sim>) {
         if !self.up.swap(false, Ordering::Relaxed) {
             return;
@@ -91,7 +91,7 @@ impl Process {
         });
     }
 
-    /// Crashes here, if the seed says so. The caller then never goes on.
+    /// Crashes here, if the seed says so. The caller then never continues.
     pub async fn may_crash(self: &Arc<Self>, sim: &Arc<Sim>) {
         if sim.strikes(self.crash_rate) {
             self.crash(sim);
@@ -123,7 +123,7 @@ impl Process {
     }
 }
 
-/// Runs something that no process's crash ends.
+/// Runs a task that no crash aborts.
 #[allow(clippy::disallowed_methods)]
 pub fn spawn_beyond(task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
     tokio::spawn(task).abort_handle()

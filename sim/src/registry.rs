@@ -9,15 +9,15 @@ use futures_util::FutureExt;
 
 use crate::{process::Process, sim::Sim};
 
-pub struct Registry {
+pub struct SimRegistry {
     pub sim: Arc<Sim>,
     pub process: Arc<Process>,
     pub inner: Arc<MemorySessions>,
-    /// It always answers.
+    /// Whether it always answers.
     pub reliable: bool,
 }
 
-impl Registry {
+impl SimRegistry {
     async fn step<T: Send + Debug + 'static>(
         &self,
         what: impl FnOnce() -> String,
@@ -36,7 +36,7 @@ fn now<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
 }
 
 #[async_trait]
-impl SessionStore for Registry {
+impl SessionStore for SimRegistry {
     async fn register(&self, entry: &SessionEntry, ttl: Duration, max: usize) -> Result<Vec<SessionEntry>> {
         let added = entry.clone();
         let what = || format!("register {} {} {}", entry.user_id, entry.device, entry.session_id);
@@ -66,7 +66,7 @@ impl SessionStore for Registry {
 
     async fn lookup(&self, user: &UserId) -> Result<Vec<SessionEntry>> {
         let of = user.clone();
-        let found = move |inner: &MemorySessions| now(inner.lookup(&of)).map(Entries);
+        let found = move |inner: &MemorySessions| now(inner.lookup(&of)).map(ShortEntries);
         Ok(self.step(|| format!("look up {user}"), found).await?.0)
     }
 
@@ -91,10 +91,10 @@ impl SessionStore for Registry {
     }
 }
 
-/// Entries, which the trace shows short.
-struct Entries(Vec<SessionEntry>);
+/// Entries with a short form for the trace.
+struct ShortEntries(Vec<SessionEntry>);
 
-impl Debug for Entries {
+impl Debug for ShortEntries {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let short = |e: &SessionEntry| format!("{} {} at {}", e.device, e.session_id, e.gateway);
         f.debug_list().entries(self.0.iter().map(short)).finish()

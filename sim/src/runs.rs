@@ -13,19 +13,18 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{Breach, Faults, Outcome, run};
+use crate::{Breach, FaultCounts, RunOutcome, run};
 
-/// What all runs together came to.
+/// Totals over all runs.
 #[derive(Debug, Clone, Default)]
-pub struct Report {
+pub struct RunsReport {
     pub runs: u64,
     pub messages: u64,
-    pub faults: Faults,
-    /// The runs in which devices had to connect anew, because of notices that were lost with an app
-    /// server.
+    pub faults: FaultCounts,
+    /// Runs in which devices had to reconnect, because notices were lost with an app server.
     pub excused: u64,
-    /// The runs in which the promise was broken, lowest seed first.
-    pub broken: Vec<Outcome>,
+    /// Runs in which the promise was broken, lowest seed first.
+    pub broken: Vec<RunOutcome>,
 }
 
 thread_local! {
@@ -33,7 +32,7 @@ thread_local! {
     static PANICS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Makes a panic inside a run name the seed, and count as a violation where it does not end the process.
+/// Makes a panic inside a run print the seed, and counts it as a violation.
 fn watch_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -46,7 +45,7 @@ fn watch_panics() {
     });
 }
 
-fn run_watched(seed: u64, without: &[Breach]) -> Outcome {
+fn run_watched(seed: u64, without: &[Breach]) -> RunOutcome {
     SEED.set(seed);
     let before = PANICS.get();
     let mut outcome = run(seed, without, false);
@@ -56,18 +55,19 @@ fn run_watched(seed: u64, without: &[Breach]) -> Outcome {
     outcome
 }
 
-/// Runs the seeds. `stop_at_first` ends with the first violation; `on_run` hears of every run.
+/// Runs the seeds. `stop_at_first` stops at the first violation; `on_run` is called after every
+/// run.
 pub fn run_many(
     seeds: Range<u64>,
     without: &[Breach],
     stop_at_first: bool,
-    on_run: impl Fn(&Outcome) + Sync,
-) -> Report {
+    on_run: impl Fn(&RunOutcome) + Sync,
+) -> RunsReport {
     watch_panics();
     let threads = thread::available_parallelism().map_or(1, |n| n.get());
     let next = AtomicU64::new(seeds.start);
     let stop = AtomicBool::new(false);
-    let report = Arc::new(Mutex::new(Report::default()));
+    let report = Arc::new(Mutex::new(RunsReport::default()));
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {

@@ -1,10 +1,10 @@
-//! What a run is made of, drawn from its seed: how large it is, what may fail, and what happens when.
+//! The parameters of a run, drawn from its seed: sizes, fault rates, and a schedule of events.
 
 use std::{ops::RangeInclusive, time::Duration};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
-use crate::device::Command;
+use crate::device::DeviceCommand;
 use bluetick_protocol::UserId;
 
 #[derive(Debug, Clone)]
@@ -18,38 +18,38 @@ pub struct Setup {
     pub heartbeat: Duration,
     pub ttl: Duration,
     pub overlap: Duration,
-    /// Of one hop of the network.
+    /// The longest delay of one network hop.
     pub delay_max_ms: u64,
-    /// How wrong the clocks of processes are.
+    /// The largest clock skew of a process.
     pub skew_max_ms: i64,
     pub error_rate: f64,
     pub lost_answer_rate: f64,
     pub late_write_rate: f64,
-    /// Of an app server, and of a gateway, before and after each of its steps.
+    /// Crash probabilities of an app server and a gateway, before and after each step.
     pub app_crash_rate: f64,
     pub gateway_crash_rate: f64,
-    /// Whether devices may lose their state, and come back without a cursor.
+    /// Whether devices may lose their state and reconnect without a cursor.
     pub forgetful: bool,
-    /// Devices without a cursor are served from pending rows alone, without a look for what no device has acked. That
-    /// heals whatever is wrong with the rows, so that a missing rule about them would not be seen. Only the crash of a
-    /// gateway needs it: runs with rows alone have none.
+    /// Whether devices without a cursor are served from pending rows alone. Serving everything that
+    /// no device has acked would repair whatever is wrong with the rows and so hide a broken rule
+    /// about them. Only the crash of a gateway needs it, so such runs have none.
     pub rows_alone: bool,
-    /// Whether sessions look for what they missed by themselves, every minute. That heals so much
-    /// that a missing rule would not be seen. Runs without it have no failure that only it heals:
-    /// no lookup of an app server fails, no pending row is written after its writer gave up, and
-    /// the session store does not lose an entry and have it again. The exception is the crash of an
-    /// app server that had notices to give: see `notices.rs`.
+    /// Whether sessions reconcile every minute. That repairs so much that a broken rule would not
+    /// be seen. Runs without it have no fault that only it repairs: no lookup of an app server
+    /// fails, no pending row is written after its writer gave up, and the session store does not
+    /// lose an entry and restore it. The exception is the crash of an app server that had notices
+    /// to send: see `notices.rs`.
     pub safety_net: bool,
-    /// What happens, and at which millisecond, in order.
-    pub schedule: Vec<(u64, Happening)>,
+    /// Events and their millisecond, in order.
+    pub schedule: Vec<(u64, ScheduledEvent)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Happening {
+pub enum ScheduledEvent {
     Device {
         user: usize,
         device: usize,
-        command: Command,
+        command: DeviceCommand,
     },
     BackendSend {
         from: usize,
@@ -57,7 +57,7 @@ pub enum Happening {
         id: String,
     },
     FlushRegistry,
-    /// The session store loses what happened in it since a while ago: a replica that was behind takes over.
+    /// The session store loses its recent writes: a replica that lagged behind takes over.
     RegistryFallsBack(u64),
     FallBack {
         a: usize,
@@ -110,13 +110,13 @@ impl Setup {
     pub fn draw(seed: u64) -> Setup {
         let mut rng = StdRng::seed_from_u64(seed);
         let rng = &mut rng;
-        // Small runs often: they are quick, and what they find is easy to read.
+        // Mostly small runs: they are fast, and their traces are easy to read.
         let (users, messages, span_ms) = match rng.random_range(0..20) {
             0..12 => (2, rng.random_range(1..=6), rng.random_range(50..=8_000)),
             12..19 => (rng.random_range(2..=3), rng.random_range(4..=30), rng.random_range(500..=120_000)),
             _ => (rng.random_range(2..=6), rng.random_range(30..=300), rng.random_range(5_000..=300_000)),
         };
-        // How likely a kind of fault is to be in a run: some runs have none, some have all.
+        // The probability of each kind of fault: some runs have none, some have all.
         let much = *[0.0, 0.25, 0.25, 0.5, 1.0].choose(rng).unwrap_or(&0.25);
         let is_in = |rng: &mut StdRng| rng.random_bool(much);
         let rate = |rng: &mut StdRng, rates: &[f64]| match rng.random_bool(much) {
@@ -148,14 +148,14 @@ impl Setup {
             safety_net,
             schedule: Vec::new(),
         };
-        // What happens comes in bursts, so that it meets.
+        // Events come in bursts, so that they overlap.
         let bursts: Vec<u64> = (0..rng.random_range(1..=5)).map(|_| rng.random_range(0..=span_ms)).collect();
         let mut when = {
             let mut rng = StdRng::seed_from_u64(rng.random());
             let spread = setup.delay_max_ms * 4 + 3;
             move || bursts.choose(&mut rng).copied().unwrap_or(0) + rng.random_range(0..=spread)
         };
-        let mut all: Vec<(u64, Happening)> = Vec::new();
+        let mut all: Vec<(u64, ScheduledEvent)> = Vec::new();
         let two_users = |rng: &mut StdRng| {
             let from = rng.random_range(0..users);
             let to = (from + rng.random_range(1..users)) % users;
@@ -168,11 +168,11 @@ impl Setup {
         for n in 0..messages {
             let (from, to) = two_users(rng);
             let happening = match rng.random_bool(0.4) {
-                true => Happening::BackendSend { from, to, id: format!("b{n}") },
+                true => ScheduledEvent::BackendSend { from, to, id: format!("b{n}") },
                 false => {
                     let device = rng.random_range(0..setup.users[from]);
-                    let command = Command::Send(user_id(to), format!("d{n}"));
-                    Happening::Device { user: from, device, command }
+                    let command = DeviceCommand::Send(user_id(to), format!("d{n}"));
+                    ScheduledEvent::Device { user: from, device, command }
                 }
             };
             all.push((when(), happening));
@@ -194,13 +194,13 @@ impl Setup {
             for _ in 0..count {
                 let (user, device) = a_device(rng, &setup);
                 let command = match kind {
-                    0 => Command::Read,
-                    1 => Command::Break(away(rng)),
-                    2 => Command::Restart(away(rng)),
-                    3 => Command::Forget(away(rng)),
-                    _ => Command::Stall(rng.random_range(100..=40_000)),
+                    0 => DeviceCommand::Read,
+                    1 => DeviceCommand::Break(away(rng)),
+                    2 => DeviceCommand::Restart(away(rng)),
+                    3 => DeviceCommand::Forget(away(rng)),
+                    _ => DeviceCommand::Stall(rng.random_range(100..=40_000)),
                 };
-                all.push((when(), Happening::Device { user, device, command }));
+                all.push((when(), ScheduledEvent::Device { user, device, command }));
             }
         }
         let long_ms = (setup.ttl.as_millis() as u64) + 5_000;
@@ -213,20 +213,20 @@ impl Setup {
                 all.push((
                     when(),
                     match kind {
-                        0 => Happening::FlushRegistry,
-                        1 => Happening::FallBack { a, b, by: rng.random_range(1..=4) },
-                        2 => Happening::CrashApp(app),
-                        3 if !rows_alone => Happening::CrashGateway(gateway),
-                        8 if !rows_alone => Happening::CrashAll,
-                        3 | 8 => Happening::FlushRegistry,
-                        9 if safety_net => Happening::RegistryFallsBack(rng.random_range(1..=5_000)),
-                        9 => Happening::FlushRegistry,
-                        4 if safety_net => Happening::PauseGateway(gateway, time),
-                        4 => Happening::PauseGateway(gateway, long_ms),
-                        5 => Happening::PauseApp(app, time),
-                        _ if !safety_net => Happening::FlushRegistry,
-                        6 => Happening::CutOffGateway(gateway, time),
-                        _ => Happening::CutOffApp(app, time),
+                        0 => ScheduledEvent::FlushRegistry,
+                        1 => ScheduledEvent::FallBack { a, b, by: rng.random_range(1..=4) },
+                        2 => ScheduledEvent::CrashApp(app),
+                        3 if !rows_alone => ScheduledEvent::CrashGateway(gateway),
+                        8 if !rows_alone => ScheduledEvent::CrashAll,
+                        3 | 8 => ScheduledEvent::FlushRegistry,
+                        9 if safety_net => ScheduledEvent::RegistryFallsBack(rng.random_range(1..=5_000)),
+                        9 => ScheduledEvent::FlushRegistry,
+                        4 if safety_net => ScheduledEvent::PauseGateway(gateway, time),
+                        4 => ScheduledEvent::PauseGateway(gateway, long_ms),
+                        5 => ScheduledEvent::PauseApp(app, time),
+                        _ if !safety_net => ScheduledEvent::FlushRegistry,
+                        6 => ScheduledEvent::CutOffGateway(gateway, time),
+                        _ => ScheduledEvent::CutOffApp(app, time),
                     },
                 ));
             }
@@ -237,7 +237,7 @@ impl Setup {
         if forgetful && !rows_alone && rng.random_bool(0.5) {
             outages(rng, &setup, &mut all);
         }
-        // Of a generator of their own, so that the seeds without them are what they were before.
+        // From a separate generator, so that the other draws of a seed do not change.
         let mut extra = StdRng::seed_from_u64(seed ^ HANGS);
         if !safety_net && extra.random_bool(0.25) {
             hangs(&mut extra, &setup, &mut all);
@@ -248,14 +248,14 @@ impl Setup {
     }
 }
 
-/// What the generator of [`hangs`] is seeded with, beside the seed.
+/// Mixed into the seed of the generator for [`hangs`].
 const HANGS: u64 = 0x4a46_5000;
 /// Longer than the hedge of a hand-over and shorter than its deadline.
 const HANG_MS: RangeInclusive<u64> = 260..=1_900;
 
-/// Gateways that hang while their sessions are written to: the pending row is written while the
-/// hand-over is under way, which arrives later, unless its app server crashes first.
-fn hangs(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
+/// Gateways that hang while messages arrive for their sessions: the pending row is written while
+/// the hand-over is in flight, which arrives later unless its app server crashes first.
+fn hangs(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, ScheduledEvent)>) {
     let spread = setup.delay_max_ms * 4 + 10;
     for round in 0..rng.random_range(1..=3) {
         let begin = 1_000 + round * 5_000 + rng.random_range(0..=2_000);
@@ -263,24 +263,24 @@ fn hangs(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
         let from = (to + 1) % setup.users.len();
         for gateway in 0..setup.gateways {
             if rng.random_bool(0.7) {
-                all.push((begin, Happening::PauseGateway(gateway, rng.random_range(HANG_MS))));
+                all.push((begin, ScheduledEvent::PauseGateway(gateway, rng.random_range(HANG_MS))));
             }
         }
         for n in 0..rng.random_range(1..=3) {
             let when = begin + rng.random_range(0..=spread);
-            all.push((when, Happening::BackendSend { from, to, id: format!("h{round}-{n}") }));
+            all.push((when, ScheduledEvent::BackendSend { from, to, id: format!("h{round}-{n}") }));
         }
         for app in 0..setup.apps {
             if rng.random_bool(0.5) {
-                all.push((begin + rng.random_range(HANG_MS), Happening::CrashApp(app)));
+                all.push((begin + rng.random_range(HANG_MS), ScheduledEvent::CrashApp(app)));
             }
         }
     }
 }
 
-/// Gateways that crash while devices leave, which are written to and lose their state: no session is left to write down what
-/// it took, and no device has a cursor.
-fn outages(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
+/// Gateways that crash while devices disconnect and lose their state: no session is left to pay its
+/// debts, and no device has a cursor.
+fn outages(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, ScheduledEvent)>) {
     let spread = setup.delay_max_ms * 4 + 10;
     for round in 0..rng.random_range(1..=4) {
         let begin = 2_000 + round * 5_000 + rng.random_range(0..=1_000);
@@ -288,25 +288,26 @@ fn outages(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
         let from = (to + 1) % setup.users.len();
         for n in 0..rng.random_range(1..=4) {
             let when = begin + rng.random_range(0..=spread);
-            all.push((when, Happening::BackendSend { from, to, id: format!("o{round}-{n}") }));
+            all.push((when, ScheduledEvent::BackendSend { from, to, id: format!("o{round}-{n}") }));
         }
         for device in 0..setup.users[to] {
-            let command = Command::Forget(rng.random_range(0..=2_000));
+            let command = DeviceCommand::Forget(rng.random_range(0..=2_000));
             let when = begin + rng.random_range(0..=spread);
-            all.push((when, Happening::Device { user: to, device, command }));
+            all.push((when, ScheduledEvent::Device { user: to, device, command }));
         }
         let when = begin + rng.random_range(0..=2 * spread);
         if rng.random_bool(0.5) {
-            all.push((when, Happening::CrashAll));
+            all.push((when, ScheduledEvent::CrashAll));
         } else {
-            all.extend((0..setup.gateways).map(|gateway| (when, Happening::CrashGateway(gateway))));
+            all.extend((0..setup.gateways).map(|gateway| (when, ScheduledEvent::CrashGateway(gateway))));
         }
     }
 }
 
-/// Devices that come, drain, are forgotten by the session store, and go again while they are written to: what is rare in
-/// a run that is drawn evenly, and what the rules about pending rows are for.
-fn storm(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
+/// Devices that connect, drain, lose their session entry and disconnect while messages arrive for
+/// them. That is rare in a uniformly drawn run, and it is what the rules about pending rows are
+/// for.
+fn storm(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, ScheduledEvent)>) {
     let spread = setup.delay_max_ms * 6 + 10;
     for round in 0..rng.random_range(1..=4) {
         let begin = round * 4_000 + rng.random_range(0..=1_000);
@@ -314,19 +315,20 @@ fn storm(rng: &mut StdRng, setup: &Setup, all: &mut Vec<(u64, Happening)>) {
         let from = (to + 1) % setup.users.len();
         let at = |rng: &mut StdRng| begin + rng.random_range(0..=spread);
         for device in 0..setup.users[to] {
-            let go = |away: u64| Happening::Device { user: to, device, command: Command::Forget(away) };
+            let go =
+                |away: u64| ScheduledEvent::Device { user: to, device, command: DeviceCommand::Forget(away) };
             let away = rng.random_range(500..=1_500);
             all.push((begin.saturating_sub(away), go(away)));
             all.push((begin + spread + rng.random_range(0..=spread), go(rng.random_range(0..=2_000))));
         }
         for n in 0..rng.random_range(2..=6) {
-            // Some are there before the devices come.
+            // Some are stored before the devices connect.
             let early = if rng.random_bool(0.4) { 400 } else { 0 };
             let when = at(rng).saturating_sub(early);
-            all.push((when, Happening::BackendSend { from, to, id: format!("s{round}-{n}") }));
+            all.push((when, ScheduledEvent::BackendSend { from, to, id: format!("s{round}-{n}") }));
         }
         for _ in 0..rng.random_range(1..=2) {
-            all.push((at(rng), Happening::FlushRegistry));
+            all.push((at(rng), ScheduledEvent::FlushRegistry));
         }
     }
 }

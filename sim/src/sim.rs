@@ -1,4 +1,4 @@
-//! What all parts of a run share: time, chance, the trace, and how a step goes wrong.
+//! What all parts of a run share: time, randomness, the trace, and fault injection.
 
 use std::{
     fmt,
@@ -14,18 +14,18 @@ use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::time::{Instant, sleep};
 
-use crate::{history::History, notices::Notices, process::Process, setup::Setup};
+use crate::{history::RunHistory, notices::Notices, process::Process, setup::Setup};
 
 /// When every run begins, in milliseconds since 1970.
 const BEGIN_MS: u64 = 1_760_000_000_000;
-/// How late a write may take effect whose caller was told that it failed.
+/// The longest delay of a write that takes effect after its caller was told that it failed.
 const LATE_MAX_MS: u64 = 3_000;
 /// How long a call into a partition hangs before it fails.
 const CUT_OFF: Duration = Duration::from_secs(1);
 
 /// Faults that were injected, by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Faults {
+pub struct FaultCounts {
     pub errors: u64,
     pub lost_answers: u64,
     pub late_writes: u64,
@@ -39,8 +39,8 @@ pub struct Faults {
     pub forgetful_devices: u64,
 }
 
-impl Faults {
-    /// Every kind and how often it was injected.
+impl FaultCounts {
+    /// Every kind of fault and its count.
     pub fn each(&self) -> [(&'static str, u64); 11] {
         [
             ("errors", self.errors),
@@ -61,7 +61,7 @@ impl Faults {
         self.each().iter().map(|(_, n)| n).sum()
     }
 
-    pub fn add(&mut self, other: &Faults) {
+    pub fn add(&mut self, other: &FaultCounts) {
         self.errors += other.errors;
         self.lost_answers += other.lost_answers;
         self.late_writes += other.late_writes;
@@ -76,7 +76,7 @@ impl Faults {
     }
 }
 
-impl fmt::Display for Faults {
+impl fmt::Display for FaultCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let some: Vec<_> =
             self.each().iter().filter(|(_, n)| *n > 0).map(|(kind, n)| format!("{n} {kind}")).collect();
@@ -86,17 +86,17 @@ impl fmt::Display for Faults {
 
 pub struct Sim {
     pub setup: Setup,
-    pub history: Mutex<History>,
+    pub history: Mutex<RunHistory>,
     pub notices: Arc<Notices>,
-    pub faults: Mutex<Faults>,
+    pub faults: Mutex<FaultCounts>,
     rng: Mutex<StdRng>,
     began: Instant,
-    /// Set when the faults are over and everything must come right.
+    /// Set when the faults are over and everything must converge.
     calm: AtomicBool,
     trace: Option<Mutex<Vec<String>>>,
 }
 
-/// Notes a line of the trace, which is only put together if somebody wants to read it.
+/// Adds a line to the trace. It is formatted only if the run is traced.
 macro_rules! note {
     ($sim:expr, $($what:tt)*) => {
         if $sim.is_traced() {
@@ -144,12 +144,12 @@ impl Sim {
         draw(&mut self.rng.lock())
     }
 
-    /// Whether something that goes wrong with this probability does so now.
+    /// Whether a fault of this probability occurs now.
     pub fn strikes(&self, probability: f64) -> bool {
         probability > 0.0 && !self.is_calm() && self.draw(|rng| rng.random_bool(probability))
     }
 
-    pub fn count(&self, count: impl FnOnce(&mut Faults)) {
+    pub fn count(&self, count: impl FnOnce(&mut FaultCounts)) {
         count(&mut self.faults.lock());
     }
 
@@ -170,7 +170,7 @@ impl Sim {
         })
     }
 
-    /// The way between two processes.
+    /// One network hop.
     pub async fn hop(&self) {
         match self.delay_ms() {
             0 => tokio::task::yield_now().await,
@@ -178,8 +178,9 @@ impl Sim {
         }
     }
 
-    /// One step of a process on a system beyond the network: it may come late, fail, happen without its caller
-    /// hearing of it, or happen after its caller was told that it failed; and the process may crash around it.
+    /// One step of a process on a remote store. It may be late, fail, lose its answer, or take
+    /// effect after its caller was told that it failed; and the process may crash before or after
+    /// it.
     pub async fn step<T: Send + fmt::Debug + 'static>(
         self: &Arc<Self>,
         process: &Arc<Process>,
@@ -225,7 +226,7 @@ impl Sim {
         done
     }
 
-    /// The same, on a system that always answers.
+    /// The same on a store that always answers.
     pub async fn reliable_step<T: fmt::Debug>(
         self: &Arc<Self>,
         process: &Arc<Process>,
@@ -247,7 +248,7 @@ pub fn unavailable() -> StoreError {
     StoreError::unavailable("a system, by the seed's wish,")
 }
 
-/// A process's own clock, which may be wrong.
+/// A process's own clock, which may be skewed.
 pub struct SkewedClock {
     sim: Arc<Sim>,
     skew_ms: AtomicI64,
@@ -265,7 +266,7 @@ impl Clock for SkewedClock {
     }
 }
 
-/// Numbers that are never given twice.
+/// Unique numbers.
 #[derive(Default)]
 pub struct Numbers(AtomicU64);
 

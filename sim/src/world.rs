@@ -1,4 +1,4 @@
-//! All of it together, for one run.
+//! One run: all processes, devices and stores.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -20,39 +20,39 @@ use tokio::{
 use crate::{
     Breach, Breaches, backend,
     check::{self, Wrong},
-    device::{Command, Device, Seen},
-    line::{Sink, Source},
+    device::{DeviceCommand, DeviceView, SimDevice},
+    line::{LineSink, LineSource},
     network::{AppBackground, AppServer, Apps, GatewayServer, GatewaysOf},
     process::{Process, spawn_beyond},
-    registry::Registry,
-    setup::{Happening, Setup, user_id},
-    sim::{Faults, Numbers, Sim, SkewedClock, note},
+    registry::SimRegistry,
+    setup::{ScheduledEvent, Setup, user_id},
+    sim::{FaultCounts, Numbers, Sim, SkewedClock, note},
     store::{AppStore, Inboxes},
 };
 
-/// How long devices have to come up before anything happens, in runs that need them to have a cursor.
+/// How long devices have to connect before anything happens, in runs where they need a cursor.
 const WARM_UP: Duration = Duration::from_secs(5);
-/// How often it is looked whether everything has come right, and for how long at most.
-const LOOK_EVERY: Duration = Duration::from_secs(20);
-const LOOKS_MAX: usize = 15;
-/// How often the state of the session store is remembered, in runs in which it falls back.
+/// The poll interval for convergence, and the most polls.
+const POLL_INTERVAL: Duration = Duration::from_secs(20);
+const POLLS_MAX: usize = 15;
+/// How often the state of the session store is recorded, in runs in which it falls back.
 const REMEMBER_EVERY: Duration = Duration::from_millis(200);
 /// Longer than any run.
 const NEVER: Duration = Duration::from_secs(1_000_000);
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct RunOutcome {
     pub seed: u64,
     pub messages: u64,
-    pub faults: Faults,
-    /// Whether devices had to connect anew, because of notices that were lost with an app server.
+    pub faults: FaultCounts,
+    /// Whether devices had to reconnect, because notices were lost with an app server.
     pub excused: bool,
     pub violations: Vec<String>,
     pub trace: Vec<String>,
 }
 
-/// Where devices connect: any gateway that is up.
+/// Where devices connect: a random gateway.
 pub struct Doors {
     sim: Arc<Sim>,
     gateways: Arc<Vec<GatewayServer>>,
@@ -68,8 +68,8 @@ struct HostParts {
 }
 
 impl Doors {
-    /// Puts a connection before a gateway; false if that one is down.
-    pub fn enter(&self, source: Source, sink: Sink) -> bool {
+    /// Opens a connection to a gateway; false if it is down.
+    pub fn enter(&self, source: LineSource, sink: LineSink) -> bool {
         let n = self.sim.draw(|rng| rng.random_range(0..self.gateways.len()));
         let server = &self.gateways[n];
         if !server.process.is_up() {
@@ -104,33 +104,33 @@ impl TokenCheck for TokenIsUser {
     }
 }
 
-pub struct KnownDevice {
+pub struct KnownSimDevice {
     pub user: UserId,
     pub name: DeviceId,
-    pub seen: Arc<Mutex<Seen>>,
+    pub seen: Arc<Mutex<DeviceView>>,
     home: Arc<Notify>,
-    commands: mpsc::UnboundedSender<Command>,
+    commands: mpsc::UnboundedSender<DeviceCommand>,
 }
 
-pub struct World {
+pub struct SimWorld {
     pub sim: Arc<Sim>,
     pub memory: Arc<Memory>,
     registry: Arc<MemorySessions>,
-    /// What it held, and when.
+    /// Its recorded states, with their times.
     registry_states: Mutex<Vec<(Instant, Vec<SessionEntry>)>>,
     apps: Arc<Vec<AppServer>>,
     gateways: Arc<Vec<GatewayServer>>,
     outside: Arc<Apps>,
     /// Of each user.
-    pub devices: Vec<Vec<KnownDevice>>,
+    pub devices: Vec<Vec<KnownSimDevice>>,
 }
 
 /// Runs one seed, with some of the rules broken.
-pub fn run(seed: u64, without: &[Breach], traced: bool) -> Outcome {
+pub fn run(seed: u64, without: &[Breach], traced: bool) -> RunOutcome {
     run_setup(Setup::draw(seed), without, traced)
 }
 
-pub fn run_setup(setup: Setup, without: &[Breach], traced: bool) -> Outcome {
+pub fn run_setup(setup: Setup, without: &[Breach], traced: bool) -> RunOutcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let seed = setup.seed;
     match runtime {
@@ -138,7 +138,7 @@ pub fn run_setup(setup: Setup, without: &[Breach], traced: bool) -> Outcome {
             let mut without = without.to_vec();
             without.extend(setup.rows_alone.then_some(Breach::R6Undelivered));
             let sim = Sim::new(setup, traced);
-            let world = World::new(sim.clone(), Breaches::of(without));
+            let world = SimWorld::new(sim.clone(), Breaches::of(without));
             world.play().await;
             let mut violations = std::mem::take(&mut sim.history.lock().violations);
             violations.dedup();
@@ -148,12 +148,12 @@ pub fn run_setup(setup: Setup, without: &[Breach], traced: bool) -> Outcome {
             let messages = sim.history.lock().stored.len() as u64;
             let faults = *sim.faults.lock();
             let excused = sim.history.lock().excused;
-            Outcome { seed, messages, faults, excused, violations, trace: sim.take_trace() }
+            RunOutcome { seed, messages, faults, excused, violations, trace: sim.take_trace() }
         }),
-        Err(e) => Outcome {
+        Err(e) => RunOutcome {
             seed,
             messages: 0,
-            faults: Faults::default(),
+            faults: FaultCounts::default(),
             excused: false,
             violations: vec![format!("the run could not begin: {e}")],
             trace: Vec::new(),
@@ -161,8 +161,8 @@ pub fn run_setup(setup: Setup, without: &[Breach], traced: bool) -> Outcome {
     }
 }
 
-impl World {
-    fn new(sim: Arc<Sim>, breaches: Breaches) -> World {
+impl SimWorld {
+    fn new(sim: Arc<Sim>, breaches: Breaches) -> SimWorld {
         let setup = sim.setup.clone();
         let skewed = || {
             let max = setup.skew_max_ms;
@@ -175,7 +175,7 @@ impl World {
         let registry = Arc::new(MemorySessions::new(true_clock));
         let registry_of = |process: &Arc<Process>, reliable| {
             let (sim, process, inner) = (sim.clone(), process.clone(), registry.clone());
-            Arc::new(Registry { sim, process, inner, reliable })
+            Arc::new(SimRegistry { sim, process, inner, reliable })
         };
         let gateway = |n| GatewayServer::new(Process::new(format!("g{n}"), setup.gateway_crash_rate));
         let gateways: Arc<Vec<_>> = Arc::new((1..=setup.gateways).map(gateway).collect());
@@ -219,9 +219,9 @@ impl World {
             let name = if n == 0 { "phone" } else { "tablet" };
             let Ok(name) = DeviceId::new(name) else { unreachable!("a good id") };
             let (commands, obeyed) = mpsc::unbounded_channel();
-            let device = Device::new(sim.clone(), doors.clone(), user.clone(), name.clone(), obeyed);
+            let device = SimDevice::new(sim.clone(), doors.clone(), user.clone(), name.clone(), obeyed);
             let known =
-                KnownDevice { user, name, seen: device.seen.clone(), home: device.home.clone(), commands };
+                KnownSimDevice { user, name, seen: device.seen.clone(), home: device.home.clone(), commands };
             let first_away = if setup.forgetful { sim.draw(|rng| rng.random_range(0..=6_000)) } else { 0 };
             spawn_beyond(device.live(first_away));
             known
@@ -229,10 +229,19 @@ impl World {
         let of_user = |(n, count): (usize, &usize)| (0..*count).map(|d| device(user_id(n), d)).collect();
         let devices = setup.users.iter().enumerate().map(of_user).collect();
         let outside = apps_of(None);
-        World { memory, registry, registry_states: Mutex::default(), apps, gateways, outside, devices, sim }
+        SimWorld {
+            memory,
+            registry,
+            registry_states: Mutex::default(),
+            apps,
+            gateways,
+            outside,
+            devices,
+            sim,
+        }
     }
 
-    /// Everything that happens, then calm, then the verdict.
+    /// Plays the schedule, stops the faults, and checks the result.
     async fn play(&self) {
         if !self.sim.setup.forgetful {
             self.warm_up().await;
@@ -249,20 +258,20 @@ impl World {
             sleep_until(at).await;
             self.happen(happening);
         }
-        // Late steps of the last things get their share of the faults too.
+        // The last events get their share of the faults too.
         sleep(Duration::from_secs(2)).await;
         self.calm_down();
         let mut wrong = self.comes_right().await;
         let is_excused = !wrong.is_empty() && wrong.iter().all(|wrong| wrong.is_excused);
         if is_excused && !self.sim.setup.safety_net {
-            // Sessions do not look for what they missed by themselves here. A drain must find it.
+            // Sessions do not reconcile in this run. A drain must find it.
             for wrong in &wrong {
                 note!(self.sim, "a lost notice excuses: {wrong}");
             }
             note!(self.sim, "every device connects anew");
             self.sim.history.lock().excused = true;
             for device in self.devices.iter().flatten() {
-                let _ = device.commands.send(Command::Break(0));
+                let _ = device.commands.send(DeviceCommand::Break(0));
             }
             wrong = self.comes_right().await;
         }
@@ -270,10 +279,10 @@ impl World {
         self.sim.history.lock().violations.extend(wrong);
     }
 
-    /// Waits until everything has come right. Returns what has not.
+    /// Waits until everything has converged. Returns what has not.
     async fn comes_right(&self) -> Vec<Wrong> {
-        for _ in 0..LOOKS_MAX {
-            sleep(LOOK_EVERY).await;
+        for _ in 0..POLLS_MAX {
+            sleep(POLL_INTERVAL).await;
             if check::is_right(self).await.is_empty() {
                 return Vec::new();
             }
@@ -282,44 +291,45 @@ impl World {
     }
 
     fn registry_may_fall_back(&self) -> bool {
-        let falls_back =
-            |(_, happening): &(u64, Happening)| matches!(happening, Happening::RegistryFallsBack(_));
+        let falls_back = |(_, happening): &(u64, ScheduledEvent)| {
+            matches!(happening, ScheduledEvent::RegistryFallsBack(_))
+        };
         self.sim.setup.schedule.iter().any(falls_back)
     }
 
-    /// What the session store holds, for when it falls back to it.
+    /// Records the state of the session store, to fall back to later.
     fn remember_registry(&self) {
         let entries = self.users().iter().flat_map(|user| self.sessions_of(user)).collect();
         self.registry_states.lock().push((Instant::now(), entries));
     }
 
-    /// Every device connects once and catches up, so that it has a cursor. Nothing fails meanwhile.
+    /// Every device connects once and catches up without faults, so that it has a cursor.
     async fn warm_up(&self) {
         self.sim.set_calm(true);
         sleep(WARM_UP).await;
         self.sim.set_calm(false);
     }
 
-    fn happen(&self, happening: &Happening) {
+    fn happen(&self, happening: &ScheduledEvent) {
         let sim = &self.sim;
-        if sim.is_traced() && !matches!(happening, Happening::Device { .. }) {
+        if sim.is_traced() && !matches!(happening, ScheduledEvent::Device { .. }) {
             note!(sim, "{happening:?}");
         }
         let ms = Duration::from_millis;
         match happening {
-            Happening::Device { user, device, command } => {
+            ScheduledEvent::Device { user, device, command } => {
                 let _ = self.devices[*user][*device].commands.send(command.clone());
             }
-            Happening::BackendSend { from, to, id } => {
+            ScheduledEvent::BackendSend { from, to, id } => {
                 let Ok(id) = ClientMsgId::new(id) else { return };
                 let (from, to) = (user_id(*from), user_id(*to));
                 spawn_beyond(backend::send(sim.clone(), self.outside.clone(), from, to, id));
             }
-            Happening::FlushRegistry => {
+            ScheduledEvent::FlushRegistry => {
                 sim.count(|f| f.flushes += 1);
                 let _ = self.registry.flush().now_or_never();
             }
-            Happening::RegistryFallsBack(by) => {
+            ScheduledEvent::RegistryFallsBack(by) => {
                 sim.count(|f| f.flushes += 1);
                 let then = Instant::now().checked_sub(ms(*by));
                 let states = self.registry_states.lock();
@@ -330,39 +340,39 @@ impl World {
                     let _ = self.registry.register(&entry, sim.setup.ttl, usize::MAX).now_or_never();
                 }
             }
-            Happening::FallBack { a, b, by } => {
+            ScheduledEvent::FallBack { a, b, by } => {
                 if let Some(id) = ConversationId::between(&user_id(*a), &user_id(*b)) {
                     sim.count(|f| f.fall_backs += 1);
                     let last = self.memory.last_seq(&id).now_or_never().and_then(Result::ok).unwrap_or(0);
                     self.memory.fall_back(&id, last.saturating_sub(*by));
                 }
             }
-            Happening::CrashApp(n) => self.apps[*n].process.crash(sim),
-            Happening::CrashGateway(n) => self.gateways[*n].process.crash(sim),
-            Happening::CrashAll => {
+            ScheduledEvent::CrashApp(n) => self.apps[*n].process.crash(sim),
+            ScheduledEvent::CrashGateway(n) => self.gateways[*n].process.crash(sim),
+            ScheduledEvent::CrashAll => {
                 self.apps.iter().for_each(|app| app.process.crash(sim));
                 self.gateways.iter().for_each(|gateway| gateway.process.crash(sim));
             }
-            Happening::PauseGateway(n, time) => {
+            ScheduledEvent::PauseGateway(n, time) => {
                 sim.count(|f| f.pauses += 1);
                 self.gateways[*n].process.pause(ms(*time));
             }
-            Happening::PauseApp(n, time) => {
+            ScheduledEvent::PauseApp(n, time) => {
                 sim.count(|f| f.pauses += 1);
                 self.apps[*n].process.pause(ms(*time));
             }
-            Happening::CutOffGateway(n, time) => {
+            ScheduledEvent::CutOffGateway(n, time) => {
                 sim.count(|f| f.partitions += 1);
                 self.gateways[*n].process.cut_off(ms(*time));
             }
-            Happening::CutOffApp(n, time) => {
+            ScheduledEvent::CutOffApp(n, time) => {
                 sim.count(|f| f.partitions += 1);
                 self.apps[*n].process.cut_off(ms(*time));
             }
         }
     }
 
-    /// From here on nothing fails, and every device is connected or on its way.
+    /// Stops the faults. Every device is connected or connecting from here on.
     fn calm_down(&self) {
         note!(self.sim, "CALM");
         self.sim.set_calm(true);
@@ -372,12 +382,12 @@ impl World {
     }
 }
 
-impl World {
+impl SimWorld {
     pub fn users(&self) -> BTreeSet<UserId> {
         self.devices.iter().flatten().map(|device| device.user.clone()).collect()
     }
 
-    /// What the session store holds of a user.
+    /// The entries of a user in the session store.
     pub fn sessions_of(&self, user: &UserId) -> Vec<SessionEntry> {
         self.registry.lookup(user).now_or_never().and_then(Result::ok).unwrap_or_default()
     }

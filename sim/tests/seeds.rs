@@ -1,12 +1,13 @@
-//! The promise over a fixed set of seeds, and that the simulator sees it broken when a rule is left out.
+//! The promise of delivery holds over a fixed set of seeds, and the simulator finds every breach of
+//! a rule.
 
-use bluetick_sim::{Breach, Report, run, run_many};
+use bluetick_sim::{Breach, RunsReport, run, run_many};
 
-/// Within so many seeds the absence of any rule must show.
+/// Every breach must show within this many seeds.
 const FOUND_WITHIN: u64 = 5_000;
 const FIXED: u64 = 20_000;
 
-fn told(report: &Report) -> String {
+fn told(report: &RunsReport) -> String {
     let lines = report.broken.iter().map(|run| format!("seed {}: {}", run.seed, run.violations.join("; ")));
     lines.collect::<Vec<_>>().join("\n")
 }
@@ -24,9 +25,9 @@ fn the_promise_is_kept_over_fixed_seeds() {
     );
     assert!(report.broken.is_empty(), "{}", told(&report));
     assert_eq!(report.runs, FIXED);
-    // What only a reconnect heals, after the crash of an app server, happens and is rare.
+    // Runs that need a reconnect after the crash of an app server happen and are rare.
     assert!((1..FIXED / 100).contains(&report.excused), "{} runs needed a reconnect", report.excused);
-    // Something must have happened for this to mean anything.
+    // Enough must have happened for this to mean anything.
     assert!(report.messages > 10 * FIXED);
     for (kind, count) in report.faults.each() {
         assert!(count > FIXED / 10, "only {count} {kind}");

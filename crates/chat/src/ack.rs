@@ -1,4 +1,5 @@
-//! Receipts: delivered and read. Both only grow, and are told as state, never as events (R10, R11).
+//! Receipts: delivered and read. Both only grow, and are sent as state, never as events
+//! ([`R10`](crate::rules::Rule::R10), [`R11`](crate::rules::Rule::R11)).
 
 use bluetick_protocol::{SessionId, WireError};
 use bluetick_store::Advanced;
@@ -30,7 +31,7 @@ impl ChatService {
         let read = if kind == ReceiptKind::Read { seq } else { 0 };
         let advanced = self.store.status.advance(&user, &id, seq, read).await.map_err(wire)?;
         if !advanced.moved && advanced.row.last_delivered_seq == 0 {
-            // Nothing of it was ever acked: there may be no such conversation.
+            // Nothing was ever acked here: the conversation may not exist.
             self.member_of(&user, &id).await?;
         }
         if advanced.moved {
@@ -39,7 +40,8 @@ impl ChatService {
                 ReceiptKind::Read => self.observer.read(&advanced.row),
             }
         }
-        // Whoever stored it the first time may have died before telling, and those who are connected ask nobody.
+        // A retry: the first run may have stored the boundary and died before it told the sessions,
+        // which do not ask.
         if advanced.moved || (again && advanced.row.last_delivered_seq > 0) {
             let origin = session.filter(|_| kind == ReceiptKind::Delivered);
             self.fanout.tell_ticks(&advanced.row, origin).await;
@@ -50,7 +52,7 @@ impl ChatService {
         Ok(())
     }
 
-    /// What was notified of and is read now is taken off the other devices' screens.
+    /// Withdraws the notifications of what is read now from the user's other devices.
     pub(crate) fn clear_read(&self, advanced: &Advanced, session: Option<SessionId>, again: bool) {
         let Advanced { row, read_before, .. } = advanced;
         if let Some(push) = &self.push
@@ -59,7 +61,7 @@ impl ChatService {
             push.read_on(ReadOn {
                 user: row.user_id.clone(),
                 conversation_id: row.conversation_id.clone(),
-                // Whoever stored it the first time may have died before it came to this.
+                // A retry: the first run may have died before it withdrew anything.
                 before: if again { 0 } else { *read_before },
                 read: row.last_read_seq,
                 session,

@@ -1,5 +1,5 @@
-//! Attachments: announced, put where they are kept, referred to by messages, and read by the members of a conversation. The
-//! bytes never come here.
+//! Attachments: announced, uploaded, referenced by messages, and downloaded by the members of a
+//! conversation. The bytes never pass through this crate.
 
 mod collect;
 mod terms;
@@ -18,46 +18,48 @@ pub use terms::UploadLimits;
 
 use crate::{AppResult, ChatService, wire};
 
-/// A send waits no longer to hear whether the bytes are there; what comes behind it on the session waits too.
+/// A send waits no longer than this to learn whether the bytes are stored, because later requests
+/// of the session wait for it.
 const LOOK_DEADLINE: Duration = Duration::from_secs(3);
 
-/// Where the bytes are, and how clients come to them.
+/// Where the bytes are stored, and how clients reach them.
 #[async_trait]
 pub trait Uploads: Send + Sync {
     fn limits(&self) -> &UploadLimits;
 
-    /// Bytes that nobody can foresee.
+    /// Unpredictable bytes.
     fn chance(&self) -> [u8; 10];
 
-    /// Whether a file may come in parts, and whether it may come whole.
+    /// Whether a file may be uploaded in parts, and whether it may be uploaded whole.
     fn takes_parts(&self) -> bool;
 
-    /// The requests by which a client puts the bytes there.
-    async fn begin(&self, row: &AttachmentRow, parts: Option<&UploadParts>) -> Result<Begun>;
+    /// The requests by which a client uploads the bytes.
+    async fn begin(&self, row: &AttachmentRow, parts: Option<&UploadParts>) -> Result<BegunUpload>;
 
-    /// Makes one of the parts. Returns false if they are not what was uploaded, and fails if that is not known.
+    /// Completes an upload in parts. Returns false if the parts are not those that were uploaded;
+    /// fails if that cannot be known.
     async fn complete(&self, row: &AttachmentRow, parts: &UploadedParts) -> Result<bool>;
 
-    /// Whether the bytes are there, as many as were announced.
+    /// Whether the bytes are stored, as many as were announced.
     async fn is_there(&self, row: &AttachmentRow) -> Result<bool>;
 
-    /// Where the bytes are read from, for so long, or for as long as is usual.
-    async fn link(&self, row: &AttachmentRow, lasts: Option<Duration>) -> Result<Link>;
+    /// A download link that is valid for the given time, or for the default time.
+    async fn link(&self, row: &AttachmentRow, lasts: Option<Duration>) -> Result<DownloadLink>;
 
-    /// Whether a client could still put bytes there, though nobody expects them any more.
+    /// Whether a client could still upload after the upload expired.
     fn may_still_come(&self, row: &AttachmentRow) -> bool;
 
-    /// Removes the bytes, and what there is of them.
+    /// Removes the bytes, including incomplete parts.
     async fn remove(&self, row: &AttachmentRow) -> Result<()>;
 
-    /// Removes what uploads that broke off have left.
+    /// Removes the remains of aborted uploads.
     async fn sweep(&self) -> Result<()>;
 }
 
-/// How the bytes come to their place.
+/// How the bytes are uploaded.
 #[derive(Debug, Clone)]
-pub struct Begun {
-    /// What the object store calls an upload in parts.
+pub struct BegunUpload {
+    /// The object store's id of an upload in parts.
     pub upload_id: Option<String>,
     pub upload: Option<SignedRequest>,
     pub parts: Vec<SignedRequest>,
@@ -65,7 +67,7 @@ pub struct Begun {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Link {
+pub struct DownloadLink {
     pub url: String,
     pub expires_at: u64,
 }
@@ -85,13 +87,13 @@ fn not_uploaded() -> WireError {
     )
 }
 
-/// What is known of an attachment, with where it is read from.
-pub(crate) fn download_of(row: AttachmentRow, link: Link) -> Download {
+/// The metadata of an attachment and its download link.
+pub(crate) fn download_of(row: AttachmentRow, link: DownloadLink) -> Download {
     let AttachmentRow { name, mime, bytes, sha256, .. } = row;
     Download { url: link.url, expires_at: link.expires_at, name, mime, bytes, sha256 }
 }
 
-/// An upload of this user, if it is one that a message may still refer to.
+/// An upload of this user that a message may still reference.
 async fn own(rows: &dyn Attachments, user: &UserId, s3_ref: &S3Ref) -> AppResult<AttachmentRow> {
     let row = rows.attachment(s3_ref).await.map_err(wire)?;
     row.filter(|row| row.owner == *user && row.state != UploadState::Collecting).ok_or_else(unknown_upload)
@@ -121,7 +123,7 @@ impl ChatService {
             uploads.limits().refuse(over, self.clock.now_ms())
         };
         if parts.is_some() {
-            // An upload in parts begins at the object store: not for a user whose quota is used up.
+            // An upload in parts starts at the object store, so the quota is checked first.
             let usage = self.store.attachments.upload_usage(&row.owner).await.map_err(wire)?;
             usage.charge(&row, quota).map_err(refuse)?;
         }
@@ -133,7 +135,7 @@ impl ChatService {
             Err(error) => Some(wire(error)),
         };
         if let Some(refused) = refused {
-            // Nobody would ever collect its parts.
+            // Otherwise its parts would never be collected.
             if row.upload_id.is_some()
                 && let Err(error) = uploads.remove(&row).await
             {
@@ -142,7 +144,7 @@ impl ChatService {
             return Err(refused);
         }
         metrics::counter!("bluetick_uploads_total").increment(1);
-        let Begun { upload, parts, expires_at, .. } = begun;
+        let BegunUpload { upload, parts, expires_at, .. } = begun;
         Ok(Upload { s3_ref, upload, parts, expires_at })
     }
 
@@ -159,7 +161,7 @@ impl ChatService {
         }
         terms::check_parts(&parts)?;
         if row.state == UploadState::Expected {
-            // A second try of one that succeeded finds its parts gone and the whole there.
+            // A retry after success finds the parts gone and the object complete.
             let completed = uploads.complete(&row, &parts).await;
             if !uploads.is_there(&row).await.map_err(wire)? {
                 let why = match completed.map_err(wire)? {
@@ -175,7 +177,8 @@ impl ChatService {
         Ok(())
     }
 
-    /// Whoever is not a member, and whatever no message of the conversation refers to, gets the one answer.
+    /// A non-member, and an attachment that no message of the conversation references, get the same
+    /// answer.
     pub(crate) async fn download_link(
         &self,
         user: UserId,
@@ -193,7 +196,8 @@ impl ChatService {
         Ok(download_of(row, link))
     }
 
-    /// Checks what a message says of its attachment, claims it for the conversation, and returns what is stored of it.
+    /// Checks a message's attachment, claims it for the conversation, and returns the metadata to
+    /// store.
     pub(crate) async fn attach(
         &self,
         user: &UserId,
@@ -235,13 +239,13 @@ impl ChatService {
             .map_err(|_| WireError::new(ErrorCode::Internal, "the attachment cannot be written"))
     }
 
-    /// An upload of this user whose bytes are there.
+    /// An upload of this user whose bytes are stored.
     async fn uploaded_by(&self, user: &UserId, s3_ref: &S3Ref) -> AppResult<AttachmentRow> {
         let uploads = self.uploads.as_ref().ok_or_else(no_uploads)?;
         let row = own(&*self.store.attachments, user, s3_ref).await?;
         if row.state == UploadState::Expected {
-            // The bytes went elsewhere, and nobody told us when they were there. An upload in parts is there when it is
-            // completed.
+            // The client uploaded directly to the bucket, so the object store is asked. An upload
+            // in parts is stored when it is completed.
             let there = tokio::time::timeout(LOOK_DEADLINE, uploads.is_there(&row)).await;
             let there = there.unwrap_or_else(|_| Err(StoreError::unavailable("the store of attachments")));
             if !there.map_err(wire)? {

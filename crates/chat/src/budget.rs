@@ -1,13 +1,13 @@
-//! What one user may ask of the server in a given time. Sends have a budget of messages and bytes, which app servers
-//! keep. Every other request has a cost in units, which the gateway takes from one budget a user before it does
-//! anything: whatever the session, the connection or the API.
+//! Rate limits per user. Sends have a budget of messages and bytes, which app servers keep. Every
+//! other request has a cost in units, which the gateway takes from one budget per user before it
+//! does anything, whichever session, connection or API the request came through.
 
 use std::future::{Ready, ready};
 
 use bluetick_protocol::{ClientFrame, ErrorCode, UserId, WireError, limits};
 use futures_util::future::{BoxFuture, Either};
 
-/// What sends take from a budget.
+/// The cost of sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendCost {
     pub messages: u32,
@@ -17,19 +17,22 @@ pub struct SendCost {
 
 /// How much a user may send, and how often they may change their profile.
 pub trait SendBudget: Send + Sync {
-    /// Takes all of it from the user's budget or nothing, or says after how many milliseconds there will be enough.
+    /// Takes the whole cost from the user's budget, or nothing. The error is the number of
+    /// milliseconds until there is enough.
     fn take<'a>(&'a self, user: &'a UserId, cost: SendCost) -> Taking<'a>;
 
-    /// The same of one change of the profile, which rewrites a row for each of the user's conversations.
+    /// The same for a change of the profile, which rewrites a row for each of the user's
+    /// conversations.
     fn take_profile_change<'a>(&'a self, user: &'a UserId) -> Taking<'a>;
 }
 
-/// Ready at once where the budget is kept in this process, or after others were asked.
+/// Ready at once if this process keeps the budget; otherwise after a round trip.
 pub type Taking<'a> = Either<Ready<Result<(), u64>>, BoxFuture<'a, Result<(), u64>>>;
 
-/// One budget a user for everything but sends, in units.
+/// One budget per user for everything but sends, in units.
 pub trait RequestBudget: Send + Sync {
-    /// Takes `units`, or says after how many milliseconds there will be enough. Asks nobody else: it never waits.
+    /// Takes `units`. The error is the number of milliseconds until there is enough. It is local
+    /// and never waits.
     fn take(&self, user: &UserId, units: u32) -> Result<(), u64>;
 }
 
@@ -52,10 +55,11 @@ impl RequestBudget for Unlimited {
     }
 }
 
-/// What requests cost. A unit is about the work of one ack that is merged with others; a history page of the largest
-/// size reads and writes half a megabyte.
+/// What requests cost. A unit is about the work of one ack that is merged with others; a history
+/// page of the largest size reads and writes half a megabyte.
 pub mod units {
-    /// A receipt that is written down. Those of one conversation that arrive together are merged into one.
+    /// A receipt that is stored. Receipts of one conversation that arrive together are merged into
+    /// one.
     pub const RECEIPT: u32 = 1;
     pub const PING: u32 = 5;
     pub const TYPING: u32 = 10;
@@ -67,12 +71,12 @@ pub mod units {
     pub const LOOKUP: u32 = 20;
     /// A row is written.
     pub const CHANGE: u32 = 50;
-    /// A list whose length the user decides.
+    /// A list whose length the user chooses.
     pub const LIST: u32 = 100;
-    /// An inbox page, and each entry of it.
+    /// An inbox page, and each of its entries.
     pub const INBOX: u32 = 20;
     pub const INBOX_ENTRY: u32 = 2;
-    /// A history page, and each message of it.
+    /// A history page, and each of its messages.
     pub const HISTORY: u32 = 20;
     pub const HISTORY_MESSAGE: u32 = 1;
     /// Each user that a `watch` names: their row, their block and their sessions are looked up.
@@ -94,7 +98,8 @@ pub mod units {
     }
 }
 
-/// What a frame costs. Sends have a budget of their own, and receipts are counted when they are written down.
+/// The cost of a frame. Sends have a budget of their own, and receipts are charged when they are
+/// stored.
 pub(crate) fn units_of(frame: &ClientFrame) -> u32 {
     match frame {
         ClientFrame::Send(_) | ClientFrame::Ack(_) | ClientFrame::Read(_) => 0,

@@ -1,4 +1,4 @@
-//! Where a user's devices are notified, and which conversations notify nobody.
+//! Push registrations of a user's devices, and muted conversations.
 
 use bluetick_protocol::{
     ConversationId, DeviceId, Mute, PushDeviceCard, PushRegistration, UserId, WireError, limits,
@@ -22,7 +22,7 @@ impl ChatService {
             tracing::info!(from = %other, %device, to = %user, "a push token has moved to another user");
         }
         let mut devices = self.store.devices.devices_of(&user).await.map_err(wire)?;
-        // A phone that is set up anew has another device id: the oldest of too many goes.
+        // A phone that is set up again has another device id, so the oldest of too many is removed.
         devices.sort_by_key(|row| std::cmp::Reverse(row.registered_at));
         for old in devices.iter().skip(limits::PUSH_DEVICES_MAX) {
             let removed = self.store.devices.unregister(&user, &old.device, Some(old.registered_at));
@@ -61,7 +61,7 @@ impl ChatService {
         self.store.users.unmute(&user, &id).await.map_err(wire)
     }
 
-    /// What is muted now; what has run out is not.
+    /// The conversations that are muted now, without expired mutes.
     pub(crate) async fn mutes_of(&self, user: UserId) -> AppResult<Vec<Mute>> {
         let mut mutes = self.store.users.mutes_of(&user).await.map_err(wire)?;
         let now = self.clock.now_ms();

@@ -3,7 +3,7 @@
 use bluetick_protocol::{ErrorCode, WireError};
 use bluetick_store::StoreError;
 
-/// What a client is told of a store's error. The details stay in the log.
+/// The client's view of a store's error. The details stay in the log.
 pub fn wire(error: StoreError) -> WireError {
     match error {
         StoreError::Unavailable { what, retry_after } => {

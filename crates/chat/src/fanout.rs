@@ -1,9 +1,10 @@
-//! Hands events to live sessions, to all of them at once (R2, R12).
+//! Hands events to live sessions, to all of them concurrently
+//! ([`R2`](crate::rules::Rule::R2), [`R12`](crate::rules::Rule::R12)).
 //!
-//! A gateway that hangs must not delay the sessions of other gateways, and must not delay a request for long. A
-//! request waits for answers at most for the hedge (`sessions.hand_over_hedge_ms`). What is unanswered then goes on
-//! in the background until its own deadline (`sessions.hand_over_deadline_ms`); a session that misses the deadline
-//! counts as gone.
+//! A gateway that hangs must not delay the sessions of other gateways, nor a request for long. A
+//! request waits for answers no longer than the hedge (`sessions.hand_over_hedge_ms`). A hand-over
+//! that is unanswered then goes on in the background until its deadline
+//! (`sessions.hand_over_deadline_ms`). A session that misses the deadline counts as gone.
 
 use std::{future::ready, pin::pin, sync::Arc, time::Duration};
 
@@ -14,83 +15,17 @@ use futures_util::{
     future::{BoxFuture, Either, join},
     stream::FuturesUnordered,
 };
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
 
-use crate::{DeliveryObserver, Gateways, HandOver, SessionEvent};
+use crate::{Background, DeliveryObserver, Gateways, HandOver, SessionEvent, Spawner};
 
-/// Jobs that may run in the background of an app server at once. Each lives no longer than a few hand-over deadlines.
-const BACKGROUND_MAX: u32 = 4_096;
-/// Hand-overs of one event that are in flight together. A user may have very many watchers.
+/// Most hand-overs of one event that are in flight together. A user may have very many watchers.
 const HAND_OVERS_AT_ONCE: usize = 256;
 
-/// Starts tasks that outlive the request they belong to. It is given to a [`ChatService`](crate::ChatService), as the clock is:
-/// a simulated process takes its tasks down with it when it crashes.
-pub trait Spawner: Send + Sync {
-    fn spawn(&self, task: BoxFuture<'static, ()>);
-}
-
-/// The work of an app server that no request waits for. It is bounded: without room, or without a spawner, a request
-/// does the work itself before it answers.
-#[derive(Default)]
-pub struct Background {
-    spawner: Option<Arc<dyn Spawner>>,
-    room: Option<Arc<Semaphore>>,
-}
-
-impl Background {
-    fn new(spawner: Arc<dyn Spawner>) -> Background {
-        let room = Semaphore::new(BACKGROUND_MAX as usize);
-        Background { spawner: Some(spawner), room: Some(Arc::new(room)) }
-    }
-
-    /// Room for one job, if there is any.
-    pub(crate) fn slot(&self) -> Option<BackgroundSlot<'_>> {
-        let spawner = self.spawner.as_deref()?;
-        let permit = self.room.clone()?.try_acquire_owned().ok()?;
-        Some(BackgroundSlot { spawner, permit })
-    }
-
-    /// Runs the job in the background, or gives it back if there is no room.
-    fn run<F: Future<Output = ()> + Send + 'static>(&self, job: F) -> Option<F> {
-        match self.slot() {
-            Some(slot) => {
-                slot.run(job);
-                None
-            }
-            None => Some(job),
-        }
-    }
-
-    /// Resolves when no job is running. For a shutdown, when no new requests come.
-    pub async fn idle(&self) {
-        if let Some(room) = &self.room {
-            let _ = room.acquire_many(BACKGROUND_MAX).await;
-        }
-    }
-}
-
-pub(crate) struct BackgroundSlot<'a> {
-    spawner: &'a dyn Spawner,
-    permit: OwnedSemaphorePermit,
-}
-
-impl BackgroundSlot<'_> {
-    pub(crate) fn run(self, job: impl Future<Output = ()> + Send + 'static) {
-        let permit = self.permit;
-        self.spawner.spawn(Box::pin(async move {
-            job.await;
-            drop(permit);
-        }));
-    }
-}
-
 /// A hand-over that the session's gateway has not answered yet. It does nothing until it is polled.
-type Unanswered = BoxFuture<'static, (SessionEntry, HandOver)>;
+type UnansweredHandOver = BoxFuture<'static, (SessionEntry, HandOver)>;
 
-/// The way from an app server to sessions. Shared with the jobs in the background.
+/// The way from an app server to sessions. Background jobs share it.
 #[derive(Clone)]
 pub(crate) struct Fanout {
     pub sessions: Arc<dyn SessionStore>,
@@ -106,20 +41,24 @@ impl Fanout {
         self.background = Arc::new(Background::new(spawner));
     }
 
-    /// A user's live sessions. A session store that is down means that everybody is offline: messages queue, nothing
-    /// fails (R12).
+    /// A user's live sessions. While the session store is down everybody is offline: messages
+    /// queue, nothing fails ([`R12`](crate::rules::Rule::R12)).
     pub async fn sessions_of(&self, user: &UserId) -> Vec<SessionEntry> {
         match self.sessions.lookup(user).await {
             Ok(sessions) => sessions,
             Err(e) => {
-                tracing::warn!(error = %e, "the session store does not answer; taking the offline path");
+                tracing::warn!(error = %e, "session store unavailable; taking the offline path");
                 Vec::new()
             }
         }
     }
 
     /// Begins a hand-over. A session of this process answers at once, without an allocation.
-    pub fn begin(self: &Arc<Self>, to: &SessionEntry, event: SessionEvent) -> Either<HandOver, Unanswered> {
+    fn begin(
+        self: &Arc<Self>,
+        to: &SessionEntry,
+        event: SessionEvent,
+    ) -> Either<HandOver, UnansweredHandOver> {
         let handing = match self.gateways.hand_over(to, event) {
             Either::Left(answered) => match answered.into_inner() {
                 HandOver::Refused => Either::Left(ready(HandOver::Refused)),
@@ -138,27 +77,27 @@ impl Fanout {
         }))
     }
 
-    /// A session that is not there is removed from the session store, if the entry still names it (R12).
+    /// Removes a stale entry, if it still names this session ([`R12`](crate::rules::Rule::R12)).
     async fn refused(&self, to: &SessionEntry) -> HandOver {
         self.observer.stale_session();
         let _ = self.sessions.unregister(&to.user_id, to.session_id).await;
         HandOver::Refused
     }
 
-    /// Hands an event to each of the sessions. Returns when all have answered, or after the hedge; it does not wait
-    /// for `slow` sessions, which are known not to have answered an earlier event yet.
+    /// Hands an event to each of the sessions. Returns when all have answered, or after the hedge.
+    /// It does not wait for `slow` sessions, which have not answered an earlier event yet.
     pub async fn hand_over_all(
         self: &Arc<Self>,
         sessions: &[SessionEntry],
         slow: &[SessionId],
         event: impl Fn(&SessionEntry) -> SessionEvent,
     ) {
-        for some in sessions.chunks(HAND_OVERS_AT_ONCE) {
-            self.hand_over_some(some, slow, &event).await;
+        for chunk in sessions.chunks(HAND_OVERS_AT_ONCE) {
+            self.hand_over_chunk(chunk, slow, &event).await;
         }
     }
 
-    async fn hand_over_some(
+    async fn hand_over_chunk(
         self: &Arc<Self>,
         sessions: &[SessionEntry],
         slow: &[SessionId],
@@ -189,8 +128,87 @@ impl Fanout {
         }
     }
 
-    /// Own sends reach the user's other devices; the session that sent them only learns that the seqs are taken.
-    pub async fn echo_to_sender(
+    /// Hands messages of one conversation to every session. Returns when one of them has accepted
+    /// (with `wait_for_all`, when all have answered) or when `wait_budget` is used up; it is zero
+    /// afterwards, so that a gateway that hangs is waited for once.
+    pub async fn hand_over_messages(
+        self: &Arc<Self>,
+        sessions: &[SessionEntry],
+        messages: &Arc<[Arc<Message>]>,
+        row_written: bool,
+        wait_for_all: bool,
+        wait_budget: &mut Duration,
+    ) -> HandedOver<impl Future<Output = ()> + Send + 'static> {
+        let (mut accepted, mut unanswered) = (false, Vec::new());
+        for session in sessions {
+            let event = SessionEvent::Messages { messages: messages.clone(), row_written, origin: None };
+            match self.begin(session, event) {
+                Either::Left(HandOver::Taken) => {
+                    accepted = true;
+                    self.observer.handed_over(session, messages);
+                }
+                Either::Left(_) => {}
+                Either::Right(hand_over) => unanswered.push((session.session_id, hand_over)),
+            }
+        }
+        if unanswered.is_empty() {
+            return HandedOver { accepted, slow: Vec::new(), rest: None };
+        }
+        let mut in_flight = HandOversInFlight::new(self, messages, unanswered);
+        if wait_for_all || !accepted {
+            accepted |= in_flight.wait(wait_for_all, *wait_budget).await;
+        }
+        let mut slow = Vec::new();
+        if !accepted && !in_flight.sessions.is_empty() {
+            *wait_budget = Duration::ZERO;
+            self.observer.hand_over_hedged();
+            slow.extend_from_slice(&in_flight.sessions);
+        }
+        HandedOver { accepted, slow, rest: in_flight.leave() }
+    }
+
+    /// Echoes and ticks, which are no part of the promise of `sent`: they go out in the background,
+    /// and the answer does not wait for them. In one process, where nothing hangs, they go out at
+    /// once.
+    pub async fn echo_and_tick(
+        self: &Arc<Self>,
+        sender: &UserId,
+        origin: Option<SessionId>,
+        own: Arc<[Arc<Message>]>,
+        read: Option<&StatusRow>,
+    ) {
+        match self.background.slot() {
+            None => self.echo_and_tick_now(sender, origin, own, read).await,
+            Some(slot) => {
+                let (fanout, sender, read) = (self.clone(), sender.clone(), read.cloned());
+                slot.run(async move { fanout.echo_and_tick_now(&sender, origin, own, read.as_ref()).await });
+            }
+        }
+    }
+
+    async fn echo_and_tick_now(
+        self: &Arc<Self>,
+        sender: &UserId,
+        origin: Option<SessionId>,
+        own: Arc<[Arc<Message>]>,
+        read: Option<&StatusRow>,
+    ) {
+        let echo = async {
+            if !own.is_empty() {
+                self.echo_to_sender(sender, origin, own).await;
+            }
+        };
+        let tick = async {
+            if let Some(row) = read {
+                self.tell_ticks(row, None).await;
+            }
+        };
+        join(echo, tick).await;
+    }
+
+    /// Hands own messages to the user's other devices. The session that sent them only learns their
+    /// seqs.
+    async fn echo_to_sender(
         self: &Arc<Self>,
         sender: &UserId,
         origin: Option<SessionId>,
@@ -201,7 +219,8 @@ impl Fanout {
         self.hand_over_all(&sessions, &[], echo).await;
     }
 
-    /// Tells all sessions of both members how far one of them is (R10); the one whose receipt it was may wait.
+    /// Tells all sessions of both members how far one of them is
+    /// ([`R10`](crate::rules::Rule::R10)). The session whose receipt it was may hear of it later.
     pub async fn tell_ticks(self: &Arc<Self>, row: &StatusRow, origin: Option<SessionId>) {
         let ticks = Ticks {
             conversation_id: row.conversation_id.clone(),
@@ -226,45 +245,55 @@ impl Fanout {
     }
 }
 
+/// What came of [`Fanout::hand_over_messages`].
+pub(crate) struct HandedOver<F> {
+    /// At least one session has accepted the messages.
+    pub accepted: bool,
+    /// The sessions that did not answer in time, where none has accepted.
+    pub slow: Vec<SessionId>,
+    /// Hand-overs that the background had no room for. The request must await them.
+    pub rest: Option<F>,
+}
+
 /// Hand-overs of messages to one receiver's sessions that are not all answered.
-pub(crate) struct InFlight {
+struct HandOversInFlight {
     fanout: Arc<Fanout>,
     messages: Arc<[Arc<Message>]>,
     /// The sessions that have not answered.
     sessions: Vec<SessionId>,
-    hand_overs: FuturesUnordered<Unanswered>,
+    hand_overs: FuturesUnordered<UnansweredHandOver>,
 }
 
-impl InFlight {
-    pub fn new(
+impl HandOversInFlight {
+    fn new(
         fanout: &Arc<Fanout>,
         messages: &Arc<[Arc<Message>]>,
-        unanswered: Vec<(SessionId, Unanswered)>,
-    ) -> InFlight {
+        unanswered: Vec<(SessionId, UnansweredHandOver)>,
+    ) -> HandOversInFlight {
         let (sessions, hand_overs): (Vec<_>, FuturesUnordered<_>) = unanswered.into_iter().unzip();
-        InFlight { fanout: fanout.clone(), messages: messages.clone(), sessions, hand_overs }
+        HandOversInFlight { fanout: fanout.clone(), messages: messages.clone(), sessions, hand_overs }
     }
 
-    /// Waits for answers for at most `patience`. Returns whether a session accepted the messages: at once when one
-    /// does, or, with `all`, when every session has answered.
-    pub async fn wait(&mut self, all: bool, patience: Duration) -> bool {
+    /// Waits for answers, at most for `wait_budget`. Returns whether a session accepted the
+    /// messages: at once when one does, or, with `all`, when every session has answered.
+    async fn wait(&mut self, all: bool, wait_budget: Duration) -> bool {
         let mut accepted = false;
-        let mut out_of_patience = pin!(sleep(patience));
+        let mut budget_is_used_up = pin!(sleep(wait_budget));
         loop {
             let answered = tokio::select! {
                 biased;
                 answered = self.hand_overs.next() => answered,
-                () = &mut out_of_patience => None,
+                () = &mut budget_is_used_up => None,
             };
             let Some(answered) = answered else { return accepted };
-            accepted |= self.take(answered);
+            accepted |= self.take(answered).await;
             if accepted && !all {
                 return true;
             }
         }
     }
 
-    fn take(&mut self, (session, answer): (SessionEntry, HandOver)) -> bool {
+    async fn take(&mut self, (session, answer): (SessionEntry, HandOver)) -> bool {
         self.sessions.retain(|id| *id != session.session_id);
         let accepted = answer == HandOver::Taken;
         if accepted {
@@ -273,20 +302,15 @@ impl InFlight {
         accepted
     }
 
-    /// The sessions that have not answered yet.
-    pub fn unanswered(&self) -> &[SessionId] {
-        &self.sessions
-    }
-
-    /// Leaves the rest to the background. If there is no room there, the rest is given back: it must be awaited.
-    pub fn leave(mut self) -> Option<impl Future<Output = ()> + Send + 'static> {
+    /// Moves the rest to the background, or returns it if there is no room.
+    fn leave(mut self) -> Option<impl Future<Output = ()> + Send + 'static> {
         if self.hand_overs.is_empty() {
             return None;
         }
         let background = self.fanout.background.clone();
         background.run(async move {
             while let Some(answered) = self.hand_overs.next().await {
-                self.take(answered);
+                self.take(answered).await;
             }
         })
     }

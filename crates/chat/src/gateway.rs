@@ -32,13 +32,13 @@ pub struct Gateway {
     count: AtomicUsize,
     closing: AtomicBool,
     emptied: Notify,
-    held: Mutex<Held>,
+    held: Mutex<AckedByDevice>,
     token_profiles: Mutex<BTreeMap<UserId, TokenProfile>>,
-    /// Looked up once: it is raised with every message.
+    /// Looked up once, because it is raised with every message.
     pub(crate) deliveries: metrics::Counter,
 }
 
-/// What the newest token of a user that was shown here says of its bearer.
+/// The profile in the newest token of a user that this process has seen.
 struct TokenProfile {
     issued_at: Option<u64>,
     hash: u64,
@@ -47,19 +47,20 @@ struct TokenProfile {
 
 type HeldSeqs = BTreeMap<ConversationId, RangeInclusive<Seq>>;
 
-/// What devices that left had acked of each conversation in their last session: it spares a device that says it still
-/// has all of that the overlap before its cursor. Losing it costs a few messages twice on the wire.
+/// What disconnected devices had acked in their last session, by conversation. A device that
+/// resumes that session is spared the overlap before its cursor. Losing this state costs a few
+/// redelivered messages.
 #[derive(Default)]
-struct Held {
+struct AckedByDevice {
     by_device: BTreeMap<(UserId, DeviceId), (SessionId, HeldSeqs)>,
     order: VecDeque<(UserId, DeviceId)>,
 }
 
-/// Devices whose acks are remembered after they left.
+/// Most devices whose acks are remembered after they disconnect.
 const HELD_DEVICES_MAX: usize = 10_000;
-/// Users whose token's profile is remembered. Forgetting one costs a look at their stored profile.
+/// Most users whose token profile is remembered. Forgetting one costs a read of the stored profile.
 const TOKEN_PROFILES_MAX: usize = 100_000;
-/// After this the same profile is handed on again: it may have been erased or set otherwise meanwhile.
+/// After this the same profile is passed on again: it may have been erased or changed meanwhile.
 const TOKEN_PROFILE_TTL: Duration = Duration::from_secs(60);
 
 fn hash_of(profile: &Profile) -> u64 {
@@ -91,8 +92,8 @@ impl Gateway {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// Whether the profile of a token need not be handed on: it was, or a newer token says otherwise. An older
-    /// token must not set a name back.
+    /// Whether a token's profile need not be passed on: it was already, or a newer token differs.
+    /// An older token must not set a name back.
     pub(crate) fn knows_token_profile(
         &self,
         user: &UserId,
@@ -125,7 +126,8 @@ impl Gateway {
     pub(crate) fn insert(&self, id: SessionId, handle: Arc<Handle>) {
         self.shard(id).lock().insert(id, handle.clone());
         self.count.fetch_add(1, Ordering::AcqRel);
-        // Looked at after the insertion: a shutdown that began before finds the session or is found by it.
+        // Read after the insertion: either the shutdown finds the session, or the session sees the
+        // shutdown.
         if self.closing.load(Ordering::Acquire) {
             handle.offer(SessionEvent::Close(shutting_down()));
         }
@@ -150,7 +152,8 @@ impl Gateway {
         }
     }
 
-    /// What the device of a session acked in the one that it resumes, which may not have noticed yet that it is over.
+    /// What the device acked in the session that it resumes. That session may not have noticed yet
+    /// that its connection is gone.
     pub(crate) fn held_by(&self, entry: &SessionEntry, resumes: Option<SessionId>) -> HeldSeqs {
         let Some(resumed) = resumes else { return HeldSeqs::new() };
         let live = self.shard(resumed).lock().get(&resumed).cloned();
@@ -164,7 +167,7 @@ impl Gateway {
         }
     }
 
-    /// Asks every session to end; each pays its debts and says `bye` with a reconnect time of its own.
+    /// Asks every session to end. Each pays its debts and sends `bye` with its own reconnect delay.
     pub fn shut_down(&self) {
         self.closing.store(true, Ordering::Release);
         for shard in &self.shards {
@@ -174,8 +177,8 @@ impl Gateway {
         }
     }
 
-    /// Asks the sessions to end one after another, in an order and at moments of chance, so that other gateways get
-    /// them as a stream and not as a flood. Those that come meanwhile end at once.
+    /// Asks the sessions to end one after another, in random order and spread over the given time,
+    /// so that clients do not all reconnect at once. New sessions end immediately.
     pub async fn drain(&self, over: Duration, seed: u64) {
         self.closing.store(true, Ordering::Release);
         let mut rng = StdRng::seed_from_u64(seed);
@@ -185,7 +188,7 @@ impl Gateway {
         let (began, share) = (Instant::now(), over.div_f64(sessions.len().max(1) as f64));
         for (place, id) in sessions.into_iter().enumerate() {
             sleep_until(began + share.mul_f64(place as f64 + rng.random_range(0.0..1.0))).await;
-            // One that has ended by itself is gone already.
+            // A session that has ended by itself is gone already.
             let handle = self.shard(id).lock().get(&id).cloned();
             if let Some(handle) = handle {
                 handle.offer(SessionEvent::Close(shutting_down()));

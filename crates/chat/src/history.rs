@@ -1,5 +1,5 @@
-//! A page of a conversation, forwards or backwards. It ends at its limit of messages, or before the first message that
-//! would make it longer than a page may be on the wire; `next` says where to go on.
+//! A page of a conversation, forwards or backwards. It ends at the limit of messages or before the
+//! first message that would exceed the limit of bytes on the wire; `next` says where to continue.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ impl ChatService {
             return Err(ChatService::bad_request("give \"after_seq\" or \"before_seq\", not both"));
         }
         let limit = page_limit(limit, limits::HISTORY_DEFAULT_LIMIT, limits::HISTORY_MAX_LIMIT)?;
-        // What is encoded is never shorter than what is stored, so more than this need not be read.
+        // An encoded message is never shorter than the stored one, so this is enough to fill a
+        // page.
         let limit = PageLimit { messages: limit, bytes: limits::PAGE_ENCODED_MAX_BYTES };
         let side = self.member_of(&user, &id).await?;
         let last_seq = self.store.messages.last_seq(&id).await.map_err(wire)?;
@@ -29,12 +30,13 @@ impl ChatService {
                 (messages, from, next - 1, Some(next - 1).filter(|&to| to < last_seq && to > after))
             }
             None => {
-                // Nothing lies before the first: 0 asks for the same empty page as 1.
+                // Nothing precedes the first message: 0 asks for the same empty page as 1.
                 let before = before_seq.unwrap_or(u64::MAX).clamp(1, last_seq + 1);
                 let read = || self.store.messages.read_before(&id, before, limit);
                 let mut messages = read().await.map_err(wire)?;
                 if let Some(hole) = first_gap(&messages, before) {
-                    // Whoever reads the page takes what is missing for void, so it must be (R8).
+                    // The reader treats a missing seq as void, so it must be void in the store
+                    // (R8).
                     self.read_without_holes(&id, hole, limit, before - 1).await?;
                     messages = read().await.map_err(wire)?;
                 }
@@ -70,7 +72,7 @@ impl ChatService {
     }
 }
 
-/// The seq of the first message that a page has no room for. There is always room for one.
+/// The seq of the first message that does not fit the page. The first one always fits.
 fn first_beyond_page<'a>(mut messages: impl Iterator<Item = &'a Arc<Message>>) -> Option<Seq> {
     let mut bytes = messages.next()?.encoded_bytes();
     let beyond = messages.find(|message| {

@@ -1,5 +1,5 @@
-//! The inbox, drawn whole from one answer: one row of `conversations` an entry, and one of `message_status` only where
-//! the last message is the reader's own.
+//! The inbox, complete in one answer: each entry takes one row of `conversations`, and one of
+//! `message_status` only if the last message is the reader's own.
 
 use bluetick_protocol::{
     Boundaries, ConversationId, InboxEntry, InboxPage, InboxQuery, Profile, StatusAnswer, UserCard, UserId,
@@ -52,7 +52,7 @@ impl ChatService {
     }
 }
 
-/// How many rows fit a page as it goes over the wire, if not all do. The first always does.
+/// How many rows fit a page on the wire, if not all do. The first always fits.
 fn rows_in_page(rows: &[ConversationRow]) -> Option<usize> {
     let mut bytes = 0;
     let beyond = rows.iter().position(|row| {
@@ -87,7 +87,7 @@ fn entry(row: ConversationRow, peer_status: Boundaries, rules: &ProfileRules) ->
     }
 }
 
-/// The opaque `next`: where a page ended.
+/// The opaque `next` token: where a page ended.
 fn write_position(row: &ConversationRow) -> String {
     format!("{}.{}", row.last_message_ts, row.conversation_id)
 }

@@ -1,12 +1,15 @@
-//! The rules of delivery. A file an operation; no sockets, no environment, no wall clock.
+//! The delivery rules ([`rules`]) and everything that follows from them, one file per operation. No
+//! sockets, no environment, no wall clock.
 //!
-//! What happens when Bob reconnects: [`session`] registers him, asks [`ChatService`] for a plan (`plan.rs`), and its
-//! delivery (`session/delivery.rs`) merges what the plan names into one stream.
+//! What happens to a message: `send.rs`, whose first lines are the path. What happens when Bob
+//! reconnects: [`session`] registers him and asks [`ChatService`] for a plan (`plan.rs`), and
+//! `session/delivery.rs` merges the planned conversations into one stream.
 
 mod ack;
 mod admin;
 mod app;
 mod attachments;
+mod background;
 mod budget;
 mod cold;
 mod deliver;
@@ -38,13 +41,13 @@ pub use admin::{
     UploadUsageRow,
 };
 pub use app::*;
-pub use attachments::{Begun, Collector, Link, UploadLimits, Uploads};
+pub use attachments::{BegunUpload, Collector, DownloadLink, UploadLimits, Uploads};
+pub use background::{Background, Spawner};
 pub use budget::{Exhausted, RequestBudget, SendBudget, SendCost, Taking, Unlimited, rate_limited, units};
 pub use cold::{
     ColdMoved, ColdPlace, ColdProgress, ColdStep, ColdStepped, ColdSurvey, ColdVerified, Mover, MoverConfig,
 };
 pub use error::wire;
-pub use fanout::{Background, Spawner};
 pub use gateway::Gateway;
 pub use observer::DeliveryObserver;
 pub use profiles::{ProfileRules, ProfileSource};

@@ -166,8 +166,10 @@ impl DeliveryObserver {
 }
 
 /// Without the sends that repeat an earlier one.
-fn new_messages<'c>(committed: &'c [&Committed]) -> impl Iterator<Item = &'c Arc<Message>> {
-    committed.iter().filter(|committed| !committed.duplicate).map(|committed| &committed.message)
+fn new_messages<'c>(
+    committed: impl Iterator<Item = &'c Committed>,
+) -> impl Iterator<Item = &'c Arc<Message>> {
+    committed.filter(|committed| !committed.duplicate).map(|committed| &committed.message)
 }
 
 /// The points of a send, in their order.
@@ -192,15 +194,15 @@ impl DeliveryObserver {
     }
 
     /// Messages of one conversation are durable.
-    pub(crate) fn stored(&self, sender: &UserId, committed: &[&Committed]) {
-        self.observe_each(Observed::new(TraceStep::Stored, sender), new_messages(committed));
+    pub(crate) fn stored(&self, sender: &UserId, committed: &[Committed]) {
+        self.observe_each(Observed::new(TraceStep::Stored, sender), new_messages(committed.iter()));
     }
 
     /// The commit of these messages wrote the pending row, too.
     pub(crate) fn pending_row_committed(&self, receiver: &UserId, committed: &[&Committed]) {
-        let written = new_messages(committed).count();
-        metrics::counter!("bluetick_pending_rows_written_total").increment(written as u64);
-        self.pending_row_covers(receiver, new_messages(committed));
+        let new = || new_messages(committed.iter().copied());
+        metrics::counter!("bluetick_pending_rows_written_total").increment(new().count() as u64);
+        self.pending_row_covers(receiver, new());
     }
 
     /// The receiver's sessions were looked up after the commit.

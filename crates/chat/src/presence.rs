@@ -1,4 +1,5 @@
-//! Presence and typing: told to those who may see the user ([`ChatService::may_see`]), never stored, never across a block.
+//! Presence and typing. They are sent to users who may see the user ([`ChatService::may_see`]),
+//! never stored, and never sent across a block.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,21 +9,22 @@ use parking_lot::Mutex;
 
 use crate::{AppResult, ChatService, SessionEvent, wire};
 
-/// A watch outlives its session by no more than this.
+/// A watch expires this long after its session.
 const WATCH_TTL: Duration = Duration::from_secs(24 * 3600);
-/// Shorter than a session waits before it tells that it left, so that a last state is never taken for one that was told.
+/// Shorter than the delay before a session announces that the user is offline, so that an older
+/// announcement never suppresses it.
 const TOLD_JUST_NOW_MS: u64 = 1_000;
-/// How often a user's typing in a conversation is told.
+/// The shortest interval between two typing notices of a user in a conversation.
 pub(crate) const TYPING_EVERY: Duration = Duration::from_secs(1);
-/// Conversations in which somebody typed within the last second. Beyond it typing is not told: it is worth nothing later.
+/// Most typing notices that are remembered. Beyond that typing is dropped: it is worthless later.
 const TYPING_KEPT_MAX: usize = 10_000;
 
-/// When typing was last told, by user and conversation.
+/// When typing was last sent, by user and conversation.
 #[derive(Debug, Default)]
 pub(crate) struct TypingLimit(Mutex<BTreeMap<(UserId, ConversationId), u64>>);
 
 impl TypingLimit {
-    /// Whether typing may be told now. It is dropped otherwise, before anything is looked up for it.
+    /// Whether typing may be sent now. Otherwise it is dropped before any lookup.
     fn allows(&self, user: &UserId, id: &ConversationId, now_ms: u64) -> bool {
         let recent = |told_ms: u64| told_ms <= now_ms && now_ms - told_ms < TYPING_EVERY.as_millis() as u64;
         let mut told = self.0.lock();
@@ -54,7 +56,8 @@ impl ChatService {
                     watched.push(user.clone());
                     self.presence_of(user).await
                 }
-                // Whoever may not know gets the same answer as for somebody who was never there.
+                // A user who may not know gets the same answer as for somebody who was never
+                // online.
                 false => Presence { user_id: user, online: false, last_seen: None },
             };
             answers.push(presence);
@@ -70,18 +73,18 @@ impl ChatService {
     }
 
     pub(crate) async fn tell_presence(&self, user: UserId, online: bool) -> AppResult<()> {
-        // A device that came back while another was leaving: the user never was offline.
+        // A device reconnected while another was leaving: the user was never offline.
         if !online && !self.sessions_of(&user).await.is_empty() {
             return Ok(());
         }
         let now = self.clock.now_ms();
-        // Several devices that leave together each tell of it: the first one has.
+        // Several devices that leave together each announce it: the first one has.
         let told = self.store.sessions.last_seen(&user).await.unwrap_or_default();
         if !online && told.is_some_and(|told| told <= now && now - told < TOLD_JUST_NOW_MS) {
             return Ok(());
         }
-        // Only an offline that was told just now may stand for another one. An online that was told just now must not
-        // swallow the offline that follows it, so it is noted as older.
+        // Only a recent `offline` may suppress another one. A recent `online` must not suppress the
+        // `offline` that follows, so it is recorded as older.
         let noted = if online { now.saturating_sub(TOLD_JUST_NOW_MS) } else { now };
         self.store.sessions.set_last_seen(&user, noted).await.map_err(wire)?;
         let presence = Presence { user_id: user.clone(), online, last_seen: Some(now) };
@@ -128,7 +131,7 @@ mod tests {
         assert!(allows(1, 5_000) && !allows(1, 5_000) && !allows(1, 5_999));
         assert!(allows(2, 5_000), "everybody for themselves");
         assert!(allows(1, 6_000));
-        // A clock that fell back locks nobody out.
+        // A clock that was set back must not block typing.
         assert!(allows(1, 3_000));
         for n in 0..2 * TYPING_KEPT_MAX {
             allows(n, 20_000);

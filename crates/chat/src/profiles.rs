@@ -1,5 +1,6 @@
-//! What a profile may say, and who says it. Names and avatars of one user are shown to others, so a name must not
-//! reorder or hide text, and an avatar must not make other people's devices call a host of the user's choice.
+//! Validation of profiles. One user's name and avatar are shown to others, so a name must not
+//! reorder or hide text, and an avatar must not make other users' devices call a host of the user's
+//! choice.
 
 use bluetick_protocol::{Profile, limits};
 
@@ -11,15 +12,15 @@ pub enum ProfileSource {
     User,
     /// The claims `name` and `picture` of their tokens.
     Token,
-    /// Nobody but the operator.
+    /// Only the operator.
     Server,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProfileRules {
     pub source: ProfileSource,
-    /// Hosts that avatars may be on, in lower case: `cdn.example` or `cdn.example:8443`; `*` for any. Avatars on the
-    /// server itself, given as a path, need no entry.
+    /// Hosts that avatars may be on, in lower case: `cdn.example` or `cdn.example:8443`; `*` for
+    /// any. Avatars on the server itself, given as a path, need no entry.
     pub avatar_hosts: Vec<String>,
 }
 
@@ -36,8 +37,8 @@ impl ProfileRules {
         Ok(profile)
     }
 
-    /// The same for a profile that nobody can be asked to correct: what may not be shown is left out. Stored
-    /// profiles are cleaned when they are shown, too: they may be older than these rules.
+    /// The same for a profile that nobody can correct: invalid parts are removed. Stored profiles
+    /// are cleaned when they are shown, too, because they may be older than these rules.
     pub(crate) fn clean(&self, profile: Profile) -> Profile {
         let avatar_url = tidy(profile.avatar_url).filter(|url| self.check_avatar(url).is_ok());
         Profile { name: profile.name.and_then(shown_name), avatar_url }
@@ -47,7 +48,8 @@ impl ProfileRules {
         if url.len() > limits::AVATAR_URL_MAX_BYTES {
             return Err("\"avatar_url\" may be at most 1024 bytes long".into());
         }
-        // Browsers drop or turn around some of these, and what was checked would not be what is called.
+        // Browsers drop or replace some of these, so the checked URL would not be the one that is
+        // called.
         let plain = |b: u8| b.is_ascii_graphic() && !b"\\\"<>`{}|^".contains(&b);
         if !url.bytes().all(plain) {
             return Err(
@@ -85,7 +87,7 @@ impl ProfileRules {
     }
 }
 
-/// A stored name without what may not be shown.
+/// A stored name without invalid characters.
 pub(crate) fn shown_name(name: String) -> Option<String> {
     let chars: Vec<char> = name.trim().chars().collect();
     let shown = (0..chars.len()).filter(|&at| may_be_shown(&chars, at)).map(|at| chars[at]);
@@ -100,7 +102,7 @@ fn tidy(text: Option<String>) -> Option<String> {
 }
 
 const ZWJ: char = '\u{200D}';
-/// Asks for the coloured form of the character before it.
+/// Requests the emoji presentation of the character before it.
 const EMOJI_PRESENTATION: char = '\u{FE0F}';
 
 fn check_name(name: &str) -> Result<(), String> {
@@ -118,8 +120,8 @@ fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// Whether the character at this place may be part of a name. Joiners and presentation selectors may only be where
-/// they make an emoji.
+/// Whether the character at this position may be part of a name. Joiners and presentation selectors
+/// are allowed only inside an emoji.
 fn may_be_shown(name: &[char], at: usize) -> bool {
     // Skin tones and presentation selectors belong to the emoji before them.
     let before = || name[..at].iter().rev().copied().find(|&c| !is_modifier(c));
@@ -131,7 +133,7 @@ fn may_be_shown(name: &[char], at: usize) -> bool {
     }
 }
 
-/// Characters that are not seen, or that change how others are.
+/// Invisible characters, and those that change how others are displayed.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -141,7 +143,7 @@ fn is_hidden(c: char) -> bool {
             | '\u{200B}' | '\u{200C}' | '\u{2060}'..='\u{2065}' | '\u{FEFF}'
             // Selectors of other forms.
             | '\u{180B}'..='\u{180D}' | '\u{180F}' | '\u{FE00}'..='\u{FE0E}' | '\u{E0100}'..='\u{E01EF}'
-            // Separators, fillers, and others that nothing is drawn for.
+            // Separators, fillers and other characters without a glyph.
             | '\u{00AD}' | '\u{034F}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}' | '\u{180E}'
             | '\u{2028}' | '\u{2029}' | '\u{206A}'..='\u{206F}' | '\u{3164}' | '\u{FFA0}'
             | '\u{2800}' | '\u{FFF9}'..='\u{FFFB}' | '\u{1BCA0}'..='\u{1BCA3}'

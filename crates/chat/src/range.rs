@@ -1,5 +1,5 @@
-//! Reading consecutive messages of a conversation for one of its members: without holes (R8), and without what is not
-//! theirs to see.
+//! Reads consecutive messages of a conversation for one of its members: without holes
+//! ([`R8`](crate::rules::Rule::R8)) and without messages that the member may not see.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use futures_util::future::join_all;
 
 use crate::{AppResult, ChatService, MessageRange, RangeRequest, ReadFrom, wire};
 
-/// How many messages one look at a place takes, in case the first are void.
+/// Messages that one probe reads, in case the first are void.
 const PROBE: usize = 4;
-/// Messages of one's own in a row behind which the boundary is moved.
+/// After this many own messages in a row the delivered boundary is moved past them.
 const OWN_RUN: Seq = 16;
-/// Messages that are looked through at once for one that is owed.
+/// Messages that are searched at once for an unacked one.
 const PAGE: usize = 256;
-/// Holes that are closed side by side.
+/// Most holes that are closed concurrently.
 const HOLES_AT_ONCE: usize = 16;
 
 impl ChatService {
@@ -30,7 +30,8 @@ impl ChatService {
         Ok(MessageRange { first_seq, messages, next_seq, last_seq: last_seq.max(next_seq - 1) })
     }
 
-    /// The seq at which a session's reading begins.
+    /// The seq at which a session begins to read a conversation: no later than the first message
+    /// that no device has acked ([`R3`](crate::rules::Rule::R3)).
     pub(crate) async fn beginning(
         &self,
         user: &UserId,
@@ -52,8 +53,8 @@ impl ChatService {
         }
     }
 
-    /// The first seq whose message is newer than an id; one past the end if none is. Ids grow with the seqs, so it is
-    /// found by steps that double and then by halving, however much lies behind.
+    /// The first seq whose message is newer than `since`; one past the end if none is. Ids grow
+    /// with seqs, so a galloping search from the end finds it in logarithmic time.
     async fn first_since(&self, id: &ConversationId, since: MessageId, last_seq: Seq) -> AppResult<Seq> {
         let (mut newer, mut step) = (last_seq + 1, 1);
         let mut older = loop {
@@ -76,9 +77,9 @@ impl ChatService {
         Ok(newer)
     }
 
-    /// The first message of the other side's before a seq that no device has acked: its delivery was never finished, or
-    /// whoever took it is slow or gone. A session that began behind it would put a double tick on it with its acks,
-    /// and would have no place for it when it comes.
+    /// The first message of the peer before `first` that no device has acked: its delivery was
+    /// never finished, or the session that took it is slow or gone. A session that began after it
+    /// would ack it unseen with its later acks, and could not send it in order when it arrives.
     async fn first_owed_before(
         &self,
         user: &UserId,
@@ -101,20 +102,22 @@ impl ChatService {
             next = after;
         }
         if next > acked + OWN_RUN {
-            // So many of one's own in a row are not looked through again. If that cannot be noted, they are.
+            // Spares the next session the search. If the boundary cannot be moved, it searches
+            // again.
             let _ = self.store.status.advance(user, id, first - 1, 0).await;
         }
         Ok(None)
     }
 
-    /// Whether the message at a seq, or the first one behind it that is not void, was minted after an id.
+    /// Whether the message at a seq, or the first after it that is not void, is newer than `since`.
     async fn is_newer(&self, id: &ConversationId, seq: Seq, since: MessageId) -> AppResult<bool> {
         let page = self.store.messages.read_from(id, seq, PageLimit::messages(PROBE)).await.map_err(wire)?;
         Ok(page.iter().find(|m| !m.void).is_none_or(|m| m.message_id > since))
     }
 
-    /// Messages from a seq on, and the seq after them. A hole is waited for, read again, and closed with a void, so
-    /// that its late writer fails and takes a new seq (R8).
+    /// Messages from a seq on, and the seq after them. At a hole it waits a moment, reads again,
+    /// and closes the hole with a void, so that its late writer fails and takes a new seq
+    /// ([`R8`](crate::rules::Rule::R8)).
     pub(crate) async fn read_without_holes(
         &self,
         id: &ConversationId,
@@ -130,10 +133,10 @@ impl ChatService {
             page = read().await.map_err(wire)?;
             if let Some(still) = first_hole(&page, from, last_seq) {
                 let end = page.iter().map(|m| m.seq).find(|&seq| seq > still).unwrap_or(last_seq + 1);
-                tracing::warn!(conversation = %id, seq = still, "closing a hole");
+                tracing::warn!(conversation = %id, seq = still, "closing a hole in the sequence");
                 let holes: Vec<Seq> = (still.max(hole)..end).collect();
-                for some in holes.chunks(HOLES_AT_ONCE) {
-                    let closed = some.iter().map(|&seq| self.store.messages.close_hole(id, seq));
+                for chunk in holes.chunks(HOLES_AT_ONCE) {
+                    let closed = chunk.iter().map(|&seq| self.store.messages.close_hole(id, seq));
                     for closed in join_all(closed).await {
                         closed.map_err(wire)?;
                     }
@@ -142,13 +145,8 @@ impl ChatService {
             }
         }
         // What follows a hole that is still open is left for the next read.
-        let mut next = from;
-        let contiguous = page.iter().take_while(|m| {
-            let fits = m.seq == next;
-            next = m.seq + 1;
-            fits
-        });
-        let messages: Vec<_> = contiguous.cloned().collect();
+        let contiguous = (from..).zip(&page).take_while(|(expected, m)| m.seq == *expected);
+        let messages: Vec<_> = contiguous.map(|(_, m)| m.clone()).collect();
         let next = messages.last().map_or(from, |m| m.seq + 1);
         Ok((messages, next))
     }

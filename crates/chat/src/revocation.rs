@@ -1,11 +1,13 @@
-//! Which tokens of a user still count.
+//! Revocation of a user's tokens.
 //!
-//! A revocation is one number of a user, `not_before`: tokens issued before it are refused. It has seconds, as the
-//! `iat` of a token does. It is set to the second *after* the one in which the revocation happens. No token that
-//! existed at that moment passes, then, and neither does one that is issued later in the same second.
+//! A revocation is one number per user, `not_before`, in seconds like a token's `iat`: tokens
+//! issued before it are refused. It is set to the second *after* the one in which the revocation
+//! happens, so that no token that existed at that moment passes, nor one issued later in the same
+//! second.
 //!
-//! `not_before` is written before the user's sessions are looked up and ended, and a session reads it after it has
-//! registered. A session that connects at the same time is therefore found by the revocation or finds it.
+//! `not_before` is written before the user's sessions are looked up and ended, and a session reads
+//! it after it has registered. A session that connects at the same time therefore is found by the
+//! revocation or reads it.
 
 use std::time::Duration;
 
@@ -17,7 +19,8 @@ use crate::{Admin, AppResult, HandOver, SessionEvent, wire};
 /// How long a revocation waits for one gateway to end a session.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// Whether a token issued at this time is revoked. One that does not say when it was issued is, as soon as anything is.
+/// Whether a token issued at this time is revoked. A token without an issue time is revoked by any
+/// revocation.
 pub fn is_revoked(issued_at: Option<u64>, not_before: Option<u64>) -> bool {
     not_before.is_some_and(|not_before| issued_at.is_none_or(|issued_at| issued_at < not_before))
 }
@@ -27,18 +30,18 @@ pub fn token_revoked() -> WireError {
 }
 
 impl Admin {
-    /// Refuses every token of the user that there is. Returns the new `not_before`.
+    /// Refuses every existing token of the user. Returns the new `not_before`.
     pub(crate) async fn lock_out(&self, user: &UserId) -> AppResult<u64> {
         let not_before = self.clock.now_ms() / 1000 + 1;
         self.store.users.raise_not_before(user, not_before).await.map_err(wire)?;
-        // An earlier revocation by a clock that is ahead may have set it higher.
+        // An earlier revocation on a clock that was ahead may have set it higher.
         let kept = self.store.users.not_before(user).await.map_err(wire)?;
         Ok(kept.unwrap_or(not_before))
     }
 
-    /// Tells the user's sessions to end, wherever they are. Returns how many took it. The others are taken out of the
-    /// session store: such a session finds its entry gone with its next heartbeat, registers anew, and then reads
-    /// `not_before`.
+    /// Tells the user's sessions to end, on every gateway. Returns how many accepted. The entries
+    /// of the others are removed from the session store: such a session finds its entry gone at the
+    /// next heartbeat, registers again, and then reads `not_before`.
     pub(crate) async fn end_sessions_of(&self, user: &UserId, why: WireError) -> AppResult<usize> {
         let (sessions, why) = (self.sessions(user).await?, &why);
         let told = join_all(sessions.iter().map(|session| async move {
@@ -53,7 +56,7 @@ impl Admin {
         Ok(told.into_iter().filter(|taken| *taken).count())
     }
 
-    /// Forgets where the user's devices are notified: a device that was locked out must show nothing either.
+    /// Removes the push registrations of the user's devices: a locked-out device must show nothing.
     pub(crate) async fn forget_push_devices(&self, user: &UserId) -> AppResult<usize> {
         let devices = self.devices(user).await?;
         for row in &devices {

@@ -1,10 +1,27 @@
-//! Sending: check, look up, commit, deliver. When this answers `sent`, the message is durable and its pending row is
-//! written or a live session has taken it.
+//! The path of a send, from a user's request to the answer `sent`.
+//!
+//! 1. **Check.** [`check`](ChatService::check) validates the frame, and the user's budget pays for
+//!    it. A send that is refused here is answered and goes no further.
+//! 2. **Look up.** Once per conversation of the batch: do the two users block each other, and has
+//!    the receiver a live session? If not, the pending row is committed with the message.
+//! 3. **Commit.** [`commit_sends`](bluetick_store::Messages::commit_sends) makes the whole batch
+//!    durable and gives every message its seq. A known `client_msg_id` stores nothing and returns
+//!    the original ([`R9`](crate::rules::Rule::R9)).
+//! 4. **Deliver.** `deliver.rs` looks the receiver up again and hands the messages to every live
+//!    session ([`R2`](crate::rules::Rule::R2)). If none accepts, it writes the pending row and wakes
+//!    the sessions that registered meanwhile. The conversations of a batch are delivered
+//!    concurrently.
+//! 5. **Echo.** The sender's other devices get the message, and both members the ticks of the read
+//!    that a reply implies. The answer does not wait for these.
+//! 6. **Answer.** `sent`, in the order of the request: the message is durable, and its pending row
+//!    is written or a live session has accepted it.
+//!
+//! From there the message is in the receiver's session: `session/delivery.rs`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use bluetick_protocol::{
-    ConversationId, ErrorCode, Json, Send as SendFrame, Sent, SessionId, Side, UserId, WireError,
+    ConversationId, ErrorCode, Json, Ref, Send as SendFrame, Sent, SessionId, Side, UserId, WireError,
 };
 use bluetick_store::{Advanced, Committed, Message, NewMessage, StoreError};
 use futures_util::future::{join, join_all};
@@ -13,188 +30,117 @@ use tokio::time::Instant;
 
 use crate::{AppResult, ChatService, Exhausted, SendCost, SendRequest, rate_limited, wire};
 
-/// Messages that are handed to a session at once, by their weight.
-const PORTION_BYTES: usize = 256 * 1024;
+/// Messages are handed to a session in chunks of at most this weight.
+const CHUNK_MAX_BYTES: usize = 256 * 1024;
 /// About what an attachment's description takes in a message.
 const ATTACHMENT_BYTES: usize = 512;
 
-/// A send that is stored, and its place among those it came with.
-struct Stored {
-    place: usize,
-    committed: Committed,
+/// The sends of one request, which are committed together.
+struct SendBatch {
+    sender: UserId,
+    /// The session that they came through.
+    origin: Option<SessionId>,
+    /// The clients' references, in the order of the request.
+    references: Vec<Option<Ref>>,
+    /// In the order of the request. `None` until the send is refused or delivered.
+    answers: Vec<Option<AppResult<Sent>>>,
+    /// An error where the two users may not write to each other.
+    conversations: BTreeMap<ConversationId, AppResult<ConversationBatch>>,
 }
 
-/// What is known of a receiver when a batch of sends comes for them.
-struct Receiver {
+/// The sends of a batch that go to one conversation.
+struct ConversationBatch {
+    receiver: BatchReceiver,
+    committed: Vec<Committed>,
+    /// The position of each in the request.
+    positions: Vec<usize>,
+}
+
+struct BatchReceiver {
     user: UserId,
-    /// They block the sender: their messages are stored and not shown to them.
+    /// They block the sender: messages are stored and not shown to them.
     withheld: bool,
-    /// No session was found: the pending row rides along with each message.
+    /// No session was found: the pending row is committed with each message.
     offline: bool,
 }
 
-/// The sends of a batch that go to one receiver.
-struct Lane {
-    receiver: AppResult<Receiver>,
-    stored: Vec<Stored>,
-}
-
-/// What became of a lane.
-struct Delivered {
-    stored: Vec<Stored>,
-    all: AppResult<()>,
-    /// What was done for those that had been sent before, beyond the others.
-    repeated: AppResult<()>,
-}
-
 impl ChatService {
-    /// Commits the sends together and delivers each; the answers are in the order of the sends.
+    /// Commits the sends together and delivers each. The answers are in the order of the sends.
     pub(crate) async fn send_all(&self, request: SendRequest) -> Vec<AppResult<Sent>> {
-        let SendRequest { user, session, sends } = request;
         let began = Instant::now();
-        let mut answers: Vec<Option<AppResult<Sent>>> = Vec::with_capacity(sends.len());
-        let mut references = Vec::with_capacity(sends.len());
-        let (mut news, mut places) = (Vec::with_capacity(sends.len()), Vec::with_capacity(sends.len()));
-        let mut lanes: BTreeMap<ConversationId, Lane> = BTreeMap::new();
-        let mut between: Option<(UserId, ConversationId)> = None;
-        let mut limited: Option<WireError> = None;
-        for mut send in sends {
-            references.push(send.reference.take());
-            if let Some(refused) = &limited {
-                // A later one that the budget has room for must not overtake one that was refused.
-                answers.push(Some(Err(refused.clone())));
-                continue;
-            }
-            // Sends that come together mostly go to one and the same.
-            match &between {
-                Some((to, id)) if send.to.as_ref() == Some(to) => send.conversation_id = Some(id.clone()),
-                _ => {
-                    if let Some(to) = &send.to
-                        && let Some(id) = ConversationId::between(&user, to)
-                    {
-                        between = Some((to.clone(), id.clone()));
-                        send.conversation_id = Some(id);
-                    }
-                }
-            }
-            match self.check(&user, send, &mut lanes).await {
-                Ok(new) => {
-                    places.push(answers.len());
-                    news.push(new);
-                    answers.push(None);
-                }
-                Err(e) => {
-                    limited = Some(&e).filter(|e| e.code == ErrorCode::RateLimited).cloned();
-                    answers.push(Some(Err(e)));
-                }
-            }
-        }
-        let committed = match news.is_empty() {
-            true => Vec::new(),
-            false => self.store.messages.commit_sends(news).await,
+        let SendRequest { user, session, sends } = request;
+        let mut batch = SendBatch {
+            sender: user,
+            origin: session,
+            references: Vec::with_capacity(sends.len()),
+            answers: Vec::with_capacity(sends.len()),
+            conversations: BTreeMap::new(),
         };
-        let mut failed = false;
-        for (place, committed) in places.into_iter().zip(committed) {
-            match committed {
-                Ok(committed) => {
-                    self.observer.committed();
-                    if let Some(lane) = lanes.get_mut(&committed.message.conversation_id) {
-                        lane.stored.push(Stored { place, committed });
-                    }
-                }
-                Err(e) => {
-                    failed |= !matches!(e, StoreError::ClientMsgIdConflict(_));
-                    answers[place] = Some(Err(wire(e)));
-                }
-            }
-        }
-        if failed {
-            // What failed may be stored, with the row that rode along. Its sender may not try again.
-            let wake = lanes.iter().filter_map(|(id, lane)| {
-                let receiver = lane.receiver.as_ref().ok().filter(|receiver| receiver.offline)?;
-                Some(self.wake(&receiver.user, id, &[]))
-            });
-            join_all(wake).await;
-        }
-        let stored: usize = lanes.values().map(|lane| lane.stored.len()).sum();
-        self.observer.batch_committed(stored);
-        // The conversations side by side: a receiver whose gateway hangs holds up nobody else.
-        let deliver = lanes.into_values().map(|lane| self.deliver_lane(&user, session, lane));
-        for Delivered { stored, all, repeated } in join_all(deliver).await {
-            for Stored { place, committed } in stored {
-                let reference = references[place].take();
-                let done = if committed.duplicate { all.clone().and(repeated.clone()) } else { all.clone() };
-                answers[place] = Some(done.map(|()| sent(&committed, reference)));
-            }
+        let (positions, new) = self.prepare_all(&mut batch, sends).await;
+        if !new.is_empty() {
+            self.commit_all(&mut batch, positions, new).await;
+            self.deliver_all(&mut batch).await;
         }
         self.observer.batch_answered(began.elapsed());
         let lost = || Err(WireError::new(ErrorCode::Internal, "this send got lost in the server"));
-        answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
+        batch.answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
     }
 
-    async fn deliver_lane(&self, sender: &UserId, origin: Option<SessionId>, lane: Lane) -> Delivered {
-        let Lane { receiver, stored } = lane;
-        let all = match receiver {
-            Ok(receiver) if !stored.is_empty() => self.deliver_new(sender, origin, &receiver, &stored).await,
-            // Nothing was stored for them.
-            _ => Ok(()),
-        };
-        let repeated = match stored.iter().find(|stored| stored.committed.duplicate) {
-            Some(stored) if all.is_ok() => self.repeat_ticks(sender, &stored.committed.message).await,
-            _ => Ok(()),
-        };
-        if all.is_ok() {
-            let messages = stored.iter().map(|stored| &stored.committed.message);
-            self.observer.sent(sender, messages);
-        }
-        Delivered { stored, all, repeated }
-    }
-
-    /// What a send must fulfil before it is committed.
-    async fn check(
+    /// Steps 1 and 2: checks the sends and looks their receivers up. Returns the messages to commit
+    /// and their positions in the request.
+    async fn prepare_all(
         &self,
-        user: &UserId,
+        batch: &mut SendBatch,
+        sends: Vec<SendFrame>,
+    ) -> (Vec<usize>, Vec<NewMessage>) {
+        let (mut positions, mut new) = (Vec::with_capacity(sends.len()), Vec::with_capacity(sends.len()));
+        let mut last_conversation = None;
+        let mut limited: Option<WireError> = None;
+        for mut send in sends {
+            batch.references.push(send.reference.take());
+            let prepared = match &limited {
+                // A later send that the budget has room for must not overtake one that was refused.
+                Some(refused) => Err(refused.clone()),
+                None => self.prepare(batch, send, &mut last_conversation).await,
+            };
+            batch.answers.push(match prepared {
+                Ok(message) => {
+                    positions.push(batch.answers.len());
+                    new.push(message);
+                    None
+                }
+                Err(e) => {
+                    limited = Some(&e).filter(|e| e.code == ErrorCode::RateLimited).cloned();
+                    Some(Err(e))
+                }
+            });
+        }
+        (positions, new)
+    }
+
+    /// Steps 1 and 2 of one send.
+    async fn prepare(
+        &self,
+        batch: &mut SendBatch,
         mut send: SendFrame,
-        lanes: &mut BTreeMap<ConversationId, Lane>,
+        last_conversation: &mut Option<(UserId, ConversationId)>,
     ) -> AppResult<NewMessage> {
-        let id = match (&send.to, send.conversation_id.take()) {
-            (_, Some(id)) => id,
-            (Some(_), None) => {
-                return Err(WireError::new(ErrorCode::ToSelf, "you cannot write to yourself"));
-            }
-            (None, None) => {
-                return Err(ChatService::bad_request("give either \"to\" or \"conversation_id\""));
+        let SendBatch { sender, conversations, .. } = batch;
+        let id = conversation_of(sender, &mut send, last_conversation)?;
+        let from = id.side_of(sender).ok_or_else(WireError::not_found)?;
+        self.check(&send)?;
+        self.take_from_budget(sender, bytes_of(&send)).await?;
+        let conversation = match conversations.get(&id) {
+            Some(known) => known,
+            None => {
+                let receiver = self.look_up(sender, &id, from).await;
+                conversations.entry(id.clone()).or_insert(receiver.map(ConversationBatch::new))
             }
         };
-        let from = id.side_of(user).ok_or_else(WireError::not_found)?;
-        if send.attachment.is_some() && self.uploads.is_none() {
-            return Err(crate::attachments::no_uploads());
-        }
-        if send.body.is_empty() && send.attachment.is_none() {
-            let why = "\"body\" must not be empty where there is no attachment";
-            return Err(WireError::new(ErrorCode::EmptyBody, why));
-        }
-        if send.body.len() > self.config.max_body_bytes {
-            let message = format!("\"body\" may be at most {} bytes long", self.config.max_body_bytes);
-            return Err(WireError::new(ErrorCode::BodyTooLarge, message));
-        }
-        if let Some(meta) = &send.meta {
-            check_user_meta(meta)?;
-        }
-        self.take_from_budget(user, bytes_of(&send)).await?;
-        if !lanes.contains_key(&id) {
-            let receiver = self.look_up(user, &id, from).await;
-            lanes.insert(id.clone(), Lane { receiver, stored: Vec::new() });
-        }
-        let receiver = lanes.get(&id).map(|lane| lane.receiver.as_ref());
-        let Receiver { withheld, offline, .. } = match receiver {
-            Some(Ok(receiver)) => receiver,
-            Some(Err(e)) => return Err(e.clone()),
-            None => return Err(WireError::not_found()),
-        };
-        let (withheld, offline) = (*withheld, *offline);
+        let receiver = &conversation.as_ref().map_err(WireError::clone)?.receiver;
+        let (withheld, offline) = (receiver.withheld, receiver.offline);
         let attachment = match &send.attachment {
-            Some(said) => Some(self.attach(user, &id, said).await?),
+            Some(said) => Some(self.attach(sender, &id, said).await?),
             None => None,
         };
         Ok(NewMessage {
@@ -211,10 +157,36 @@ impl ChatService {
         })
     }
 
-    /// Whether the two may write to each other, and whether the receiver is there. This is the first lookup. It decides only
-    /// whether the pending row rides along with the message; whom the message is handed to is decided by a lookup after
-    /// the commit (R2).
-    async fn look_up(&self, sender: &UserId, id: &ConversationId, from: Side) -> AppResult<Receiver> {
+    /// Whether the content of a send is acceptable.
+    fn check(&self, send: &SendFrame) -> AppResult<()> {
+        if send.attachment.is_some() && self.uploads.is_none() {
+            return Err(crate::attachments::no_uploads());
+        }
+        if send.body.is_empty() && send.attachment.is_none() {
+            let why = "\"body\" must not be empty where there is no attachment";
+            return Err(WireError::new(ErrorCode::EmptyBody, why));
+        }
+        if send.body.len() > self.config.max_body_bytes {
+            let message = format!("\"body\" may be at most {} bytes long", self.config.max_body_bytes);
+            return Err(WireError::new(ErrorCode::BodyTooLarge, message));
+        }
+        match &send.meta {
+            Some(meta) => check_user_meta(meta),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes one send of so many bytes from the user's budget.
+    pub(crate) async fn take_from_budget(&self, user: &UserId, bytes: u32) -> AppResult<()> {
+        let cost = SendCost { messages: 1, bytes };
+        self.budget.take(user, cost).await.map_err(|ms| rate_limited(Exhausted::Sends, ms))
+    }
+
+    /// Whether the two may write to each other, and whether the receiver is online. This is the
+    /// first lookup. It only decides whether the pending row is committed with the message; the
+    /// sessions that get the message are found by a lookup after the commit
+    /// ([`R2`](crate::rules::Rule::R2)).
+    async fn look_up(&self, sender: &UserId, id: &ConversationId, from: Side) -> AppResult<BatchReceiver> {
         let user = id.member(from.other());
         let users = &self.store.users;
         let (blocks, blocked) = join(users.blocks(sender, &user), users.blocks(&user, sender)).await;
@@ -227,33 +199,104 @@ impl ChatService {
             self.observer.looked_up(&user, id, sessions);
             sessions == 0
         };
-        Ok(Receiver { user, withheld, offline })
+        Ok(BatchReceiver { user, withheld, offline })
     }
 
-    /// One send of so many bytes.
-    pub(crate) async fn take_from_budget(&self, user: &UserId, bytes: u32) -> AppResult<()> {
-        let cost = SendCost { messages: 1, bytes };
-        self.budget.take(user, cost).await.map_err(|ms| rate_limited(Exhausted::Sends, ms))
+    /// Step 3: makes the messages durable and sorts them by conversation. A message that is not
+    /// stored is answered here.
+    async fn commit_all(&self, batch: &mut SendBatch, positions: Vec<usize>, new: Vec<NewMessage>) {
+        let (mut stored, mut may_be_stored) = (0, false);
+        let committed = self.store.messages.commit_sends(new).await;
+        for (position, committed) in positions.into_iter().zip(committed) {
+            match committed {
+                Ok(committed) => {
+                    self.observer.committed();
+                    let id = &committed.message.conversation_id;
+                    if let Some(Ok(conversation)) = batch.conversations.get_mut(id) {
+                        stored += 1;
+                        conversation.positions.push(position);
+                        conversation.committed.push(committed);
+                    }
+                }
+                Err(e) => {
+                    may_be_stored |= !matches!(e, StoreError::ClientMsgIdConflict(_));
+                    batch.answers[position] = Some(Err(wire(e)));
+                }
+            }
+        }
+        if may_be_stored {
+            self.wake_offline_receivers(batch).await;
+        }
+        self.observer.batch_committed(stored);
     }
 
-    /// Everything after the commit, for the sends of a batch to one receiver.
-    async fn deliver_new(
+    /// A commit that failed may have succeeded, with the pending row that was part of it. The
+    /// sender may not retry, so every session that can serve the row is woken
+    /// ([`R2`](crate::rules::Rule::R2)).
+    async fn wake_offline_receivers(&self, batch: &SendBatch) {
+        let wake = batch.conversations.iter().filter_map(|(id, conversation)| {
+            let receiver = conversation.as_ref().ok().map(|c| &c.receiver).filter(|r| r.offline)?;
+            Some(self.wake(&receiver.user, id, &[]))
+        });
+        join_all(wake).await;
+    }
+
+    /// Steps 4 to 6: delivers the conversations concurrently, so that a receiver whose gateway
+    /// hangs delays nobody else, and answers their sends.
+    async fn deliver_all(&self, batch: &mut SendBatch) {
+        let SendBatch { sender, origin, references, answers, conversations } = batch;
+        let stored = || conversations.values().flatten().filter(|c| !c.committed.is_empty());
+        let outcomes = join_all(stored().map(|c| self.deliver_conversation(sender, *origin, c))).await;
+        for (conversation, (delivered, repeated)) in stored().zip(outcomes) {
+            for (&position, committed) in conversation.positions.iter().zip(&conversation.committed) {
+                let outcome = match committed.duplicate {
+                    true => delivered.clone().and(repeated.clone()),
+                    false => delivered.clone(),
+                };
+                answers[position] = Some(outcome.map(|()| sent(committed, references[position].take())));
+            }
+        }
+    }
+
+    /// Steps 4 and 5 of one conversation. Returns the outcome of the delivery, and that of
+    /// repeating the ticks, which concerns only repeated sends.
+    async fn deliver_conversation(
         &self,
         sender: &UserId,
         origin: Option<SessionId>,
-        receiver: &Receiver,
-        stored: &[Stored],
-    ) -> AppResult<()> {
-        let stored: Vec<&Committed> = stored.iter().map(|stored| &stored.committed).collect();
-        self.observer.stored(sender, &stored);
-        let theirs: Vec<&Committed> =
-            stored.iter().copied().filter(|c| !c.message.withheld && !c.message.void).collect();
-        let row_written = receiver.offline;
-        // A gateway that hangs is waited for once, not for each portion.
-        let mut patience = self.fanout.hedge;
-        for portion in portions(&theirs) {
-            self.deliver_to_receiver(&receiver.user, portion, row_written, &mut patience).await?;
+        conversation: &ConversationBatch,
+    ) -> (AppResult<()>, AppResult<()>) {
+        let ConversationBatch { receiver, committed: stored, .. } = conversation;
+        self.observer.stored(sender, stored);
+        if let Err(e) = self.deliver_chunks(receiver, stored).await {
+            return (Err(e), Ok(()));
         }
+        self.echo(sender, origin, stored).await;
+        let repeated = match stored.iter().find(|committed| committed.duplicate) {
+            Some(committed) => self.repeat_ticks(sender, &committed.message).await,
+            None => Ok(()),
+        };
+        let messages = stored.iter().map(|committed| &committed.message);
+        self.observer.sent(sender, messages);
+        (Ok(()), repeated)
+    }
+
+    /// Hands the receiver what is theirs to see.
+    async fn deliver_chunks(&self, receiver: &BatchReceiver, stored: &[Committed]) -> AppResult<()> {
+        let theirs: Vec<&Committed> =
+            stored.iter().filter(|c| !c.message.withheld && !c.message.void).collect();
+        let row_written = receiver.offline;
+        // Shared by all chunks: a gateway that hangs is waited for once.
+        let mut wait_budget = self.fanout.hedge;
+        for chunk in chunks(&theirs) {
+            self.deliver_to_receiver(&receiver.user, chunk, row_written, &mut wait_budget).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells the sender's other devices of the messages, and everybody of the read that they imply
+    /// ([`R10`](crate::rules::Rule::R10)).
+    async fn echo(&self, sender: &UserId, origin: Option<SessionId>, stored: &[Committed]) {
         let own: Arc<[_]> = stored.iter().filter(|c| !c.message.void).map(|c| c.message.clone()).collect();
         // Boundaries only grow: the last one stands for all, from where the first began.
         let implied = || stored.iter().filter_map(|committed| committed.implied_read.as_ref());
@@ -262,28 +305,58 @@ impl ChatService {
             let read_before = implied().map(|read| read.read_before).min().unwrap_or_default();
             self.clear_read(&Advanced { read_before, ..last.clone() }, origin, false);
         }
-        self.echo_and_tick(sender, origin, own, last.map(|read| &read.row)).await;
-        Ok(())
+        self.fanout.echo_and_tick(sender, origin, own, last.map(|read| &read.row)).await;
     }
 
-    /// The first run of what was sent again may have moved the boundary and died before it told anybody.
+    /// The first run of a repeated send may have moved the read boundary and died before it told
+    /// anybody ([`R9`](crate::rules::Rule::R9)).
     async fn repeat_ticks(&self, sender: &UserId, message: &Message) -> AppResult<()> {
         let row = self.store.status.status(sender, &message.conversation_id).await.map_err(wire)?;
         if row.last_read_seq > 0 {
-            self.echo_and_tick(sender, None, Arc::new([]), Some(&row)).await;
+            self.fanout.echo_and_tick(sender, None, Arc::new([]), Some(&row)).await;
         }
         Ok(())
     }
 }
 
-/// What a send counts for in the budget of bytes.
+impl ConversationBatch {
+    fn new(receiver: BatchReceiver) -> ConversationBatch {
+        ConversationBatch { receiver, committed: Vec::new(), positions: Vec::new() }
+    }
+}
+
+/// The conversation that a send names. Consecutive sends mostly go to the same user, so the last
+/// id is reused.
+fn conversation_of(
+    sender: &UserId,
+    send: &mut SendFrame,
+    last: &mut Option<(UserId, ConversationId)>,
+) -> AppResult<ConversationId> {
+    if let Some(to) = &send.to {
+        match last {
+            Some((last_to, id)) if last_to == to => return Ok(id.clone()),
+            _ => {}
+        }
+        if let Some(id) = ConversationId::between(sender, to) {
+            *last = Some((to.clone(), id.clone()));
+            return Ok(id);
+        }
+    }
+    match (send.conversation_id.take(), &send.to) {
+        (Some(id), _) => Ok(id),
+        (None, Some(_)) => Err(WireError::new(ErrorCode::ToSelf, "you cannot write to yourself")),
+        (None, None) => Err(ChatService::bad_request("give either \"to\" or \"conversation_id\"")),
+    }
+}
+
+/// What a send costs in the budget of bytes.
 fn bytes_of(send: &SendFrame) -> u32 {
     let meta = send.meta.as_ref().map_or(0, |meta| meta.as_str().len());
     let attachment = if send.attachment.is_some() { ATTACHMENT_BYTES } else { 0 };
     (send.body.len() + meta + attachment).try_into().unwrap_or(u32::MAX)
 }
 
-/// Keys of `meta` that begin with `_` are the server's: what a user writes must not look like the host's.
+/// Keys of `meta` that begin with `_` belong to the server: a user must not forge them.
 fn check_user_meta(meta: &Json) -> AppResult<()> {
     match reserved_key(meta) {
         None => Ok(()),
@@ -298,31 +371,31 @@ fn check_user_meta(meta: &Json) -> AppResult<()> {
 /// The first key of the object that begins with `_`.
 fn reserved_key(meta: &Json) -> Option<String> {
     let text = meta.as_str();
-    // A key may be written with an escape. Without either there is nothing to look for.
+    // A key may be written with an escape. Without either character there is nothing to find.
     if !text.contains(['_', '\\']) {
         return None;
     }
-    // What is no object was refused before.
+    // Anything but an object was refused before.
     let keys: BTreeMap<String, IgnoredAny> = serde_json::from_str(text).ok()?;
     keys.into_keys().find(|key| key.starts_with('_'))
 }
 
-/// Cuts messages into what is handed over at once: not more than a gateway takes in well before its deadline.
-fn portions<'a>(messages: &'a [&'a Committed]) -> impl Iterator<Item = &'a [&'a Committed]> {
+/// Cuts messages into chunks of no more bytes than a gateway takes well before its deadline.
+fn chunks<'a>(messages: &'a [&'a Committed]) -> impl Iterator<Item = &'a [&'a Committed]> {
     let mut left = messages;
     std::iter::from_fn(move || {
         let mut bytes = 0;
         let fitting = left.iter().take_while(|committed| {
             bytes += committed.message.weight();
-            bytes <= PORTION_BYTES
+            bytes <= CHUNK_MAX_BYTES
         });
-        let (portion, rest) = left.split_at_checked(fitting.count().max(1))?;
+        let (chunk, rest) = left.split_at_checked(fitting.count().max(1))?;
         left = rest;
-        Some(portion)
+        Some(chunk)
     })
 }
 
-fn sent(committed: &Committed, reference: Option<bluetick_protocol::Ref>) -> Sent {
+fn sent(committed: &Committed, reference: Option<Ref>) -> Sent {
     let message = &committed.message;
     Sent {
         reference,

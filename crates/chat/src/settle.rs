@@ -1,15 +1,18 @@
-//! The end of a pending row: removed when all that was drained for it is acked (R4), or moved by a session that
-//! closes before (R5).
+//! The end of a pending row: removed when everything drained for it is acked
+//! ([`R4`](crate::rules::Rule::R4)), or moved by a session that closes before that
+//! ([`R5`](crate::rules::Rule::R5)).
 
 use bluetick_protocol::{ConversationId, SessionId, UserId};
 use futures_util::future::{join, join_all};
 
 use crate::{AppResult, ChatService, Debt, DebtsRequest, SessionEvent, SettleRequest, Settled, wire};
 
-/// Debts that are paid side by side.
+/// Most debts that are paid concurrently.
 const DEBTS_AT_ONCE: usize = 64;
 
 impl ChatService {
+    /// Removes the row if it still holds the value that was read, then reads the conversation's
+    /// end.
     pub(crate) async fn settle_row(&self, request: SettleRequest) -> AppResult<Settled> {
         let SettleRequest { user, conversation_id: id, row } = request;
         let removed = self.store.pending.settle(&user, &id, row, None).await.map_err(wire)?;
@@ -20,26 +23,27 @@ impl ChatService {
             true => None,
             false => self.store.pending.pending_row(&user, &id).await.map_err(wire)?,
         };
-        // Read after the removal: a sender who found the row wrote nothing, and relies on this.
+        // Read after the removal: a sender that found the row wrote none and relies on this read.
         let last_seq = self.store.messages.last_seq(&id).await.map_err(wire)?;
         Ok(Settled { row, last_seq })
     }
 
-    /// Returns the debts that could not be paid.
+    /// Writes pending rows for what a closing session took and did not see acked. Returns the debts
+    /// that could not be paid.
     pub(crate) async fn take_debts(&self, request: DebtsRequest) -> Vec<Debt> {
-        let mut left = Vec::new();
-        // Side by side, so that they share the store's fsync.
+        let mut unpaid = Vec::new();
+        // Concurrently, so that they share the store's fsync.
         for debts in request.debts.chunks(DEBTS_AT_ONCE) {
             let paid =
                 join_all(debts.iter().map(|debt| self.pay(&request.user, debt, request.overdue))).await;
             for (debt, paid) in debts.iter().zip(paid) {
                 if let Err(e) = paid {
-                    tracing::warn!(error = %e, conversation = %debt.conversation_id, "a debt could not be paid");
-                    left.push(debt.clone());
+                    tracing::warn!(error = %e, conversation = %debt.conversation_id, "pending row of a closing session not written; it will be retried");
+                    unpaid.push(debt.clone());
                 }
             }
         }
-        left
+        unpaid
     }
 
     async fn pay(&self, user: &UserId, debt: &Debt, overdue: bool) -> AppResult<()> {
@@ -50,7 +54,7 @@ impl ChatService {
             return Ok(());
         }
         let moved = match debt.row {
-            // A row before the debt covers it; move it up to what is really missing.
+            // A row before the debt covers it: move it up to the first unacked message.
             Some(row) if row <= first_unacked => {
                 self.store.pending.settle(user, id, row, Some(first_unacked)).await.map_err(wire)?
             }
@@ -70,8 +74,8 @@ impl ChatService {
         noted.and(owed)
     }
 
-    /// Looks the user up and tells every session found to look for a pending row (R2). It does not wait for `slow`
-    /// sessions.
+    /// Looks the user up and tells every session found to read the conversation's pending row
+    /// ([`R2`](crate::rules::Rule::R2)). It does not wait for `slow` sessions.
     pub(crate) async fn wake(&self, user: &UserId, id: &ConversationId, slow: &[SessionId]) {
         let sessions = self.sessions_of(user).await;
         let wake = |_: &_| SessionEvent::Wake { conversation_id: id.clone() };

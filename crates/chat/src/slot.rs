@@ -1,4 +1,4 @@
-//! A place for one piece of work under way, or none: how a loop that owns its futures waits for them.
+//! A slot for at most one future in progress: how a loop that owns its futures waits for them.
 
 use std::{
     future::poll_fn,
@@ -7,7 +7,8 @@ use std::{
 
 use futures_util::future::BoxFuture;
 
-/// Ready when the work in the slot is done, which empties the slot; never, if there is none.
+/// Ready when the future in the slot completes, which empties the slot. An empty slot is never
+/// ready.
 pub(crate) fn poll_slot<T>(slot: &mut Option<BoxFuture<'_, T>>, cx: &mut Context<'_>) -> Poll<T> {
     let Some(work) = slot else { return Poll::Pending };
     let done = work.as_mut().poll(cx);

@@ -25,8 +25,8 @@ impl ChatService {
         self.card(user).await
     }
 
-    /// What a token says of its bearer. It is the issuer's word, and nobody is there to correct it: what may not be
-    /// shown is left out.
+    /// Takes the profile from a token. Nobody can correct what the issuer wrote, so invalid parts
+    /// are removed.
     pub(crate) async fn take_token_profile(&self, user: UserId, profile: Profile) -> AppResult<()> {
         if self.config.profiles.source != ProfileSource::Token {
             return Ok(());
@@ -35,7 +35,8 @@ impl ChatService {
         self.store_profile(&user, profile).await
     }
 
-    /// A change is copied into a row for each of the user's conversations. What changes nothing costs nothing.
+    /// A change is copied into a row for each of the user's conversations; an unchanged profile
+    /// costs nothing.
     async fn store_profile(&self, user: &UserId, profile: Profile) -> AppResult<()> {
         if self.store.users.profile(user).await.map_err(wire)? == profile {
             return Ok(());
@@ -44,7 +45,8 @@ impl ChatService {
         self.store.users.put_profile(user, profile).await.map_err(wire)
     }
 
-    /// Somebody else's card, for those who may see it. A user who may not be seen is answered like one who does not exist.
+    /// Another user's card, for those who may see it. A user who may not be seen looks like one who
+    /// does not exist.
     pub(crate) async fn card_for(&self, user: UserId, other: UserId) -> AppResult<UserCard> {
         if user != other && !self.may_see(&user, &other).await? {
             return Err(WireError::new(ErrorCode::NotFound, "no such user who has written to you"));
@@ -52,8 +54,8 @@ impl ChatService {
         self.card(other).await
     }
 
-    /// The one rule of who sees whom, for presence and profiles; inboxes follow it with their copies. `other` has written
-    /// to `user`, so that they know each other, and does not block them.
+    /// The one rule of who sees whom, for presence and profiles; the copies in inboxes follow it.
+    /// `other` has written to `user` and does not block them.
     pub(crate) async fn may_see(&self, user: &UserId, other: &UserId) -> AppResult<bool> {
         let Some(id) = ConversationId::between(user, other) else { return Ok(false) };
         let row = self.store.conversations.conversation(user, &id).await.map_err(wire)?;

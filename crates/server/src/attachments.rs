@@ -9,7 +9,7 @@ mod signature;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use bluetick_chat::{Begun, Link, UploadLimits, Uploads};
+use bluetick_chat::{BegunUpload, DownloadLink, UploadLimits, Uploads};
 use bluetick_protocol::{S3Ref, SignedRequest, UploadParts, UploadedParts};
 use bluetick_store::{AttachmentRow, Clock, Objects, Result, StoreError, UploadQuota, UploadTerms};
 
@@ -139,7 +139,12 @@ impl ObjectUploads {
         UploadTerms { bytes, sha256, expires: self.upload_lasts }
     }
 
-    async fn begin_parts(&self, row: &AttachmentRow, parts: &UploadParts, expires_at: u64) -> Result<Begun> {
+    async fn begin_parts(
+        &self,
+        row: &AttachmentRow,
+        parts: &UploadParts,
+        expires_at: u64,
+    ) -> Result<BegunUpload> {
         let key = key_of(&row.s3_ref);
         let upload_id = self.objects.begin_parts(&key, &row.mime).await?;
         let mut signed = Vec::with_capacity(parts.sha256.len());
@@ -149,7 +154,7 @@ impl ObjectUploads {
             left -= terms.bytes;
             signed.push(self.objects.sign_part(&key, &upload_id, number, &terms).await?);
         }
-        Ok(Begun { upload_id: Some(upload_id), upload: None, parts: signed, expires_at })
+        Ok(BegunUpload { upload_id: Some(upload_id), upload: None, parts: signed, expires_at })
     }
 }
 
@@ -174,7 +179,7 @@ impl Uploads for ObjectUploads {
         self.objects.signs()
     }
 
-    async fn begin(&self, row: &AttachmentRow, parts: Option<&UploadParts>) -> Result<Begun> {
+    async fn begin(&self, row: &AttachmentRow, parts: Option<&UploadParts>) -> Result<BegunUpload> {
         let expires_at = self.expires_at(self.upload_lasts);
         let upload = match parts {
             Some(parts) => return self.begin_parts(row, parts, expires_at).await,
@@ -188,7 +193,7 @@ impl Uploads for ObjectUploads {
                 self.objects.sign_put(&key_of(&row.s3_ref), &row.mime, &terms).await?
             }
         };
-        Ok(Begun { upload_id: None, upload: Some(upload), parts: Vec::new(), expires_at })
+        Ok(BegunUpload { upload_id: None, upload: Some(upload), parts: Vec::new(), expires_at })
     }
 
     async fn complete(&self, row: &AttachmentRow, parts: &UploadedParts) -> Result<bool> {
@@ -205,7 +210,7 @@ impl Uploads for ObjectUploads {
         Ok(info.is_some_and(|info| info.bytes == row.bytes))
     }
 
-    async fn link(&self, row: &AttachmentRow, lasts: Option<Duration>) -> Result<Link> {
+    async fn link(&self, row: &AttachmentRow, lasts: Option<Duration>) -> Result<DownloadLink> {
         let lasts = lasts.unwrap_or(self.download_lasts);
         let expires_at = self.expires_at(lasts);
         let url = match self.is_own() {
@@ -215,7 +220,7 @@ impl Uploads for ObjectUploads {
                 self.objects.sign_get(&key_of(&row.s3_ref), &row.mime, &disposition, lasts).await?
             }
         };
-        Ok(Link { url, expires_at })
+        Ok(DownloadLink { url, expires_at })
     }
 
     fn may_still_come(&self, row: &AttachmentRow) -> bool {

@@ -16,11 +16,11 @@ use super::{Breach, Breaches};
 /// Registrations that were answered and have not taken effect (R1).
 pub(super) struct Deferred {
     registry: Arc<dyn SessionStore>,
-    state: Mutex<State>,
+    state: Mutex<DeferredState>,
 }
 
 #[derive(Default)]
-struct State {
+struct DeferredState {
     /// The sessions whose registration was deferred once. A later one takes effect at once.
     known: BTreeSet<SessionId>,
     waiting: BTreeMap<(UserId, SessionId), Registration>,

@@ -1,5 +1,5 @@
-//! Whether a run can come back to a state that it passed. If none can, every run comes to rest, because there are only so
-//! many states.
+//! Whether a run can return to an earlier state. If none can, every run ends, because the number of
+//! states is finite.
 
 use std::{
     collections::BTreeSet,
@@ -10,7 +10,7 @@ use stateright::Model;
 
 use crate::{model::Delivery, state::State};
 
-/// A state on the way from the first to the current one, and what follows it that has not been tried.
+/// A state on the current path, and its successors that have not been tried.
 struct Passed {
     print: u64,
     untried: Vec<State>,

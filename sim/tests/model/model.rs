@@ -17,7 +17,7 @@ use stateright::{Model, Property};
 
 use crate::{
     properties,
-    rules::{Rule, Rules},
+    rules::{RulePart, RuleParts},
     scenarios::{Scenario, Start},
     session::{self, Closing, Session, Step},
     state::{Frame, InFlight, Sender, Seq, SessionSet, State},
@@ -27,8 +27,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Delivery {
     pub scenario: Scenario,
-    pub rules: Rules,
-    /// Looks at this property only, and stops at its shortest counterexample.
+    pub rules: RuleParts,
+    /// Checks only this property, and stops at its shortest counterexample.
     pub only: Option<&'static str>,
 }
 
@@ -79,7 +79,7 @@ pub enum Fault {
     DeleteInFlight {
         session: usize,
     },
-    /// `took`: so many of the frames on their way still reach the device, whose acks are lost.
+    /// `took`: this many frames in flight still reach the device, whose acks are lost.
     Disconnect {
         device: usize,
         took: usize,
@@ -94,7 +94,7 @@ pub enum Fault {
     CrashWorker {
         worker: usize,
     },
-    /// The app server crashes that wakes sessions for one that has closed.
+    /// The app server that wakes sessions for a closed one crashes.
     CrashWaker {
         event: InFlight,
     },
@@ -120,7 +120,7 @@ impl fmt::Display for Action {
 }
 
 impl Delivery {
-    pub fn holds(&self, rule: Rule) -> bool {
+    pub fn holds(&self, rule: RulePart) -> bool {
         self.rules.hold(rule)
     }
 
@@ -138,7 +138,7 @@ impl Delivery {
         }
     }
 
-    /// What goes on by itself.
+    /// Steps that need no fault.
     pub fn steps(&self, state: &State, actions: &mut Vec<Action>) {
         for (worker, attempt) in state.workers.iter().enumerate().filter(|(_, attempt)| !attempt.is_done()) {
             actions.push(Action::Work { worker, step: attempt.step });
@@ -302,7 +302,7 @@ impl Delivery {
                 if arrives {
                     state.send_late(InFlight { by: Sender::Nobody, ..event });
                 }
-                if self.holds(Rule::R12StaleIsMiss) {
+                if self.holds(RulePart::R12StaleIsMiss) {
                     state.registry.remove(event.to);
                 }
             }

@@ -1,5 +1,5 @@
-//! What must hold. Some of it holds in every state; the rest when nothing is left to do but for a fault to happen,
-//! which is also when every device is connected.
+//! The properties. Some hold in every state; the rest hold at rest, when only faults can still
+//! happen and every device is connected.
 
 use stateright::Property;
 
@@ -38,7 +38,8 @@ pub fn all(sights: &[Sight]) -> Vec<Property<Delivery>> {
     properties
 }
 
-/// A device with a cursor is owed everything. Of those without one some device must have it.
+/// A device with a cursor must have every message. Without one, some device of the user must have
+/// it.
 fn nothing_lost(state: &State) -> bool {
     let mut messages = 0..state.remembered.len() as u8;
     messages.all(|message| {
@@ -48,7 +49,8 @@ fn nothing_lost(state: &State) -> bool {
     })
 }
 
-/// From where a session began up to its last ack the device has what the table has, and nothing can come in between.
+/// From the first seq of a session to its last ack the device has every message of the table, and
+/// nothing can be inserted in between.
 fn acked_stays(state: &State) -> bool {
     let unchanged = |device: &Device| {
         device.held.iter().all(|(seq, &held)| state.messages.get(seq) == Some(&Stored::Message(held)))

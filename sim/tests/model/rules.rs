@@ -1,16 +1,18 @@
-//! The rules of delivery, each of which can be taken out by name.
+//! The parts of the rules of delivery, each of which the model can leave out.
 //!
-//! A rule that makes several demands has one switch for each of them, because each is broken by a different
-//! interleaving. With a switch off the model does the obvious simpler thing, which is mostly what the notes do.
+//! A rule with several requirements has one switch for each of them, because each is broken by a
+//! different interleaving. With a switch off the model does the obvious simpler thing.
 
-/// What a rule demands.
+/// One requirement of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
+pub enum RulePart {
     /// A session registers before it reads `pending_deliveries`. Off: the other way round.
     R1RegisterThenRead,
-    /// A sender stores first and looks the recipient up afterwards. Off: it uses what a lookup found before the store.
+    /// A sender stores first and looks the recipient up afterwards. Off: it uses what a lookup
+    /// found before the store.
     R2StoreThenLookUp,
-    /// Who wrote a pending row looks the recipient up once more and wakes whom it finds. Off: it does not.
+    /// The writer of a pending row looks the recipient up once more and wakes the sessions found.
+    /// Off: it does not.
     R2LookAgain,
     /// The wake goes to sessions whose hand-over is still unanswered as well. Off: it leaves them
     /// out.
@@ -20,21 +22,26 @@ pub enum Rule {
     R2RowBeforeAnswer,
     /// The pending row is one conditional write that keeps the minimum. Off: get, then put.
     R3KeepMinimum,
-    /// A pending row goes only after all that was drained for it is acked. Off: when it has been sent.
+    /// A pending row is removed only after everything drained for it is acked. Off: when it has
+    /// been sent.
     R4AckThenDelete,
-    /// A pending row goes only if it still holds what was read. Off: whatever it holds.
+    /// A pending row is removed only if it still holds the value that was read. Off: whatever it
+    /// holds.
     R4DeleteIfEqual,
     /// After the delete the messages are read once more. Off: they are not.
     R4ReadAgain,
     /// A closing session writes down what it owes. Off: it just leaves the session store.
     R5PayDebts,
-    /// What may lie behind a row that a closing session has deleted and not read past is a debt too. Off: it is not.
+    /// Messages after a row that a closing session has deleted and not read past are a debt too.
+    /// Off: they are not.
     R5SettlingIsDebt,
     /// A device with a cursor also gets what its inbox says happened since. Off: pending rows only.
     R6ResumeByCursor,
-    /// A device without a cursor also gets what the rows say no device has acked. Off: pending rows only.
+    /// A device without a cursor also gets what the rows say no device has acked. Off: pending rows
+    /// only.
     R6Undelivered,
-    /// What is known to be owed before the first read does not hide what the cursor asks for. Off: the lane begins at it.
+    /// What is known to be owed before the first read does not hide what the cursor asks for. Off:
+    /// the lane begins at it.
     R6RowAndCursor,
     /// A live message that is not the next one waits for a read. Off: it goes straight out.
     R7OneStream,
@@ -46,54 +53,55 @@ pub enum Rule {
     R9RememberSends,
     /// A retry runs the delivery steps again. Off: it only gets its answer.
     R9DeliverAgain,
-    /// A lane begins no later than at the first message that no device has acked. Off: at its row, its cursor or its
-    /// first live message.
+    /// A lane begins no later than at the first message that no device has acked. Off: at its row,
+    /// its cursor or its first live message.
     R10BeginAtFirstUnacked,
-    /// A session that is not there counts as a miss, and its entry goes. Off: the hand-over counts as taken.
+    /// A session that is gone counts as a miss, and its entry is removed. Off: the hand-over counts
+    /// as taken.
     R12StaleIsMiss,
-    /// A session that finds its entry gone registers and drains anew. Off: it puts the entry back.
+    /// A session that finds its entry gone registers and drains again. Off: it restores the entry.
     R12DrainAnew,
-    /// A session looks for what it missed from time to time. It finds what nobody told it of,
-    /// because the app server crashed that was about to. Off: it does not.
+    /// A session reconciles from time to time. It finds messages whose notice was lost with an app
+    /// server. Off: it does not.
     PeriodicLook,
 }
 
 /// The rules in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct RuleParts {
     off: u32,
 }
 
-impl Rules {
-    pub fn all() -> Rules {
-        Rules { off: 0 }
+impl RuleParts {
+    pub fn all() -> RuleParts {
+        RuleParts { off: 0 }
     }
 
-    /// Every rule but the one that brings a device without a cursor what has no pending row. It heals most of what is wrong
-    /// with a row, so what the rows need shows without it.
-    pub fn rows_alone() -> Rules {
-        Rules::all().without(Rule::R6Undelivered)
+    /// Every rule but the one that serves a device without a cursor from what has no pending row.
+    /// It repairs most of what is wrong with a row and so hides a broken rule about rows.
+    pub fn rows_alone() -> RuleParts {
+        RuleParts::all().without(RulePart::R6Undelivered)
     }
 
-    pub fn without(self, rule: Rule) -> Rules {
-        Rules { off: self.off | 1 << rule as u32 }
+    pub fn without(self, rule: RulePart) -> RuleParts {
+        RuleParts { off: self.off | 1 << rule as u32 }
     }
 
-    /// The write flow, the pending row's cleanup and the reconnect as the notes have them, word for word: the steps
-    /// of a send run side by side, the row is got and then put, and it is deleted once what it led to has been
-    /// delivered. What the notes do not speak of is left in, so that nothing but their own flow can be to blame.
-    pub fn the_notes() -> Rules {
-        Rules::rows_alone()
-            .without(Rule::R2StoreThenLookUp)
-            .without(Rule::R2LookAgain)
-            .without(Rule::R3KeepMinimum)
-            .without(Rule::R4AckThenDelete)
-            .without(Rule::R4DeleteIfEqual)
-            .without(Rule::R4ReadAgain)
-            .without(Rule::R5PayDebts)
+    /// The textbook flow: the steps of a send run in parallel, the row is read and then written,
+    /// and it is deleted once its messages have been sent. Every other rule holds, so that only
+    /// this flow can be to blame.
+    pub fn textbook_flow() -> RuleParts {
+        RuleParts::rows_alone()
+            .without(RulePart::R2StoreThenLookUp)
+            .without(RulePart::R2LookAgain)
+            .without(RulePart::R3KeepMinimum)
+            .without(RulePart::R4AckThenDelete)
+            .without(RulePart::R4DeleteIfEqual)
+            .without(RulePart::R4ReadAgain)
+            .without(RulePart::R5PayDebts)
     }
 
-    pub fn hold(self, rule: Rule) -> bool {
+    pub fn hold(self, rule: RulePart) -> bool {
         self.off & 1 << rule as u32 == 0
     }
 }

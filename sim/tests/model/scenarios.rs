@@ -1,5 +1,5 @@
-//! What happens around the rules: how many messages, which devices, which faults and how many of each. All else is
-//! left open, and the checker tries it in every order.
+//! What happens around the rules: how many messages, which devices, which faults and how many of
+//! each. All else is left open, and the checker tries it in every order.
 
 use crate::worker::Flow;
 
@@ -9,7 +9,7 @@ pub enum Device {
     WithCursor,
     /// It is promised what no other device of its user has taken.
     WithoutCursor,
-    /// It had a session, and does not come back.
+    /// It had a session and does not reconnect.
     Left,
 }
 
@@ -24,8 +24,8 @@ pub enum Start {
     StaleEntry,
     /// Connected.
     Connected,
-    /// Connected. The first message is stored and on its way to them, and a device that has left since has acked it. Who
-    /// is disconnected comes back when its old session is gone.
+    /// Connected. The first message is stored and on its way to them, and a device that has left
+    /// since has acked it. Who is disconnected comes back when its old session is gone.
     AckedElsewhere,
 }
 
@@ -36,7 +36,7 @@ pub struct Faults {
     pub flushes: u8,
     /// A gateway is paused beyond the TTL of an entry, which expires.
     pub expiries: u8,
-    /// The session store does not answer a worker's first lookup, who takes everybody for offline.
+    /// The session store does not answer a worker's first lookup, so everybody counts as offline.
     pub lost_lookups: u8,
     /// A hand-over is not confirmed by its deadline, although the session took it. One that is late
     /// arrives after the deadline, or never.
@@ -45,16 +45,17 @@ pub struct Faults {
     /// without it, and the event arrives at some later moment. Further events of the request to the
     /// same session are late as well.
     pub delays: u8,
-    /// The delete of a row is sent twice, because its answer is late, and the table comes to the second one later.
+    /// The delete of a row is sent twice, because its answer is late, and the table comes to the
+    /// second one later.
     pub late_deletes: u8,
-    /// A connection breaks while the delete of a row is on its way: its session closes, and the table comes to the delete
-    /// later.
+    /// A connection breaks while the delete of a row is on its way: its session closes, and the
+    /// table comes to the delete later.
     pub deletes_in_flight: u8,
     /// A device's connection breaks; its session notices at some later time and closes.
     pub disconnects: u8,
-    /// A session ends without a word, and its entry stays.
+    /// A session crashes, and its entry stays.
     pub crashes: u8,
-    /// A client sends again although its first attempt is still under way, or answered.
+    /// A client retries although its first attempt is in progress or answered.
     pub retries: u8,
     /// A worker crashes in the middle of a send; the client, who has no answer, sends again. Or it
     /// crashes after its answer, and its events in flight are lost.
@@ -117,7 +118,7 @@ pub struct Scenario {
     pub flow: Flow,
     pub start: Start,
     pub sights: &'static [Sight],
-    /// The least number of states that make it worth its name.
+    /// The least number of states for the scenario to be meaningful.
     pub states: usize,
 }
 
@@ -205,7 +206,8 @@ pub const LATE_DELETE: Scenario = Scenario {
     ..PLAIN
 };
 
-/// A sender who finds the row writes none, and then the row goes: nobody is left who would read past it.
+/// A sender who finds the row writes none, and then the row goes: nobody is left who would read
+/// past it.
 pub const DELETE_IN_FLIGHT: Scenario = Scenario {
     name: "a connection breaks while the delete of a row is on its way",
     faults: Faults { deletes_in_flight: 1, ..Faults::NONE },
@@ -275,7 +277,8 @@ pub const DISCONNECT: Scenario = Scenario {
     ..PLAIN
 };
 
-/// Where a row is needed for its seq: what a device has acked is brought by nothing else to one without a cursor.
+/// Where a row is needed for its seq: what a device has acked is brought by nothing else to one
+/// without a cursor.
 pub const ACKED_ELSEWHERE: Scenario = Scenario {
     name: "a connection breaks, and what is on its way is acked by a device that has left",
     devices: &[Device::WithoutCursor, Device::Left],

@@ -1,13 +1,14 @@
-//! A session of one of the recipient's devices, a step at a time: register, read what is pending, send within the
-//! window, take acks, settle the pending row, close.
+//! A session of one of the recipient's devices, a step at a time: register, read what is pending,
+//! send within the window, take acks, settle the pending row, close.
 //!
-//! What it owes its device is one lane: the next seq to send and the highest that is known to exist. The first read
-//! finds where the lane begins. A read and the sending of what it brought are one step, because stored messages do not
-//! change in between. A delete and the read after it are two, and the session may close between them.
+//! What it owes its device is one lane: the next seq to send and the highest that is known to
+//! exist. The first read finds where the lane begins. A read and the sending of what it brought are
+//! one step, because stored messages do not change in between. A delete and the read after it are
+//! two, and the session may close between them.
 
 use crate::{
     model::Delivery,
-    rules::Rule,
+    rules::RulePart,
     scenarios::Sight,
     state::{Frame, MessageNo, Sender, Seq, SessionSet, State, Stored},
     worker::wake_all,
@@ -52,7 +53,7 @@ pub struct Debt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum From {
     Seq(Seq),
-    /// The beginning is to be found.
+    /// The first seq is not known yet.
     Since {
         since: Seq,
         at_most: Option<Seq>,
@@ -75,7 +76,7 @@ pub enum Look {
 pub struct Session {
     pub device: usize,
     pub phase: Phase,
-    /// Where a lane begins whose beginning is not known, once the plan was made.
+    /// Where a lane begins if the plan does not say.
     pub since: Option<Seq>,
     /// Everything from here to `next` has been sent in this session.
     pub start: Seq,
@@ -93,8 +94,8 @@ pub struct Session {
     /// Sent and not acked: the window.
     pub unacked: Vec<Frame>,
     pub acked: Seq,
-    /// Its first plan had nothing for it. One that has something to drain is served by its cursor and its row if it ends
-    /// before it has begun.
+    /// Its first plan was empty. A session with something to drain is served by its cursor and its
+    /// row if it ends before it begins.
     pub caught_up: bool,
 }
 
@@ -132,17 +133,17 @@ impl Session {
         }
     }
 
-    /// One that just connected.
+    /// A session that just connected.
     pub fn connecting(device: usize, model: &Delivery) -> Session {
         Session::new(device, opening(model))
     }
 
-    /// Whether it has written a row and not looked again yet.
+    /// Whether it has written a row and not done the second lookup yet.
     pub fn owes_a_wake(&self) -> bool {
         matches!(self.phase, Phase::Closing(Closing::LookAgain))
     }
 
-    /// What is left of one that ended.
+    /// The remains of a session that ended.
     pub fn gone(device: usize) -> Session {
         Session::new(device, Phase::Gone)
     }
@@ -151,12 +152,12 @@ impl Session {
         self.phase == Phase::Gone
     }
 
-    /// Whether it takes hand-overs.
+    /// Whether it accepts hand-overs.
     pub fn is_open(&self) -> bool {
         !matches!(self.phase, Phase::Closing(_) | Phase::Gone)
     }
 
-    /// It was not told of something. A session that has not read the rows yet finds it anyway.
+    /// It missed a notice. A session that has not read the rows yet finds the message anyway.
     pub fn expect_look(&mut self) {
         if matches!(self.phase, Phase::ReadingInbox { .. } | Phase::Live) {
             self.look = Look::Due;
@@ -194,8 +195,8 @@ impl Session {
     fn debt(&self, model: &Delivery) -> Option<Debt> {
         let from = match self.next {
             Some(next) => {
-                // A row that is being removed may have had more to it than was read.
-                let may_be_more = self.settling && model.holds(Rule::R5SettlingIsDebt);
+                // A row that is being removed may cover more than was read.
+                let may_be_more = self.settling && model.holds(RulePart::R5SettlingIsDebt);
                 let unsent = Some(next).filter(|&next| next <= self.head || may_be_more);
                 let unacked = self.unacked.iter().map(|frame| frame.seq).min();
                 From::Seq([unsent, unacked].into_iter().flatten().min()?)
@@ -209,7 +210,7 @@ impl Session {
 }
 
 fn opening(model: &Delivery) -> Phase {
-    match model.holds(Rule::R1RegisterThenRead) {
+    match model.holds(RulePart::R1RegisterThenRead) {
         true => Phase::Registering,
         false => Phase::ReadingRows,
     }
@@ -224,7 +225,7 @@ pub enum Step {
     Read,
     CloseHole,
     LookAtRow,
-    /// The two halves of a look for what it missed.
+    /// The two halves of reconciliation.
     LookForRows,
     LookForMessages,
     DeleteRow,
@@ -245,19 +246,19 @@ pub fn steps(state: &State, number: usize, model: &Delivery) -> Vec<Step> {
         Phase::ReadingInbox { .. } => steps.push(Step::ReadInbox),
         Phase::Live => {
             let is_behind = session.is_behind();
-            // One whose device is gone would send to nobody, and owes the same whether it does.
+            // A session whose device is gone sends to nobody, and its debts are the same.
             if is_behind && session.unacked.len() < model.window() && state.is_attached(number) {
-                let at_hole = model.holds(Rule::R8CloseHoles)
+                let at_hole = model.holds(RulePart::R8CloseHoles)
                     && session.next.is_some_and(|next| !state.messages.contains_key(&next));
                 steps.push(if at_hole { Step::CloseHole } else { Step::Read });
             }
-            let all_acked = session.unacked.is_empty() || !model.holds(Rule::R4AckThenDelete);
+            let all_acked = session.unacked.is_empty() || !model.holds(RulePart::R4AckThenDelete);
             // One thing at a time.
             if let Look::ReadingInbox { .. } = session.look {
                 steps.push(Step::LookForMessages);
                 return with_close(state, number, steps);
             }
-            if session.look == Look::Due && !session.settling && model.holds(Rule::PeriodicLook) {
+            if session.look == Look::Due && !session.settling && model.holds(RulePart::PeriodicLook) {
                 steps.push(Step::LookForRows);
             }
             if session.settling {
@@ -335,7 +336,7 @@ fn register(state: &mut State, number: usize, model: &Delivery) {
         }
     }
     state.registry.insert(number);
-    state.sessions[number].phase = match model.holds(Rule::R1RegisterThenRead) {
+    state.sessions[number].phase = match model.holds(RulePart::R1RegisterThenRead) {
         true => Phase::ReadingRows,
         false => Phase::Live,
     };
@@ -345,7 +346,7 @@ fn register(state: &mut State, number: usize, model: &Delivery) {
 fn read_inbox(state: &mut State, number: usize, model: &Delivery) {
     let Phase::ReadingInbox { row } = state.sessions[number].phase else { return };
     plan(state, number, row, model);
-    state.sessions[number].phase = match model.holds(Rule::R1RegisterThenRead) {
+    state.sessions[number].phase = match model.holds(RulePart::R1RegisterThenRead) {
         true => Phase::Live,
         false => Phase::Registering,
     };
@@ -369,14 +370,14 @@ fn look(state: &mut State, number: usize, model: &Delivery) {
 fn plan(state: &mut State, number: usize, row: Option<Seq>, model: &Delivery) {
     let last_seq = state.last_seq();
     let session = &state.sessions[number];
-    let cursor = state.devices[session.device].cursor.filter(|_| model.holds(Rule::R6ResumeByCursor));
-    // A session that registers anew goes on from where it planned the last time, whatever its device has.
+    let cursor = state.devices[session.device].cursor.filter(|_| model.holds(RulePart::R6ResumeByCursor));
+    // A session that registers again continues from its last plan, whatever its device has.
     let by_cursor = session.since.or(cursor.map(|cursor| cursor + 1));
     let resumes = by_cursor.is_some_and(|since| state.inbox >= since);
     let is_new = session.since.is_none() && state.devices[session.device].cursor.is_none();
     let is_message = |seq| matches!(state.messages.get(&seq), Some(Stored::Message(_)));
     let undelivered =
-        is_new && model.holds(Rule::R6Undelivered) && (state.delivered + 1..=state.inbox).any(is_message);
+        is_new && model.holds(RulePart::R6Undelivered) && (state.delivered + 1..=state.inbox).any(is_message);
     if undelivered && row.is_none() {
         state.see(Sight::FoundWithoutRow);
     }
@@ -393,17 +394,17 @@ fn plan(state: &mut State, number: usize, row: Option<Seq>, model: &Delivery) {
     }
 }
 
-/// Where a lane begins: at what the cursor or the plan asks for, at what is known to be owed, or at the first message
-/// that no device has acked, whichever comes first.
+/// Where a lane begins: at what the cursor or the plan asks for, at what is known to be owed, or at
+/// the first message that no device has acked, whichever comes first.
 fn beginning(state: &State, since: Seq, at_most: Option<Seq>, model: &Delivery) -> Seq {
     let first = match at_most {
-        Some(known) if model.holds(Rule::R6RowAndCursor) => known.min(since),
+        Some(known) if model.holds(RulePart::R6RowAndCursor) => known.min(since),
         Some(known) => known,
         None => since,
     };
     let is_owed = |seq: &Seq| state.messages.get(seq) != Some(&Stored::Void);
     let first_owed = (state.delivered + 1..first).find(is_owed);
-    first_owed.filter(|_| model.holds(Rule::R10BeginAtFirstUnacked)).unwrap_or(first)
+    first_owed.filter(|_| model.holds(RulePart::R10BeginAtFirstUnacked)).unwrap_or(first)
 }
 
 /// Sends what comes next, as far as the window and the first hole allow.
@@ -422,7 +423,7 @@ fn read(state: &mut State, number: usize, model: &Delivery) {
         match state.messages.get(&next) {
             Some(&Stored::Message(message)) => frames.push(Frame { seq: next, message }),
             Some(Stored::Void) => {}
-            None if model.holds(Rule::R8CloseHoles) => break,
+            None if model.holds(RulePart::R8CloseHoles) => break,
             None => {}
         }
         next += 1;
@@ -459,7 +460,7 @@ pub fn hand_over(state: &mut State, to: usize, handed: Handed, model: &Delivery)
     match session.next {
         // It was sent in this session, or some device had acked it when this lane began.
         Some(next) if seq < next => {}
-        next if has_room && (next == Some(seq) && is_caught_up || !model.holds(Rule::R7OneStream)) => {
+        next if has_room && (next == Some(seq) && is_caught_up || !model.holds(RulePart::R7OneStream)) => {
             session.head = session.head.max(seq);
             if next == Some(seq) {
                 session.next = Some(seq + 1);
@@ -512,13 +513,13 @@ fn delete_row(state: &mut State, number: usize, model: &Delivery) {
     let session = &mut state.sessions[number];
     session.row = None;
     session.row_unknown |= !is_gone;
-    session.settling = model.holds(Rule::R4ReadAgain);
+    session.settling = model.holds(RulePart::R4ReadAgain);
 }
 
 /// The session closes, its device gone, while the delete of its row is on its way.
 pub fn close_while_deleting(state: &mut State, number: usize, model: &Delivery) {
     state.late_delete = state.sessions[number].row;
-    state.sessions[number].settling = model.holds(Rule::R4ReadAgain);
+    state.sessions[number].settling = model.holds(RulePart::R4ReadAgain);
     close(state, number, model);
 }
 
@@ -526,11 +527,11 @@ fn refresh(state: &mut State, number: usize, model: &Delivery) {
     let device = state.sessions[number].device;
     let is_replaced =
         state.registry.iter().any(|i| state.sessions.get(i).is_some_and(|s| s.device == device));
-    if !model.holds(Rule::R12DrainAnew) {
+    if !model.holds(RulePart::R12DrainAnew) {
         state.registry.insert(number);
     } else if !is_replaced {
         state.sessions[number].phase = opening(model);
-        // It drains anew, and that finds what a look would.
+        // It drains again, which finds what reconciliation would.
         state.sessions[number].look = Look::NotDue;
         state.see(Sight::DrainedAnew);
     } else {
@@ -538,12 +539,12 @@ fn refresh(state: &mut State, number: usize, model: &Delivery) {
     }
 }
 
-/// It refuses hand-overs from here on, and leaves the session store. That this is one step hides nothing: who looked
-/// it up before is refused just as one who would find it between the two.
+/// It refuses hand-overs from here on, and leaves the session store. That this is one step hides
+/// nothing: who looked it up before is refused just as one who would find it between the two.
 fn close(state: &mut State, number: usize, model: &Delivery) {
     state.registry.remove(number);
     let session = &mut state.sessions[number];
-    let phase = match session.debt(model).filter(|_| model.holds(Rule::R5PayDebts)) {
+    let phase = match session.debt(model).filter(|_| model.holds(RulePart::R5PayDebts)) {
         Some(debt) => Phase::Closing(Closing::CountDebt(debt)),
         None => Phase::Gone,
     };
@@ -564,7 +565,7 @@ pub fn pay(state: &mut State, number: usize, step: Closing, late: SessionSet, mo
             };
             match debt.row {
                 _ if first_unacked > state.last_seq() => None,
-                // A row before the debt covers it and is moved up to what is really missing.
+                // A row before the debt covers it and is moved up to the first unacked message.
                 Some(row) if row <= first_unacked => Some(Closing::MoveRow { from: row, to: first_unacked }),
                 _ => Some(Closing::WriteRow { first_unacked }),
             }
@@ -574,7 +575,7 @@ pub fn pay(state: &mut State, number: usize, step: Closing, late: SessionSet, mo
             Some(Closing::LookAgain)
         }
         Closing::MoveRow { to, .. } => Some(Closing::WriteRow { first_unacked: to }),
-        Closing::WriteRow { first_unacked } if model.holds(Rule::R3KeepMinimum) => {
+        Closing::WriteRow { first_unacked } if model.holds(RulePart::R3KeepMinimum) => {
             state.note_undelivered(first_unacked);
             Some(Closing::LookAgain)
         }
@@ -588,7 +589,7 @@ pub fn pay(state: &mut State, number: usize, step: Closing, late: SessionSet, mo
         }
         Closing::LookAgain => {
             state.see(Sight::DebtPaid);
-            if model.holds(Rule::R2LookAgain) {
+            if model.holds(RulePart::R2LookAgain) {
                 wake_all(state, late, Sender::Closing, model);
             }
             None

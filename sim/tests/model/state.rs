@@ -1,13 +1,14 @@
 //! Everything that one step of the model can see or change.
 //!
-//! There is one conversation with one sender and one recipient. The systems are the rows that this conversation has
-//! in them; the workers and sessions are what each has found out so far and which step comes next.
+//! There is one conversation with one sender and one recipient. The systems are the rows that this
+//! conversation has in them; the workers and sessions are what each has found out so far and which
+//! step comes next.
 
 use std::{collections::BTreeMap, fmt};
 
 use crate::{
     model::Delivery,
-    rules::Rule,
+    rules::RulePart,
     scenarios::{Device as Kind, Faults, Scenario, Sight},
     session::{Handed, Session},
     worker::Attempt,
@@ -52,9 +53,9 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sender {
     Worker(usize),
-    /// The app server that wrote down what a closing session owes.
+    /// The app server that paid the debts of a closing session.
     Closing,
-    /// It has given up on the event, which may arrive all the same.
+    /// It has given up on the event, which may still arrive.
     Nobody,
 }
 
@@ -92,18 +93,19 @@ impl SessionSet {
 /// A device of the recipient's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Device {
-    /// How far it has acked. A device without one is served from pending rows and from what no device has acked.
+    /// Its cursor. A device without one is served from pending rows and from what no device has
+    /// acked.
     pub cursor: Option<Seq>,
-    /// What it has, under the seq under which it came first.
+    /// The messages it has, by the seq under which each first arrived.
     pub held: BTreeMap<Seq, MessageNo>,
     /// The session it listens to.
     pub session: Option<usize>,
-    /// It does not come back, and nothing is owed to it.
+    /// It does not reconnect, and nothing is owed to it.
     pub left: bool,
 }
 
 impl Device {
-    /// Takes a frame. One that it has is dropped, as a client does.
+    /// Takes a frame. A duplicate is dropped, as a client does.
     pub fn take(&mut self, frame: Frame) {
         self.held.entry(frame.seq).or_insert(frame.message);
         self.cursor = self.cursor.map(|cursor| cursor.max(frame.seq));
@@ -122,18 +124,19 @@ pub struct State {
     pub remembered: Vec<Option<Seq>>,
     /// The sequence service.
     pub counter: Seq,
-    /// The recipient's row of `conversations` and place in the inbox order: the highest seq they speak of.
+    /// The recipient's row of `conversations` and place in the inbox order: the highest seq they
+    /// speak of.
     pub inbox: Seq,
     /// The recipient's row of `pending_deliveries`: first_undelivered_seq.
     pub pending: Option<Seq>,
-    /// A delete of that row which is on its way to the table: for the second time, or of a session that has closed.
+    /// A delete of that row in flight: a duplicate, or one of a session that has closed.
     pub late_delete: Option<Seq>,
     /// The recipient's row of `message_status`: last_delivered_seq.
     pub delivered: Seq,
     /// The session store.
     pub registry: SessionSet,
     pub workers: Vec<Attempt>,
-    /// In order, so that it does not matter which was sent first.
+    /// Sorted, so that states differ only in content.
     pub in_flight: Vec<InFlight>,
     pub sessions: Vec<Session>,
     pub devices: Vec<Device>,
@@ -141,7 +144,7 @@ pub struct State {
     pub faults: Faults,
     /// A session sent a seq after a higher one.
     pub out_of_order: bool,
-    /// Which of the sights that the scenario waits for have been seen.
+    /// The sights that the scenario waits for and that have been seen.
     pub seen: u32,
     /// The sights that are worth remembering.
     pub wanted: u32,
@@ -187,7 +190,7 @@ impl State {
 
     /// Deletes the pending row if it is this one. Returns whether it did.
     pub fn delete_row(&mut self, row: Seq, model: &Delivery) -> bool {
-        let is_equal = self.pending == Some(row) || !model.holds(Rule::R4DeleteIfEqual);
+        let is_equal = self.pending == Some(row) || !model.holds(RulePart::R4DeleteIfEqual);
         if is_equal {
             self.pending = None;
         }
@@ -199,15 +202,15 @@ impl State {
         self.in_flight.insert(place, event);
     }
 
-    /// Takes an event that is in flight from its way.
+    /// Removes an event from those in flight.
     pub fn take_in_flight(&mut self, event: InFlight) {
         if let Some(place) = self.in_flight.iter().position(|other| *other == event) {
             self.in_flight.remove(place);
         }
     }
 
-    /// Somebody crashed who was about to tell sessions of a row or of a message. Each of them looks
-    /// for it later.
+    /// A process crashed that was about to tell sessions of a row or a message. Each of them
+    /// reconciles later.
     pub fn lose_notice(&mut self) {
         for session in self.sessions.iter_mut().filter(|session| session.is_open()) {
             session.expect_look();
@@ -227,7 +230,7 @@ impl State {
         self.devices.iter().any(|device| device.session == Some(session))
     }
 
-    /// A number that nobody can mistake for an earlier session's: neither the session store nor a worker knows it.
+    /// A session number that neither the session store nor a worker still holds.
     pub fn free_session(&self) -> usize {
         let is_known = |session: usize| {
             let tries = |w: &Attempt| w.found.contains(session) || w.slow.contains(session);

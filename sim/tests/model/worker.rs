@@ -1,11 +1,11 @@
 //! A send on an app worker, a step at a time. Between any two steps everybody else may do anything.
 //!
-//! Each attempt at a message has a worker of its own, so that two messages can overtake each other at every step, and
-//! so that a retry can run beside the attempt it repeats.
+//! Each attempt at a message has a worker of its own, so that two messages can overtake each other
+//! at every step, and so that a retry can run beside the attempt it repeats.
 
 use crate::{
     model::Delivery,
-    rules::Rule,
+    rules::RulePart,
     scenarios::Sight,
     session::{self, HandOver, Handed},
     state::{Event, InFlight, MessageNo, Sender, Seq, SessionSet, State, Stored},
@@ -15,7 +15,8 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     LookForOriginal,
-    /// A lookup ahead of the store. It may decide that the row rides along; whom to hand over to only without R2.
+    /// The lookup before the store. It decides whether the row is written with the message, and,
+    /// only without R2, which sessions get the message.
     LookUpEarly,
     TakeSeq,
     PutMessage,
@@ -26,7 +27,7 @@ pub enum Step {
     /// A repeated delivery of what a device has acked leaves no row.
     SeeIfAcked,
     WriteRow,
-    /// Only without R3: the get found no row.
+    /// Only without R3: the read found no row.
     PutRow,
     LookAgain,
     /// The sender was told `sent`.
@@ -45,12 +46,12 @@ pub struct Attempt {
     pub taken: bool,
     /// The pending row was written along with the message.
     pub row_written: bool,
-    /// It repeats the delivery of a message that was stored before.
+    /// It repeats the delivery of a stored message.
     pub duplicate: bool,
 }
 
 impl Attempt {
-    /// A first attempt. It need not look for an original.
+    /// A first attempt, which has no original.
     pub fn first(message: MessageNo, flow: Flow) -> Attempt {
         Attempt::new(message, start(flow))
     }
@@ -85,11 +86,11 @@ impl Attempt {
 /// How a scenario's workers go about a send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flow {
-    /// Store, look up, hand over, and write the row if nobody took the message.
+    /// Store, look up, hand over, and write the row if no session accepted the message.
     #[default]
     StoreThenLookUp,
-    /// A lookup ahead of the store decides whether the row is written along with the message; the lookup after the
-    /// store decides whom it is handed to.
+    /// A lookup ahead of the store decides whether the row is written along with the message; the
+    /// lookup after the store decides whom it is handed to.
     RowRidesAlong,
 }
 
@@ -105,7 +106,7 @@ fn start(flow: Flow) -> Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     InTime,
-    /// Of a session: not within the hedge. The question arrives later.
+    /// The session does not answer within the hedge. The event arrives later.
     Late(usize),
     Never,
 }
@@ -117,12 +118,12 @@ pub fn step(state: &mut State, worker: usize, model: &Delivery, answer: Answer) 
     let mut own = state.workers[worker].clone();
     own.step = match own.step {
         Step::LookForOriginal => match state.remembered[usize::from(own.message)] {
-            Some(seq) if model.holds(Rule::R9RememberSends) => repeat(state, &mut own, seq, model),
+            Some(seq) if model.holds(RulePart::R9RememberSends) => repeat(state, &mut own, seq, model),
             _ => start(model.scenario.flow),
         },
         Step::LookUpEarly => {
             let found = if answers { state.registry } else { SessionSet::default() };
-            if model.holds(Rule::R2StoreThenLookUp) {
+            if model.holds(RulePart::R2StoreThenLookUp) {
                 own.row_written = found.is_empty();
                 Step::TakeSeq
             } else {
@@ -133,7 +134,7 @@ pub fn step(state: &mut State, worker: usize, model: &Delivery, answer: Answer) 
         Step::TakeSeq => {
             state.counter += 1;
             own.seq = state.counter;
-            match model.holds(Rule::R2StoreThenLookUp) {
+            match model.holds(RulePart::R2StoreThenLookUp) {
                 true => Step::PutMessage,
                 false => Step::LookUpEarly,
             }
@@ -147,7 +148,7 @@ pub fn step(state: &mut State, worker: usize, model: &Delivery, answer: Answer) 
             state.inbox = state.inbox.max(own.seq);
             match () {
                 _ if own.row_written => write_row(&own),
-                _ if model.holds(Rule::R2StoreThenLookUp) => Step::LookUp,
+                _ if model.holds(RulePart::R2StoreThenLookUp) => Step::LookUp,
                 _ => next_hand_over(&mut own, model),
             }
         }
@@ -165,7 +166,7 @@ pub fn step(state: &mut State, worker: usize, model: &Delivery, answer: Answer) 
             Step::LookUp
         }
         Step::SeeIfAcked => Step::Answered,
-        Step::WriteRow if model.holds(Rule::R3KeepMinimum) => {
+        Step::WriteRow if model.holds(RulePart::R3KeepMinimum) => {
             state.note_undelivered(own.seq);
             after_row(&own, model)
         }
@@ -185,7 +186,7 @@ pub fn step(state: &mut State, worker: usize, model: &Delivery, answer: Answer) 
         Step::Answered => Step::Answered,
     };
     if own.is_done() {
-        // What it found out on the way means nothing any more.
+        // What it learned before no longer matters.
         own = Attempt::new(own.message, Step::Answered);
     }
     state.workers[worker] = own;
@@ -195,7 +196,7 @@ pub fn step(state: &mut State, worker: usize, model: &Delivery, answer: Answer) 
 fn repeat(state: &mut State, own: &mut Attempt, seq: Seq, model: &Delivery) -> Step {
     state.see(Sight::Duplicate);
     (own.seq, own.duplicate) = (seq, true);
-    match model.holds(Rule::R9DeliverAgain) {
+    match model.holds(RulePart::R9DeliverAgain) {
         true => Step::UpdateInbox,
         false => Step::Answered,
     }
@@ -204,10 +205,10 @@ fn repeat(state: &mut State, own: &mut Attempt, seq: Seq, model: &Delivery) -> S
 /// Message and record in one conditional write.
 fn put_message(state: &mut State, own: &mut Attempt, model: &Delivery) -> Step {
     let original = state.remembered[usize::from(own.message)];
-    if let Some(seq) = original.filter(|_| model.holds(Rule::R9RememberSends)) {
+    if let Some(seq) = original.filter(|_| model.holds(RulePart::R9RememberSends)) {
         return repeat(state, own, seq, model);
     }
-    if state.messages.contains_key(&own.seq) && model.holds(Rule::R8FenceSeqs) {
+    if state.messages.contains_key(&own.seq) && model.holds(RulePart::R8FenceSeqs) {
         state.see(Sight::SeqRefused);
         own.found = SessionSet::default();
         return Step::RaiseCounter;
@@ -218,7 +219,7 @@ fn put_message(state: &mut State, own: &mut Attempt, model: &Delivery) -> Step {
 }
 
 fn next_hand_over(own: &mut Attempt, model: &Delivery) -> Step {
-    let relies_on_slow = !own.slow.is_empty() && !model.holds(Rule::R2RowBeforeAnswer);
+    let relies_on_slow = !own.slow.is_empty() && !model.holds(RulePart::R2RowBeforeAnswer);
     match () {
         _ if !own.found.is_empty() => Step::HandOver,
         _ if own.taken || own.row_written || relies_on_slow => Step::Answered,
@@ -233,12 +234,12 @@ fn write_row(own: &Attempt) -> Step {
     }
 }
 
-/// Hands the message to one of the sessions that were found. One whose answer does not come by the deadline may have
-/// taken it all the same.
+/// Hands the message to one of the sessions that were found. One whose answer does not come by the
+/// deadline may have taken it all the same.
 fn hand_over(state: &mut State, own: &mut Attempt, model: &Delivery, answer: Answer, by: Sender) {
     let Some(to) = own.found.iter().next() else { return };
     own.found.remove(to);
-    // The first run of what is repeated may have left a row, and nobody who knows of it.
+    // The first run of a repeated send may have left a row that no session knows of.
     let look_for_row = own.row_written || own.duplicate;
     let handed = Handed { seq: own.seq, message: own.message, look_for_row };
     if let Answer::Late(_) = answer {
@@ -248,7 +249,7 @@ fn hand_over(state: &mut State, own: &mut Attempt, model: &Delivery, answer: Ans
     let outcome = session::hand_over(state, to, handed, model);
     match if answer == Answer::InTime { outcome } else { HandOver::Refused } {
         HandOver::Taken => own.taken = true,
-        HandOver::Refused if model.holds(Rule::R12StaleIsMiss) => {
+        HandOver::Refused if model.holds(RulePart::R12StaleIsMiss) => {
             state.see(Sight::EntryRemoved);
             state.registry.remove(to);
         }
@@ -273,7 +274,7 @@ pub fn arrive(state: &mut State, event: InFlight, model: &Delivery) {
             outcome
         }
     };
-    if outcome == HandOver::Refused && by != Sender::Nobody && model.holds(Rule::R12StaleIsMiss) {
+    if outcome == HandOver::Refused && by != Sender::Nobody && model.holds(RulePart::R12StaleIsMiss) {
         state.registry.remove(to);
     }
 }
@@ -282,7 +283,7 @@ fn after_row(own: &Attempt, model: &Delivery) -> Step {
     match () {
         // The lookup after the store is the second one.
         _ if own.row_written => Step::LookUp,
-        _ if model.holds(Rule::R2LookAgain) => Step::LookAgain,
+        _ if model.holds(RulePart::R2LookAgain) => Step::LookAgain,
         _ => Step::Answered,
     }
 }
@@ -291,11 +292,11 @@ fn after_row(own: &Attempt, model: &Delivery) -> Step {
 /// slow hear of it later.
 pub fn wake_all(state: &mut State, slow: SessionSet, by: Sender, model: &Delivery) {
     for session in state.registry.without(slow).iter() {
-        if session::wake(state, session) == HandOver::Refused && model.holds(Rule::R12StaleIsMiss) {
+        if session::wake(state, session) == HandOver::Refused && model.holds(RulePart::R12StaleIsMiss) {
             state.registry.remove(session);
         }
     }
-    if model.holds(Rule::R2WakeTheSlow) {
+    if model.holds(RulePart::R2WakeTheSlow) {
         for to in state.registry.iter().filter(|&session| slow.contains(session)) {
             state.send_late(InFlight { to, event: Event::Wake, by });
         }

@@ -1,4 +1,4 @@
-//! The attachments of a user's messages: where an export finds them, and how they go with what they belong to.
+//! The attachments of a user's messages: links for an export, and their removal.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use crate::{
     wire,
 };
 
-/// Whoever exports much needs a while to fetch it.
+/// A large export takes a while to download.
 const EXPORT_LASTS: Duration = Duration::from_secs(3600);
 
-/// What a message refers to: the attachment, and the small picture of it.
+/// What a message references: the attachment and its thumbnail.
 fn refs_of(message: &Message) -> impl Iterator<Item = S3Ref> {
     let said = message.attachment.as_ref();
     let attachment = said.and_then(|json| serde_json::from_str::<Attachment>(json.as_str()).ok());
     attachment.into_iter().flat_map(|a| [Some(a.s3_ref), a.thumbnail]).flatten()
 }
 
-/// How much of their quota a user has used.
+/// How much of the quota a user has used.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct UploadUsageRow {
     pub user_id: UserId,
@@ -50,7 +50,8 @@ impl Admin {
         Ok(exported)
     }
 
-    /// Removes the bytes and the rows of what a user has announced, sent or not. Returns how many there were.
+    /// Removes the bytes and rows of all uploads of a user, referenced or not. Returns how many
+    /// there were.
     pub(super) async fn erase_attachments(&self, user: &UserId) -> AppResult<u64> {
         let rows = &self.store.attachments;
         let mut erased = 0;
@@ -69,7 +70,8 @@ impl Admin {
     }
 }
 
-/// What stands where bytes could be put once more, so that the collector looks there when they no longer can.
+/// The row that stays while a client could still upload, so that the garbage collector checks again
+/// after that.
 fn stone(s3_ref: S3Ref) -> AppResult<AttachmentRow> {
     Ok(AttachmentRow {
         s3_ref,

@@ -1,5 +1,5 @@
-//! Collecting what was announced and no message has referred to within a day: first no message may refer to it any more, then
-//! its bytes go, then its row. Any app server may do it, and several at once.
+//! The garbage collector for uploads that no message has referenced within a day. It expires the
+//! upload, deletes the bytes, then deletes the row. Any number of app servers may run it at once.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -7,10 +7,10 @@ use bluetick_store::{AttachmentRow, Clock, Result, Store};
 
 use super::Uploads;
 
-/// How long after it was announced a message may refer to an upload for the first time.
+/// How long after its announcement an upload may be referenced for the first time.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
 const AT_ONCE: usize = 100;
-/// With so many that could not go, none will.
+/// After this many failures the rest is left for the next run.
 const GIVE_UP_AT: usize = 1000;
 
 pub struct Collector {
@@ -24,14 +24,15 @@ impl Collector {
         Collector { store, uploads, clock }
     }
 
-    /// Collects what there is to collect now. Returns how many uploads went.
+    /// Collects everything that is due. Returns how many uploads were removed.
     pub async fn collect(&self) -> Result<u64> {
         if let Err(error) = self.uploads.sweep().await {
             tracing::warn!(%error, "what uploads that broke off have left could not be removed");
         }
         let before = self.clock.now_ms().saturating_sub(KEPT_FOR.as_millis() as u64);
         let mut collected = 0;
-        // What could not go is found again, first of all; what is behind it goes nevertheless.
+        // Uploads that could not be removed are found again first; the ones after them are removed
+        // nevertheless.
         let mut stay = BTreeSet::new();
         loop {
             let limit = AT_ONCE + stay.len();

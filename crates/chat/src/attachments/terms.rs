@@ -1,11 +1,11 @@
-//! What may be uploaded.
+//! Limits on uploads.
 
 use bluetick_protocol::{ErrorCode, UploadParts, UploadRequest, UploadedParts, WireError, limits};
 use bluetick_store::{OverQuota, UploadQuota, left_of_day_ms};
 
 use crate::{AppResult, ChatService};
 
-/// The most that one request may carry to a bucket.
+/// The most bytes that one upload request to a bucket may carry.
 const WHOLE_MAX_BYTES: u64 = 5 * 1024 * 1024 * 1024;
 const ETAG_MAX_BYTES: usize = 128;
 
@@ -14,7 +14,7 @@ pub struct UploadLimits {
     pub max_bytes: u64,
     /// Media types, `image/*` for all of a kind; empty for every type.
     pub types: Vec<String>,
-    /// What one user may upload.
+    /// The quota of one user.
     pub quota: UploadQuota,
 }
 
@@ -52,7 +52,7 @@ impl UploadLimits {
         }
     }
 
-    /// What a user is told whose quota is used up.
+    /// The error for a user whose quota is used up.
     pub(super) fn refuse(&self, over: OverQuota, now_ms: u64) -> WireError {
         let exceeded = |why| WireError::new(ErrorCode::QuotaExceeded, why);
         match over {
@@ -82,7 +82,7 @@ impl UploadLimits {
 
 fn check_name(name: &str) -> AppResult<()> {
     let bad = |c: char| c.is_control() || matches!(c, '/' | '\\');
-    // What turns or hides the characters beside it, or ends the line.
+    // Characters that reorder or hide their neighbours, or end the line.
     let hidden = |c: char| {
         matches!(c, '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}')
             || matches!(c, '\u{2066}'..='\u{2069}' | '\u{feff}')
@@ -116,7 +116,7 @@ fn check_cut(bytes: u64, parts: &UploadParts) -> AppResult<()> {
     }
 }
 
-/// What a client says that it has uploaded.
+/// The parts that a client says it has uploaded.
 pub(super) fn check_parts(parts: &UploadedParts) -> AppResult<()> {
     let is_etag = |etag: &String| {
         let bare = etag.trim_matches('"');

@@ -1,5 +1,5 @@
-//! What an operator asks of the cold tier. Each is done in steps that any app server can take, so that whoever asks can
-//! show how far it is, and nothing is lost when a process goes.
+//! Operator requests to the cold tier. Each runs in steps that any app server can take, so that the
+//! caller can show progress and nothing is lost when a process ends.
 
 use std::time::Duration;
 
@@ -10,48 +10,48 @@ use serde::{Deserialize, Serialize};
 use super::{Bounds, ColdMoved, ColdProgress, Mover};
 use crate::{AppResult, wire};
 
-/// A step takes about so long.
+/// About how long a step takes.
 const STEP: Duration = Duration::from_millis(500);
-/// Candidates and runs that are asked for at once.
+/// Candidates and runs per read.
 const PAGE: usize = 50;
 const SURVEYED: usize = 1_000;
 
-/// Where a round that goes by steps is.
+/// The position of a round that runs in steps.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColdPlace {
     pub shard: u16,
-    /// The last candidate that was looked at there.
+    /// The last candidate visited there.
     pub after: Option<(ConversationId, Option<u64>)>,
-    /// When the round began: what is due later is not looked at.
+    /// When the round began: candidates due later are skipped.
     pub now: u64,
-    /// Where listing what is older than the cold tier is, if that comes first.
+    /// The position of enlisting older conversations, if that comes first.
     #[serde(default)]
     pub enlist: Option<EnlistPlace>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColdStep {
-    /// Where to go on; at the beginning if nowhere.
+    /// Where to continue; `None` starts at the beginning.
     pub place: Option<ColdPlace>,
-    /// At the beginning: also look at conversations that are older than the cold tier.
+    /// At the beginning: also enlist conversations that are older than the cold tier.
     #[serde(default)]
     pub enlist: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColdStepped {
-    /// Where to go on; nothing at the end.
+    /// Where to continue; `None` at the end.
     pub place: Option<ColdPlace>,
     pub looked_at: u64,
     pub moved: ColdMoved,
-    /// The shard is another process's just now: ask again later.
+    /// Another process holds the shard: ask again later.
     pub busy: bool,
     /// How many conversations were enlisted.
     pub enlisted: u64,
     pub last_error: Option<String>,
 }
 
-/// What the runs of the cold tier add up to.
+/// Totals over the runs of the cold tier.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColdSurvey {
     pub after: Option<ColdRun>,
@@ -61,9 +61,9 @@ pub struct ColdSurvey {
     pub bytes: u64,
     pub oldest_ts: Option<u64>,
     pub newest_ts: Option<u64>,
-    /// Where objects are.
+    /// Where the objects are stored.
     pub place: String,
-    /// What the process that answers has done in the background.
+    /// The background progress of the process that answers.
     pub progress: ColdProgress,
     pub whole: bool,
 }
@@ -74,15 +74,15 @@ pub struct ColdVerified {
     pub objects: u64,
     pub messages: u64,
     pub bytes: u64,
-    /// Objects, or runs, and what is wrong with them.
+    /// Damaged objects or runs, and what is wrong with them.
     pub damaged: Vec<(String, String)>,
-    /// Objects that no run named, which were deleted.
+    /// Orphaned objects that were deleted.
     pub swept: u64,
     pub whole: bool,
 }
 
 impl Mover {
-    /// Moves for a little while, from a place on.
+    /// Moves messages for the time of one step, from a position on.
     pub async fn step(&self, asked: ColdStep) -> AppResult<ColdStepped> {
         self.take_step(asked).await.map_err(wire)
     }
@@ -93,7 +93,7 @@ impl Mover {
         let mut place = match asked.place {
             Some(place) => place,
             None => {
-                // What is only in memory would be left for the next time.
+                // Messages that are not flushed would be left for the next time.
                 self.store.maintenance.checkpoint().await?;
                 let enlist = asked.enlist.then_some(EnlistPlace::default());
                 ColdPlace { now: self.clock.now_ms(), enlist, ..ColdPlace::default() }
@@ -108,7 +108,7 @@ impl Mover {
             done.enlisted += enlisted;
             place.enlist = next;
         }
-        // Not the name of the background's work: the two are not to be on one shard.
+        // Differs from the background's holder name: the two must not work on one shard.
         let holder = format!("{} by hand", self.holder);
         while place.enlist.is_none() && place.shard < COLD_SHARDS && in_time() {
             let Some(held) = self.hold(place.shard, &holder).await? else {
@@ -145,7 +145,7 @@ impl Mover {
         Ok(done)
     }
 
-    /// Adds up runs from where an earlier answer ended.
+    /// Adds up runs, from where an earlier answer ended.
     pub async fn survey(&self, asked: ColdSurvey) -> AppResult<ColdSurvey> {
         let mut sums = asked;
         let page = self.store.cold.runs.all_runs(sums.after.as_ref(), SURVEYED).await.map_err(wire)?;
@@ -165,7 +165,7 @@ impl Mover {
         Ok(sums)
     }
 
-    /// Reads objects whole, for a little while, from where an earlier answer ended.
+    /// Reads complete objects for the time of one step, from where an earlier answer ended.
     pub async fn verify(&self, after: Option<ColdRun>) -> AppResult<ColdVerified> {
         self.verify_some(after).await.map_err(wire)
     }
@@ -184,7 +184,7 @@ impl Mover {
                 done.swept += self.sweep(&run.conversation_id).await?;
             }
             let begins = before.map_or(1, |before| before.last_seq + 1);
-            // A run may have been written anew with what was before it, since.
+            // The run may have been merged with the one before it since.
             if run.first_seq > begins && self.store.cold.run_at(&run.conversation_id, begins).await?.is_none()
             {
                 let why = format!("messages {begins} to {} are in no run", run.first_seq - 1);
@@ -193,7 +193,7 @@ impl Mover {
             match self.objects()?.read_whole(&run).await {
                 Ok(messages) => done.messages += messages.len() as u64,
                 Err(bluetick_store::StoreError::Damaged { object, why }) => {
-                    // It may have been written anew since.
+                    // It may have been rewritten since.
                     let now = self.store.cold.run_at(&run.conversation_id, run.last_seq).await?;
                     if now.as_ref() == Some(&run) {
                         done.damaged.push((object, why));

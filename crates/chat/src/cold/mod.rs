@@ -1,8 +1,10 @@
-//! The cold tier's mover: takes what is old and settled out of `messages`, a run of a conversation at a time, into objects.
+//! The mover of the cold tier: moves old, settled messages from `messages` into objects, one run of
+//! a conversation at a time.
 //!
-//! Of each run: read what may go (`gather`), write the object and read it back, record it, drop the hot rows. A crash after
-//! any of these leaves a message in both places at worst, and the next look at its conversation goes on from there. Which
-//! conversations are looked at, and when, is `round.rs`; what an operator asks for is `ask.rs`.
+//! For each run: read the messages that may move (`gather`), write the object and read it back,
+//! record the run, delete the hot rows. A crash after any step at worst leaves a message in both
+//! places, and the next visit of the conversation continues from there. `round.rs` decides which
+//! conversations are visited and when; `ask.rs` serves the operator.
 
 mod ask;
 mod round;
@@ -16,38 +18,39 @@ pub use ask::{ColdPlace, ColdStep, ColdStepped, ColdSurvey, ColdVerified};
 use round::Bounds;
 pub use round::ColdProgress;
 
-/// Beside the idempotency window nobody's clock may be ahead by more.
+/// The most that a clock may be ahead, on top of the idempotency window.
 const CLOCKS_DIFFER_MS: u64 = 3_600_000;
-/// Hot messages that are read at once.
+/// Hot messages per read.
 const PAGE: usize = 250;
-/// How often a conversation that others change is looked at anew.
+/// Retries for a conversation that others change at the same time.
 const TRIES: usize = 3;
-/// A run is no longer than takes so many seconds at the pace that is set.
+/// A run takes at most this many seconds at the configured pace.
 const RUN_SECS: usize = 10;
-/// Hot rows that are dropped at once.
+/// Hot rows per delete.
 const DROPPED: usize = 1_024;
-/// Whoever writes an object records it within half of that.
+/// An object is recorded within half of this time after it is written.
 const RECORDED_WITHIN_MS: u64 = 3_600_000;
-/// An object whose run was written anew stays for so long: a backup of the rows may still name it.
+/// A replaced object is kept this long, because a backup of the rows may still name it.
 const KEPT_FOR_MS: u64 = 7 * DAY_MS;
 const DAY_MS: u64 = 24 * 3_600_000;
 
 #[derive(Debug, Clone)]
 pub struct MoverConfig {
-    /// Messages older than this go cold. Never less than the idempotency window (R9).
+    /// Messages older than this become cold. Never less than the idempotency window
+    /// ([`R9`](crate::rules::Rule::R9)).
     pub after: Duration,
     pub idempotency_window: Duration,
-    /// How often it is looked for what is old.
+    /// The interval between rounds.
     pub every: Duration,
-    /// Messages that are moved in a second, at most.
+    /// Most messages moved per second.
     pub messages_per_second: u32,
-    /// Messages in one object, at most, and their text.
+    /// Most messages in one object, and most bytes of their texts.
     pub run_messages: usize,
     pub run_bytes: usize,
-    /// A run with fewer messages is written anew together with what follows it.
+    /// A run with fewer messages is rewritten together with what follows it.
     pub short_run: usize,
-    /// So many that are old enough are moved at once; fewer only when they have been for a day, so that a conversation's last
-    /// object is written anew once a day and not once an hour.
+    /// This many old messages are moved at once; fewer only after a day, so that the last object of
+    /// a conversation is rewritten once a day and not once an hour.
     pub batch: usize,
 }
 
@@ -66,11 +69,11 @@ impl Default for MoverConfig {
     }
 }
 
-/// What became of a look at a conversation.
+/// The result of visiting a conversation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ColdMoved {
     pub messages: u64,
-    /// About what they took in memory's terms: their texts and what surrounds them.
+    /// About the bytes that they took in the hot store.
     pub hot_bytes: u64,
     pub objects: u64,
     pub cold_bytes: u64,
@@ -89,14 +92,14 @@ pub struct Mover {
     store: Store,
     clock: Arc<dyn Clock>,
     config: MoverConfig,
-    /// Who holds a shard, in leases.
+    /// The holder name in shard leases.
     holder: String,
     progress: parking_lot::Mutex<ColdProgress>,
     stopping: tokio::sync::watch::Sender<bool>,
 }
 
 impl Mover {
-    /// `holder` names this process among all that share the store.
+    /// `holder` identifies this process among all that share the store.
     pub fn new(store: Store, clock: Arc<dyn Clock>, config: MoverConfig, holder: String) -> Mover {
         let stopping = tokio::sync::watch::Sender::new(false);
         Mover { store, clock, config, holder, progress: Default::default(), stopping }
@@ -106,20 +109,21 @@ impl Mover {
         self.store.cold.objects()
     }
 
-    /// What is younger stays.
+    /// Younger messages stay hot.
     fn cutoff(&self) -> u64 {
         let window = self.config.idempotency_window.as_millis() as u64 + CLOCKS_DIFFER_MS;
         let after = self.config.after.as_millis() as u64;
         self.clock.now_ms().saturating_sub(after.max(window))
     }
 
-    /// Moves what is old and settled of a conversation, as many runs as that makes. With `all`, also what is less than a
-    /// batch.
+    /// Moves the old, settled messages of a conversation, in as many runs as needed. With `all`,
+    /// also less than a batch.
     pub async fn move_conversation(&self, id: &ConversationId, all: bool) -> Result<ColdMoved> {
         Ok(self.move_until(id, all, &mut Bounds::default()).await?.0)
     }
 
-    /// The same within bounds, which are looked at after each run. Returns also whether it came to the end.
+    /// The same within bounds, which are checked after each run. Also returns whether it reached
+    /// the end.
     async fn move_until(
         &self,
         id: &ConversationId,
@@ -159,18 +163,18 @@ impl Mover {
         if moved.objects > 0 {
             self.sweep(id).await?;
         }
-        // What is refused again and again is left for another time: whoever asked would ask for ever.
+        // A conversation that keeps changing is left for the next round.
         Ok((moved, ended || in_vain == TRIES))
     }
 
-    /// The messages that one run may take: consecutive, old, and with nobody waiting for them.
+    /// The messages that one run may take: consecutive, old, and delivered.
     async fn gather(&self, id: &ConversationId, seen: &Movable) -> Result<Vec<Arc<Message>>> {
         let (cutoff, mut bytes, mut closed) = (self.cutoff(), 0, None);
         let most = self.config.run_messages.min(self.config.messages_per_second as usize * RUN_SECS);
         let mut messages: Vec<Arc<Message>> = Vec::new();
         loop {
             let next = seen.from + messages.len() as Seq;
-            // The first by itself: most often it is young, and so is all that follows.
+            // Reads the first alone: it is usually young, and so is everything after it.
             let page = if messages.is_empty() { 1 } else { PAGE };
             let room = most.max(1).saturating_sub(messages.len()).min(page);
             if next > seen.up_to || room == 0 || bytes >= self.config.run_bytes {
@@ -179,7 +183,8 @@ impl Mover {
             let page = self.store.cold.hot.read_from(id, next, PageLimit::messages(room)).await?;
             let Some(first) = page.first() else { return Ok(messages) };
             if first.seq > next && first.ts < cutoff {
-                // Somebody else may have moved it. What nobody wrote for a month is closed, so that a late writer fails (R8).
+                // Another process may have moved it. A hole of a month ago is closed, so that a
+                // late writer fails (R8).
                 if closed == Some(next) || self.store.cold.run_at(id, next).await?.is_some() {
                     return Ok(messages);
                 }
@@ -190,7 +195,8 @@ impl Mover {
                 continue;
             }
             for (expected, message) in (next..=seen.up_to).zip(page) {
-                // A void says nothing; one that closed a hole is as young as its closing.
+                // The time of a void means nothing: one that closed a hole is as young as the
+                // closing.
                 let old = message.void || message.ts < cutoff;
                 if message.seq != expected || !old || !seen.is_settled(&message) {
                     return Ok(messages);
@@ -201,7 +207,8 @@ impl Mover {
         }
     }
 
-    /// Packs, records and drops. Nothing if the conversation changed under it; then nothing was changed by it.
+    /// Writes, records and deletes. `None` if the conversation changed meanwhile; then nothing was
+    /// done.
     async fn move_run(&self, seen: &Movable, messages: &[Arc<Message>]) -> Result<Option<ColdMoved>> {
         let began = self.clock.now_ms();
         let (cold, objects) = (&self.store.cold, self.objects()?);
@@ -241,12 +248,12 @@ impl Mover {
         if self.store.cold.runs.record(run, replaces, seen).await? {
             return Ok(true);
         }
-        // The answer to an earlier try may have got lost, not the record.
+        // An earlier attempt may have recorded it and lost only the answer.
         Ok(self.store.cold.run_at(&run.conversation_id, run.last_seq).await?.as_ref() == Some(run))
     }
 
-    /// Drops hot rows that a run holds already: what was cut off between the record and the last drop. The object is read
-    /// before anything is dropped by its word. A row that is not the one in the run is not the mover's to judge, and stays.
+    /// Deletes hot rows that a run already holds, left by a crash between the record and the last
+    /// delete. The object is read first. A row that differs from the one in the run stays.
     async fn drop_leftovers(&self, id: &ConversationId) -> Result<()> {
         loop {
             let found = self.store.cold.runs.leftovers(id, DROPPED).await?;
@@ -266,12 +273,12 @@ impl Mover {
             if copies.is_empty() {
                 return Ok(());
             }
-            tracing::info!(conversation = %id, messages = copies.len(), "dropping what a move left behind");
+            tracing::info!(conversation = %id, messages = copies.len(), "deleting hot rows that an interrupted move left behind");
             self.store.cold.runs.drop_hot(&copies).await?;
         }
     }
 
-    /// Deletes objects of a conversation that no run names and that no backup of some days ago may need. Returns how many.
+    /// Deletes orphaned objects of a conversation that no recent backup may need. Returns how many.
     pub(crate) async fn sweep(&self, id: &ConversationId) -> Result<u64> {
         let listed = self.objects()?.list(id).await?;
         let now = self.clock.now_ms();
@@ -279,18 +286,18 @@ impl Mover {
         if listed.iter().all(|object| since(object.written_at) < RECORDED_WITHIN_MS) {
             return Ok(0);
         }
-        // The list first, the runs afterwards: what was recorded in between is named.
+        // Lists the objects before the runs, so that an object recorded in between is not orphaned.
         let runs = self.store.cold.runs.runs_from(id, 0, usize::MAX >> 1).await?;
         let named: std::collections::BTreeSet<&str> = runs.iter().map(|run| run.object.as_str()).collect();
         let mut swept = 0;
         for object in listed.iter().filter(|object| !named.contains(object.key.as_str())) {
-            // It was needed until another was written that begins with the same seq.
+            // It was in use until another object with the same first seq was written.
             let later = listed.iter().filter(|other| {
                 other.written_at > object.written_at && ColdObjects::begin_alike(&other.key, &object.key)
             });
             let needed_until = later.map(|other| other.written_at).min().unwrap_or(object.written_at);
             if since(needed_until) > KEPT_FOR_MS {
-                tracing::info!(object = object.key, "deleting an object that no run names");
+                tracing::info!(object = object.key, "deleting an orphaned object");
                 self.objects()?.objects().delete(&object.key).await?;
                 failpoint::hit("cold.swept");
                 swept += 1;
@@ -299,7 +306,7 @@ impl Mover {
         Ok(swept)
     }
 
-    /// Waits for as long as so many messages are to take, or until it is to stop.
+    /// Waits as long as this many messages take at the configured pace, or until it must stop.
     async fn pace(&self, messages: u64) {
         let wait =
             Duration::from_secs_f64(messages as f64 / f64::from(self.config.messages_per_second.max(1)));
@@ -311,7 +318,7 @@ impl Mover {
         *self.stopping.borrow()
     }
 
-    /// Ends the run that is being written, and begins no other; [`run`](Self::run) returns.
+    /// Finishes the current run and starts no other; [`run`](Self::run) returns.
     pub fn stop(&self) {
         self.stopping.send_replace(true);
     }

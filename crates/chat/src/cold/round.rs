@@ -1,56 +1,56 @@
-//! Which conversations are looked at, and when. A shard has one worker at a time, by a lease; should two work on one all the
-//! same, because a lease ended under the first, only one of them records a run.
+//! Which conversations are visited, and when. A lease gives a shard one worker at a time. If a
+//! lease expires under its worker and two work on one shard, only one of them records a run.
 
 use bluetick_store::{COLD_SHARDS, ColdCandidate, Result};
 use serde::{Deserialize, Serialize};
 
 use super::{ColdMoved, DAY_MS, Mover};
 
-/// A shard is held for so long, and held on to when a third of it is over.
+/// The duration of a shard's lease. It is renewed after a third of it.
 const LEASE_MS: u64 = 60_000;
-/// Candidates that are asked for at once.
+/// Candidates per read.
 const PAGE: usize = 100;
 
-/// How far this process has come.
+/// The progress of this process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColdProgress {
-    /// When the round that is under way began, or the last one did, in ms since 1970.
+    /// When the current or last round began, in ms since 1970.
     pub began_at: Option<u64>,
-    /// When the last whole round ended.
+    /// When the last complete round ended.
     pub ended_at: Option<u64>,
-    /// The shard that is being worked on, of [`COLD_SHARDS`].
+    /// The current shard, of [`COLD_SHARDS`].
     pub shard: Option<u16>,
-    /// Since the process began.
+    /// Since the process started.
     pub looked_at: u64,
     pub moved: ColdMoved,
     pub last_error: Option<String>,
 }
 
-/// A lease on a shard, as this process knows it.
-pub(super) struct Held {
+/// A lease on a shard, as far as this process knows.
+pub(super) struct ShardLease {
     shard: u16,
     holder: String,
     asked_at: u64,
 }
 
-/// For how long conversations are worked on.
+/// How long conversations are worked on.
 #[derive(Default)]
 pub(super) struct Bounds {
     /// While the shard is held.
-    pub held: Option<Held>,
+    pub held: Option<ShardLease>,
     pub ends: Option<tokio::time::Instant>,
 }
 
-/// What became of a look at a candidate.
+/// The result of visiting a candidate.
 pub(super) struct Looked {
     pub moved: ColdMoved,
-    /// Whether all that could be moved was.
+    /// Whether everything that could be moved was.
     pub ended: bool,
     pub error: Option<String>,
 }
 
 impl Mover {
-    /// Looks for what is old again and again, until it is told to [`stop`](Self::stop).
+    /// Makes rounds until it is told to [`stop`](Self::stop).
     pub async fn run(&self) {
         let mut stopping = self.stopping.subscribe();
         loop {
@@ -66,23 +66,23 @@ impl Mover {
         self.progress.lock().clone()
     }
 
-    /// One look at every shard that nobody else has.
+    /// One round over every shard that no other process holds.
     pub async fn round(&self) {
         {
             let mut progress = self.progress.lock();
             progress.began_at = Some(self.clock.now_ms());
             progress.last_error = None;
         }
-        // What is only in memory is not moved, and a quiet server would keep it there for months.
+        // Only flushed messages are moved, and a quiet server would keep them in memory for months.
         if let Err(error) = self.store.maintenance.checkpoint().await {
-            tracing::warn!(%error, "no checkpoint before old messages are moved");
+            tracing::warn!(%error, "checkpoint before the cold round failed; unflushed messages stay hot");
         }
         for shard in 0..COLD_SHARDS {
             if self.is_stopping() {
                 break;
             }
             if let Err(error) = self.work_on(shard).await {
-                tracing::warn!(shard, %error, "old messages of a shard stay where they are for now");
+                tracing::warn!(shard, %error, "cold shard skipped; it is visited again next round");
                 metrics::counter!("bluetick_cold_errors_total").increment(1);
                 self.progress.lock().last_error = Some(error.to_string());
             }
@@ -114,14 +114,14 @@ impl Mover {
         self.let_go(bounds).await
     }
 
-    /// Takes a shard, if nobody has it.
-    pub(super) async fn hold(&self, shard: u16, holder: &str) -> Result<Option<Held>> {
+    /// Acquires a shard, if no other process holds it.
+    pub(super) async fn hold(&self, shard: u16, holder: &str) -> Result<Option<ShardLease>> {
         let asked_at = self.clock.now_ms();
         let has = self.store.cold.runs.lease(shard, holder, asked_at, asked_at + LEASE_MS).await?;
-        Ok(has.then(|| Held { shard, holder: holder.to_owned(), asked_at }))
+        Ok(has.then(|| ShardLease { shard, holder: holder.to_owned(), asked_at }))
     }
 
-    /// Whether to go on: the shard is still held, if one must be, and there is time.
+    /// Whether to continue: the shard is still held, if it must be, and there is time.
     pub(super) async fn is_within(&self, bounds: &mut Bounds) -> Result<bool> {
         if self.is_stopping() || bounds.ends.is_some_and(|ends| tokio::time::Instant::now() >= ends) {
             return Ok(false);
@@ -139,15 +139,15 @@ impl Mover {
         }
     }
 
-    /// Leaves a shard to whoever wants it next.
+    /// Releases a shard.
     pub(super) async fn let_go(&self, bounds: Bounds) -> Result<()> {
         let Some(held) = bounds.held else { return Ok(()) };
         let now = self.clock.now_ms();
         self.store.cold.runs.lease(held.shard, &held.holder, now, now).await.map(drop)
     }
 
-    /// Moves what is to be moved of a candidate, within bounds. What goes wrong with one conversation stops
-    /// no other.
+    /// Moves the old messages of a candidate, within bounds. A failure in one conversation stops no
+    /// other.
     pub(super) async fn look_at(&self, candidate: &ColdCandidate, all: bool, bounds: &mut Bounds) -> Looked {
         let id = &candidate.conversation_id;
         let looked = async {
@@ -160,7 +160,7 @@ impl Mover {
         let looked = match looked.await {
             Ok((moved, ended)) => Looked { moved, ended, error: None },
             Err(error) => {
-                tracing::warn!(conversation = %id, %error, "old messages stay where they are for now");
+                tracing::warn!(conversation = %id, %error, "conversation not moved to the cold tier; it is visited again later");
                 metrics::counter!("bluetick_cold_errors_total").increment(1);
                 Looked { moved: ColdMoved::default(), ended: true, error: Some(format!("{id}: {error}")) }
             }
@@ -174,14 +174,15 @@ impl Mover {
         looked
     }
 
-    /// Says when a candidate is to be looked at again.
+    /// Records when a candidate is due again.
     async fn settle(&self, candidate: &ColdCandidate) -> Result<()> {
         let runs = &self.store.cold.runs;
         if let Some(next) = self.next_look(candidate).await? {
             return runs.looked_at(candidate, Some(next)).await;
         }
         self.sweep(&candidate.conversation_id).await?;
-        // Nothing is left. Whoever writes from now on has it looked at; whoever wrote just before is seen by another look.
+        // Nothing is left. A later write enlists it again; a write just before this is seen by the
+        // next check.
         runs.looked_at(candidate, None).await?;
         let unlisted = ColdCandidate { due_at: None, ..candidate.clone() };
         match self.next_look(&unlisted).await? {
@@ -190,7 +191,8 @@ impl Mover {
         }
     }
 
-    /// When something of a conversation will be old enough; nothing if all of it is cold but the highest seq.
+    /// When a message of the conversation will be old enough; `None` if all but the highest seq is
+    /// cold.
     async fn next_look(&self, candidate: &ColdCandidate) -> Result<Option<u64>> {
         let cold = &self.store.cold;
         let Some(seen) = cold.runs.movable(&candidate.conversation_id).await? else { return Ok(None) };

@@ -1,5 +1,5 @@
-//! What was decided goes to the devices: by the way to each, with what the providers answer obeyed, and what could not be
-//! sent written down for later.
+//! Sends a decided notification to the devices, acts on the providers' answers, and records what
+//! must be retried.
 
 use std::time::Duration;
 
@@ -17,35 +17,36 @@ use super::{
 };
 use crate::{AppResult, wire};
 
-/// What waited longer for room than this is looked at once more.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Notifications that were sent and could not be recorded, at most.
+/// A notification that waited longer than this for its route is checked again before it is sent.
+const RECHECK_AFTER: Duration = Duration::from_secs(1);
+/// Most notifications that were sent and could not be recorded.
 const UNRECORDED_MAX: usize = 10_000;
 const RETRY_MIN: Duration = Duration::from_secs(2);
 const RETRY_MAX: Duration = Duration::from_secs(600);
 
-/// What one device made of it.
+/// The outcome for one device.
 enum Reached {
     Done(bool),
-    /// Not now, and after how long again.
+    /// Retry after this time.
     Later {
         after: Duration,
-        tried: Tried,
+        tried: RetryReason,
     },
 }
 
-/// What was tried, as far as it says when to try again.
+/// Outcomes of an attempt that determine when to retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Tried {
+pub(super) enum RetryReason {
     Nothing,
-    /// The way was closed to all: it opens for all at once, and its pause grows by itself.
-    Way,
-    /// This device was not to be reached: it is tried less and less often.
+    /// The route was closed: it opens for all devices at once, and its pause grows by itself.
+    Route,
+    /// This device could not be reached: it is retried with backoff.
     Device,
 }
 
 impl Push {
-    /// Sends to each device what is made for it, and keeps owing it to those that could not be reached.
+    /// Sends the notification to each device, and keeps owing it to those that could not be
+    /// reached.
     pub(super) async fn send_to(
         &self,
         owed: &OwedPush,
@@ -58,7 +59,7 @@ impl Push {
             async move { self.send_one(owed, device, &note).await }
         });
         let reached = join_all(each).await;
-        let (mut left, mut waits, mut any, mut most) = (Vec::new(), Vec::new(), false, Tried::Nothing);
+        let (mut left, mut waits, mut any, mut most) = (Vec::new(), Vec::new(), false, RetryReason::Nothing);
         for (device, reached) in devices.iter().zip(reached) {
             match reached {
                 Reached::Done(accepted) => {
@@ -76,12 +77,13 @@ impl Push {
         }
         let is_done = left.is_empty();
         if !is_done {
-            // First who lacks it, then that others have it: the other way round a crash between loses it for the rest. If
-            // nobody has it, it is owed to whichever devices there are by then.
+            // First records the devices that lack it, then that the others have it. In the other
+            // order a crash in between loses it for the rest. If no device has it, it stays owed to
+            // all devices registered then.
             let nobody = owed.devices.is_empty() && left.len() == devices.len();
-            // As soon as one of them may be tried: to ask a closed way again costs nothing.
+            // Due as soon as one of them may be tried: asking a closed route costs nothing.
             let after = waits.into_iter().min().unwrap_or_default();
-            let tried = most.max(if any { Tried::Way } else { Tried::Nothing });
+            let tried = most.max(if any { RetryReason::Route } else { RetryReason::Nothing });
             self.postpone(owed, if nobody { Vec::new() } else { left }, after, tried).await?;
         }
         if let Some(seq) = alert.filter(|_| any || is_done) {
@@ -93,7 +95,7 @@ impl Push {
         })
     }
 
-    /// Writes down that the devices were notified.
+    /// Records that the devices were notified.
     async fn record(&self, owed: &OwedPush, seq: Seq, any: bool) -> AppResult<()> {
         let (user, id) = (&owed.user_id, &owed.conversation_id);
         if let Err(e) = self.store.status.raise_notified(user, id, seq).await {
@@ -104,7 +106,8 @@ impl Push {
             unrecorded.insert(key(owed), seq);
             return Err(wire(e));
         }
-        // Who read it while it was on its way found nothing to clear. Either they see the boundary, or this sees theirs.
+        // A read while the notification was in flight found nothing to clear. Either that read sees
+        // this boundary, or this sees that read.
         let read = self.store.status.status(user, id).await.map_err(wire)?.last_read_seq;
         if any && read >= seq {
             let (user, conversation_id) = (user.clone(), id.clone());
@@ -113,35 +116,36 @@ impl Push {
         Ok(())
     }
 
-    /// Owes the rest to the devices that are left: after a while, that grows with every try.
+    /// Keeps owing the notification to the remaining devices, with exponential backoff.
     pub(super) async fn postpone(
         &self,
         owed: &OwedPush,
         devices: Vec<DeviceId>,
         after: Duration,
-        tried: Tried,
+        tried: RetryReason,
     ) -> AppResult<()> {
         let backoff = match tried {
-            Tried::Device => (RETRY_MIN * 2u32.pow(owed.attempts.min(8))).min(RETRY_MAX),
-            Tried::Way | Tried::Nothing => RETRY_MIN,
+            RetryReason::Device => (RETRY_MIN * 2u32.pow(owed.attempts.min(8))).min(RETRY_MAX),
+            RetryReason::Route | RetryReason::Nothing => RETRY_MIN,
         };
         let spread = self.rng.lock().random_range(0.5..1.0);
         let wait = after.max(backoff.mul_f64(spread));
         let later = OwedPush {
-            attempts: owed.attempts.saturating_add(u32::from(tried > Tried::Nothing)),
+            attempts: owed.attempts.saturating_add(u32::from(tried > RetryReason::Nothing)),
             devices,
             due_at: self.clock.now_ms() + wait.as_millis() as u64,
             ..owed.clone()
         };
-        // If something later is owed by now, that goes to all devices anyway.
+        // A later notification, if one is owed by now, goes to all devices anyway.
         self.store.push_outbox.postpone(owed, &later).await.map_err(wire)?;
         Ok(())
     }
 
-    /// The same for what could not even be decided.
+    /// The same for a notification that could not be decided.
     pub(super) async fn put_off(&self, owed: &OwedPush) {
-        if let Err(e) = self.postpone(owed, owed.devices.clone(), Duration::ZERO, Tried::Nothing).await {
-            tracing::warn!(error = %e, "a notification waits until its claim is over");
+        if let Err(e) = self.postpone(owed, owed.devices.clone(), Duration::ZERO, RetryReason::Nothing).await
+        {
+            tracing::warn!(error = %e, "push outbox not updated; the notification is retried when its claim expires");
         }
     }
 
@@ -149,18 +153,19 @@ impl Push {
         let registration = &device.registration;
         let provider = registration.target.provider().as_str();
         let Some(route) = self.notifier.route(registration) else {
-            // Nobody here can send it; the operator may set the provider up again for later ones.
+            // No provider is configured for it; the operator may configure one for later
+            // notifications.
             self.count_failure(provider, "not_configured");
             return Reached::Done(false);
         };
         let decided = Instant::now();
         let leave = match self.routes.enter(&route).await {
             Ok(leave) => leave,
-            Err(after) => return Reached::Later { after, tried: Tried::Nothing },
+            Err(after) => return Reached::Later { after, tried: RetryReason::Nothing },
         };
-        // What had to wait for room may have been acked, or replaced, meanwhile.
+        // While it waited it may have been acked or replaced.
         if !owed.clear
-            && decided.elapsed() > LOOK_AGAIN_AFTER
+            && decided.elapsed() > RECHECK_AFTER
             && let Ok((status, notified)) =
                 self.store.status.notified(&owed.user_id, &owed.conversation_id).await
             && (status.last_delivered_seq >= owed.seq || notified > owed.seq)
@@ -171,60 +176,65 @@ impl Push {
         let answer = self.notifier.push(device, note).await;
         self.routes.heard(&route, &leave, &answer, &mut *self.rng.lock());
         drop(leave);
-        let renewed = !self.obey(device, &answer).await;
+        let renewed = !self.apply_answer(device, &answer).await;
         match answer {
-            Pushed::Gone { .. } if renewed => Reached::Later { after: Duration::ZERO, tried: Tried::Device },
+            Pushed::Gone { .. } if renewed => {
+                Reached::Later { after: Duration::ZERO, tried: RetryReason::Device }
+            }
             Pushed::Accepted => {
                 metrics::counter!("bluetick_push_sent_total", "provider" => provider).increment(1);
                 Reached::Done(true)
             }
             Pushed::Gone { .. } | Pushed::Refused { .. } => Reached::Done(false),
             Pushed::NotThisDevice { after, .. } => {
-                Reached::Later { after: after.unwrap_or_default(), tried: Tried::Device }
+                Reached::Later { after: after.unwrap_or_default(), tried: RetryReason::Device }
             }
             Pushed::Later { .. } | Pushed::Misconfigured { .. } => {
                 let after = self.routes.closed_for(&route).unwrap_or_default();
-                Reached::Later { after, tried: Tried::Way }
+                Reached::Later { after, tried: RetryReason::Route }
             }
         }
     }
 
-    /// Does what a provider's answer asks for, beside the notification itself. Returns whether the registration that was
-    /// used is still the one, or was rightly removed: not if it was renewed meanwhile.
-    async fn obey(&self, device: &DeviceRow, answer: &Pushed) -> bool {
+    /// Acts on a provider's answer. Returns false if the registration was renewed meanwhile, so
+    /// that the answer does not apply to it.
+    async fn apply_answer(&self, device: &DeviceRow, answer: &Pushed) -> bool {
         let provider = device.registration.target.provider().as_str();
         let mut renewed = false;
         let reason = match answer {
             Pushed::Accepted => return true,
             Pushed::Gone { since, why } => {
-                // Said of a registration that is newer than what the provider speaks of, it is not meant.
+                // The answer does not apply to a registration that is newer than the provider's
+                // information.
                 if since.is_none_or(|since| since >= device.registered_at) {
                     let (user, at) = (&device.user_id, device.registered_at);
                     match self.store.devices.unregister(user, &device.device, Some(at)).await {
                         Ok(true) => {
-                            tracing::info!(%user, device = %device.device, provider, why, "a device is notified no more");
+                            tracing::info!(%user, device = %device.device, provider, why, "push registration removed: the provider no longer accepts its token");
                         }
                         Ok(false) => renewed = true,
-                        Err(e) => tracing::warn!(error = %e, "a token that is gone could not be removed"),
+                        Err(e) => {
+                            tracing::warn!(error = %e, "invalid push token not removed; it will be tried again")
+                        }
                     }
                 }
                 "gone"
             }
             Pushed::Later { .. } => "later",
             Pushed::NotThisDevice { why, .. } => {
-                tracing::warn!(provider, why, "a provider does not take notifications for a device");
+                tracing::warn!(
+                    provider,
+                    why,
+                    "push provider rejects notifications for one device; check its app and key"
+                );
                 "not_this_device"
             }
             Pushed::Misconfigured { why } => {
-                tracing::error!(
-                    provider,
-                    why,
-                    "notifications cannot be sent: put the provider's settings right"
-                );
+                tracing::error!(provider, why, "push provider misconfigured; correct its settings");
                 "misconfigured"
             }
             Pushed::Refused { why } => {
-                tracing::warn!(provider, why, "a provider refused a notification");
+                tracing::warn!(provider, why, "push provider refused a notification");
                 "refused"
             }
         };
@@ -237,7 +247,7 @@ impl Push {
             .increment(1);
     }
 
-    /// Sends a notification to each of a user's devices now, and says what came of it.
+    /// Sends a test notification to each of a user's devices and reports the answers.
     pub async fn test(&self, user: &UserId) -> AppResult<Vec<PushTested>> {
         let devices = self.store.devices.devices_of(user).await.map_err(wire)?;
         if devices.is_empty() {
@@ -262,7 +272,7 @@ impl Push {
                 None => Pushed::Misconfigured { why: "this provider is not set up here".into() },
             };
             if matches!(answer, Pushed::Gone { .. }) {
-                self.obey(&device, &answer).await;
+                self.apply_answer(&device, &answer).await;
             }
             let said = match &answer {
                 Pushed::Accepted => "accepted".to_owned(),

@@ -1,4 +1,5 @@
-//! One decision: whether somebody's devices are told of a message, and what they are told (R14).
+//! One decision: whether a user's devices are notified of a message, and what they show
+//! ([`R14`](crate::rules::Rule::R14)).
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
@@ -8,28 +9,28 @@ use futures_util::future::join;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use super::{About, Notification, NotificationKind, Push, carry::Tried, queue::key};
+use super::{About, Notification, NotificationKind, Push, carry::RetryReason, queue::key};
 use crate::{AppResult, profiles::shown_name, wire};
 
-/// Of what is owed, this many messages back one is looked for that the peer wrote.
+/// How many messages back the newest one of the peer is searched for.
 const LOOK_BACK: usize = 32;
-/// A clear is tried so often: then the user has long seen the app itself.
+/// Most attempts to clear a notification.
 const CLEAR_ATTEMPTS_MAX: u32 = 20;
 
-/// What became of something that was owed.
+/// The outcome of an owed notification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Decided {
-    /// It is owed no more; why, in a word.
+    /// It is no longer owed; the reason, for metrics.
     Paid(&'static str),
-    /// Some device could not be reached: it stays owed.
+    /// Some device could not be reached, so it stays owed.
     Later,
-    /// A live session has it and may yet ack it: to be decided again after that long.
+    /// A live session has the message and may still ack it: decide again after this time.
     Wait(Duration),
 }
 
 impl Push {
-    /// Makes the decision, sends what it says, and writes down what is left of it. `sure`: a live session that has not
-    /// acked is none.
+    /// Makes the decision, sends the notifications, and records what is left to do. `sure`: a live
+    /// session that has not acked does not count.
     pub(super) async fn decide(&self, owed: &OwedPush, sure: bool) -> AppResult<Decided> {
         let decided = match owed.clear {
             true => self.decide_clear(owed).await?,
@@ -42,7 +43,7 @@ impl Push {
             }
             Decided::Later => "later",
             Decided::Wait(wait) => {
-                // So long it is this process's; nobody else is to decide it at the same moment.
+                // Extends the claim, so that no other process decides it at the same time.
                 let due_at = self.clock.now_ms() + (wait + self.config.claim_for).as_millis() as u64;
                 let waits = OwedPush { due_at, ..owed.clone() };
                 self.store.push_outbox.postpone(owed, &waits).await.map_err(wire)?;
@@ -90,8 +91,8 @@ impl Push {
             return Ok(Decided::Wait(wait));
         }
         if let Some(closed) = self.all_closed(&devices) {
-            // The rest of what it would show costs reads: not for nothing.
-            self.postpone(owed, owed.devices.clone(), closed, Tried::Nothing).await?;
+            // The rest of the content costs reads, so the routes are checked first.
+            self.postpone(owed, owed.devices.clone(), closed, RetryReason::Nothing).await?;
             return Ok(Decided::Later);
         }
         let (badge, profile) =
@@ -102,7 +103,7 @@ impl Push {
         self.send_to(owed, devices, Some(message.seq), note).await
     }
 
-    /// For how long no device can be reached.
+    /// How long no device can be reached.
     fn all_closed(&self, devices: &[DeviceRow]) -> Option<Duration> {
         let closed = |device: &DeviceRow| self.routes.closed_for(&self.notifier.route(&device.registration)?);
         devices.iter().map(closed).min().flatten()
@@ -118,13 +119,13 @@ impl Push {
             return Ok(Decided::Paid("expired"));
         }
         let mut devices = self.devices_of(owed).await?;
-        // Browsers want everything that is pushed to be shown, and take the permission away from who does otherwise.
+        // Browsers require every push to be shown and revoke the permission otherwise.
         devices.retain(|device| device.registration.target.provider() != PushProvider::Webpush);
         if devices.is_empty() {
             return Ok(Decided::Paid("no_device"));
         }
         if let Some(closed) = self.all_closed(&devices) {
-            self.postpone(owed, owed.devices.clone(), closed, Tried::Nothing).await?;
+            self.postpone(owed, owed.devices.clone(), closed, RetryReason::Nothing).await?;
             return Ok(Decided::Later);
         }
         let badge = self.store.conversations.total_unread(user).await.map_err(wire)?;
@@ -146,14 +147,15 @@ impl Push {
         self.send_to(owed, devices, None, note).await
     }
 
-    /// The devices that a notification is owed to, of those that there are now.
+    /// The registered devices that a notification is owed to.
     async fn devices_of(&self, owed: &OwedPush) -> AppResult<Vec<DeviceRow>> {
         let mut devices = self.store.devices.devices_of(&owed.user_id).await.map_err(wire)?;
         devices.retain(|device| owed.devices.is_empty() || owed.devices.contains(&device.device));
         Ok(devices)
     }
 
-    /// The newest message of the peer's that a user may see, up to a seq and after what they know.
+    /// The newest message of the peer that the user may see, up to a seq and after what they have
+    /// acked or read.
     async fn latest_from_peer(
         &self,
         id: &ConversationId,
@@ -171,20 +173,20 @@ impl Push {
         Ok(before.into_iter().rev().find(wanted))
     }
 
-    /// How long a live session still has to ack a message before it no longer counts.
+    /// How much longer a live session may take to ack before it no longer counts.
     async fn may_yet_be_acked(&self, user: &UserId, ts: u64) -> Option<Duration> {
         let live = self.store.sessions.lookup(user).await.unwrap_or_default();
         let connected = live.iter().map(|session| session.connected_at).max()?;
         let unacked = self.config.unacked.as_millis() as u64;
-        // A device that comes back again and again and never acks does not put it off for ever.
+        // A device that keeps reconnecting and never acks must not delay it forever.
         let end = connected.max(ts).min(ts + unacked) + unacked;
         let end = end.max(connected + 2 * self.config.delay.as_millis() as u64).min(ts + 3 * unacked);
         let left = end.saturating_sub(self.clock.now_ms());
         (left > 0).then(|| Duration::from_millis(left))
     }
 
-    /// The same for all notifications of a conversation, short enough for every provider, and nothing that tells a
-    /// provider whose conversation it is.
+    /// The same for all notifications of a conversation, short enough for every provider, and
+    /// without anything that identifies the conversation to a provider.
     fn collapse_id(&self, id: &ConversationId) -> String {
         hex(&Sha256::new().chain_update(self.notifier.salt()).chain_update(id.as_str()).finalize())
     }
@@ -217,25 +219,25 @@ impl Push {
     }
 }
 
-/// Whether the sender says that the body is not for the server to read.
+/// Whether the sender marked the body as encrypted.
 fn is_encrypted(message: &Message) -> bool {
     #[derive(Deserialize)]
-    struct Meta {
+    struct EncryptionMark {
         #[serde(default)]
         encrypted: bool,
     }
-    let meta = message.meta.as_ref().map(|meta| serde_json::from_str::<Meta>(meta.as_str()));
-    // Something else under that name is taken for a yes: nothing is shown by mistake.
+    let meta = message.meta.as_ref().map(|meta| serde_json::from_str::<EncryptionMark>(meta.as_str()));
+    // Any other value counts as yes, so that nothing is shown by mistake.
     meta.is_some_and(|meta| meta.map_or(true, |meta| meta.encrypted))
 }
 
-/// Why nobody need be notified any more, if so.
+/// Why no notification is needed any more, if so.
 fn needless(owed: &OwedPush, status: &StatusRow, notified: Seq) -> Option<&'static str> {
     if status.last_delivered_seq >= owed.seq {
         return Some("acked");
     }
-    // Sent already, by whoever had it before, or replaced by a later one that was. Devices that are left over from a try
-    // still wait for this very one.
+    // It was sent before, or a later one replaced it. Devices that an earlier attempt could not
+    // reach still need this one.
     let is_sent = notified > owed.seq || (notified == owed.seq && owed.devices.is_empty());
     is_sent.then_some("superseded")
 }

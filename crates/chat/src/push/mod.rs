@@ -1,15 +1,17 @@
-//! The notification service: who is told of a message that no live session took, when, and how often (R14).
+//! The notification service: which devices are notified of a message that no live session accepted,
+//! and when ([`R14`](crate::rules::Rule::R14)).
 //!
-//! A message that takes the offline path owes a row in `push_outbox`, durable with its pending row. Whoever owed it waits
-//! a moment, in which an ack cancels it, and makes the decision: `decide.rs`. What cannot be sent then stays owed, and any
-//! app server claims it when it is due again; so does what a crash left behind. Memory holds only what is under way: the
-//! rows are the queue.
+//! A message that takes the offline path adds a row to `push_outbox`, durable with its pending row.
+//! The app server that wrote it waits a moment, in which an ack cancels the notification, and makes
+//! the decision (`decide.rs`). A notification that cannot be sent stays in the outbox, and any app
+//! server claims it when it is due again; the same holds after a crash. Memory holds only work in
+//! progress: the rows are the queue.
 //!
-//! - `notifier.rs`: the seam to those who carry notifications
-//! - `queue.rs`: what waits for its moment
-//! - `routes.rs`: which ways are open, and how much goes through them at once
-//! - `decide.rs`: one decision: to whom, and what it shows
-//! - `carry.rs`: what was decided goes out, and the answers are obeyed
+//! - `notifier.rs`: the interface to the push providers
+//! - `queue.rs`: decisions that are not due yet
+//! - `routes.rs`: circuit breaker and in-flight limit of each route to a provider
+//! - `decide.rs`: one decision: which devices, and what they show
+//! - `carry.rs`: sends what was decided and acts on the providers' answers
 //! - `run.rs`: the loop that starts decisions and claims what is due
 
 mod carry;
@@ -44,23 +46,23 @@ use crate::{AppResult, DeliveryObserver, wire};
 
 #[derive(Debug, Clone)]
 pub struct PushConfig {
-    /// The most that any notification shows.
+    /// The most that a notification may show.
     pub content: PushContent,
-    /// What is shown where the preview may not be.
+    /// The text where the preview may not be shown.
     pub text: String,
-    /// How long a notification waits for an ack that makes it needless.
+    /// How long a notification waits for an ack that makes it unnecessary.
     pub delay: Duration,
-    /// A live session that has not acked for so long does not count as one.
+    /// A live session that has not acked for this long does not count.
     pub unacked: Duration,
-    /// Nothing older is worth notifying of.
+    /// Older messages are not notified.
     pub max_age: Duration,
-    /// Requests under way at once on one route.
+    /// In-flight limit of one route.
     pub concurrency: usize,
-    /// Decisions that wait in memory; beyond it they wait in the outbox.
+    /// Most decisions that wait in memory; beyond that they wait in the outbox.
     pub queue_max: usize,
-    /// How long whoever took a notification on has for it before anybody else may.
+    /// How long a claim on a notification lasts.
     pub claim_for: Duration,
-    /// How often the outbox is looked through for what is due.
+    /// The poll interval of the outbox.
     pub sweep_every: Duration,
 }
 
@@ -80,7 +82,7 @@ impl Default for PushConfig {
     }
 }
 
-/// What a device's provider answered to an operator's test.
+/// The provider's answer to an operator's test.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PushTested {
     pub device: DeviceId,
@@ -96,10 +98,11 @@ pub struct Push {
     observer: Arc<DeliveryObserver>,
     config: PushConfig,
     queue: Mutex<Queue>,
-    /// Something was put into the queue that is due before the rest.
+    /// Signals that the new head of the queue is due earlier.
     sooner: Notify,
     stopping: AtomicBool,
-    /// Providers took these, and it could not be written down yet: nobody is to be notified again for that.
+    /// Notifications that providers accepted and that could not be recorded yet. They must not be
+    /// sent again.
     unrecorded: Mutex<BTreeMap<(UserId, ConversationId), Seq>>,
     routes: Routes,
     rng: Mutex<StdRng>,
@@ -129,8 +132,8 @@ impl Push {
         }
     }
 
-    /// From when on others may claim what is owed now: late enough for this process to see to it, or soon, if it has too
-    /// much to see to already.
+    /// When others may claim a notification that is owed now: late enough for this process to send
+    /// it, or soon if its queue is full.
     pub(crate) fn due_at(&self) -> u64 {
         let delay = self.config.delay;
         let own = match self.queue.lock().is_full() {
@@ -140,12 +143,14 @@ impl Push {
         self.clock.now_ms() + own.as_millis() as u64
     }
 
-    /// Takes on the decision of something that is owed. It waits its moment; what finds no room here is claimed later.
+    /// Queues the decision about an owed notification. Without room in the queue it is claimed from
+    /// the outbox later.
     pub(crate) fn decide_soon(&self, owed: OwedPush) {
         self.enqueue(Job::Decide { owed, sure: false });
     }
 
-    /// A user has read on. Whether there is something to clear is looked at later: nobody waits for it.
+    /// A user has read further. Whether a notification must be cleared is decided in the
+    /// background.
     pub(crate) fn read_on(&self, read: ReadOn) {
         self.enqueue(Job::Read(read));
     }
@@ -156,8 +161,9 @@ impl Push {
         }
     }
 
-    /// No session took a message, or one did and has not acked it: the user's devices are to be notified. Nothing is owed of
-    /// what they were notified of before. `overdue`: what sessions are live has not acked in its time.
+    /// Owes the user's devices a notification, because no session accepted a message or none has
+    /// acked it. Nothing is owed if they were notified of it before. `overdue`: the live sessions
+    /// have not acked in time.
     pub(crate) async fn owe(
         &self,
         user: &UserId,
@@ -175,12 +181,12 @@ impl Push {
         Ok(())
     }
 
-    /// Owes the devices that were notified of something that is read now that it be cleared.
+    /// Owes a clear to the devices that show a notification of a message that is now read.
     async fn clear_if_notified(&self, read: ReadOn) -> Option<OwedPush> {
         let ReadOn { user, conversation_id: id, before, read, session } = read;
         let owed = async {
             let (_, notified) = self.store.status.notified(&user, &id).await.map_err(wire)?;
-            // Of what is partly read the phone still shows the rest.
+            // If only some of it is read, the phone keeps showing the rest.
             if notified <= before || read < notified {
                 return Ok(None);
             }
@@ -200,12 +206,12 @@ impl Push {
             Ok(Some(owed))
         };
         owed.await.unwrap_or_else(|e: WireError| {
-            tracing::warn!(error = %e, "a notification that was read elsewhere stays on the devices");
+            tracing::warn!(error = %e, "clear of a notification not queued; it stays on the devices");
             None
         })
     }
 
-    /// The ways to the providers that were used, and what is wrong with them.
+    /// The health of the routes that were used.
     pub fn routes(&self) -> Vec<RouteHealth> {
         self.routes.health()
     }

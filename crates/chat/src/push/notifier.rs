@@ -1,4 +1,4 @@
-//! The one seam between the rules of notifying and those who carry notifications.
+//! The interface between the push rules and the push providers.
 
 use std::time::Duration;
 
@@ -7,17 +7,18 @@ use bluetick_protocol::{ConversationId, MessageId, PushRegistration, Seq, UserId
 use bluetick_store::DeviceRow;
 use serde::{Deserialize, Serialize};
 
-/// What goes to a device. Sent again, it is the same in everything but the badge.
+/// A notification for a device. A retry differs at most in the badge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notification {
-    /// Names it: the id of the message, or of what it clears.
+    /// The id of the message, or of the notification that it clears.
     pub id: String,
-    /// Names what it replaces on the phone: 32 characters of base64url, the same for all of a conversation.
+    /// Notifications with the same value replace each other on the phone: 32 characters of
+    /// base64url, one per conversation.
     pub collapse_id: String,
     pub kind: NotificationKind,
     /// The user's total of unread messages.
     pub badge: u64,
-    /// Nothing is worth delivering after that, in ms since 1970.
+    /// Expiry, in ms since 1970.
     pub expires_at: u64,
 }
 
@@ -29,47 +30,48 @@ pub enum NotificationKind {
         body: Option<String>,
         message_id: MessageId,
         seq: Seq,
-        /// Where the message is and who wrote it; nothing where not even that may be known to a provider.
+        /// The conversation and the sender; `None` where a provider must not learn even that.
         about: Option<About>,
     },
-    /// Shown to nobody: what was notified of a conversation has been read on another device, up to `seq`.
+    /// Silent: the conversation was read on another device up to `seq`.
     Clear { seq: Seq, about: Option<About> },
-    /// Asked for by an operator, to see that the way is open.
+    /// An operator's test.
     Test { title: String, body: String },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
     pub conversation_id: ConversationId,
-    /// Who wrote it; nobody where something was read.
+    /// The sender; `None` for a clear.
     pub sender: Option<UserId>,
 }
 
-/// What a provider made of it.
+/// A provider's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pushed {
     Accepted,
-    /// The token is of no use any more; since when, in ms since 1970, if the provider says.
+    /// The token is invalid; since when, in ms since 1970, if the provider says.
     Gone {
         since: Option<u64>,
         why: String,
     },
-    /// Not now: the way is closed for a while, or for so long if the provider says.
+    /// Try later: the route is closed for a while, or for as long as the provider says.
     Later {
         after: Option<Duration>,
         why: String,
     },
-    /// The operator's key, certificate or address is wrong: nothing gets through until that is put right.
+    /// The operator's key, certificate or address is wrong: nothing is delivered until that is
+    /// fixed.
     Misconfigured {
         why: String,
     },
-    /// Not now for this device, and that says nothing of others on the same way: it gets too many, or its token is of
-    /// another app or key than the server's.
+    /// Try later for this device only: it gets too many notifications, or its token belongs to
+    /// another app or key.
     NotThisDevice {
         after: Option<Duration>,
         why: String,
     },
-    /// This one will never be taken.
+    /// This notification will never be accepted.
     Refused {
         why: String,
     },
@@ -77,13 +79,14 @@ pub enum Pushed {
 
 #[async_trait]
 pub trait Notifier: Send + Sync {
-    /// The way to a device: what goes the same way shares its limit and its outages. Nothing for a provider that this
-    /// server has not set up.
+    /// The route to a device. Notifications on one route share its limit and its outages. `None`
+    /// for a provider that is not configured.
     fn route(&self, registration: &PushRegistration) -> Option<String>;
 
-    /// Known to all app servers and to nobody else, so that no provider can tell a conversation by its collapse id.
+    /// A secret of the app servers, so that no provider can identify a conversation by its collapse
+    /// id.
     fn salt(&self) -> &[u8];
 
-    /// Sends one notification, once; the caller tries again.
+    /// Sends one notification once; the caller retries.
     async fn push(&self, device: &DeviceRow, notification: &Notification) -> Pushed;
 }

@@ -1,4 +1,4 @@
-//! What waits for its moment, in the order of the moments. Bounded: a decision that finds no room stays in the outbox.
+//! Decisions ordered by due time. Bounded: a decision without room stays in the outbox.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 #[derive(Debug, Clone)]
 pub(super) enum Job {
-    /// To be decided. `sure`: no live session is to be waited for.
+    /// A notification to decide. `sure`: do not wait for live sessions.
     Decide { owed: OwedPush, sure: bool },
-    /// Somebody has read on: there may be something to clear.
+    /// A user has read further: a notification may have to be cleared.
     Read(ReadOn),
 }
 
@@ -20,16 +20,16 @@ pub(crate) struct ReadOn {
     pub conversation_id: ConversationId,
     pub before: Seq,
     pub read: Seq,
-    /// By which it was read: its device needs no telling.
+    /// The session that read it: its device needs no clear.
     pub session: Option<SessionId>,
 }
 
-type Place = (Instant, u64);
+type QueuePosition = (Instant, u64);
 
 pub(super) struct Queue {
-    waiting: BTreeMap<Place, Job>,
-    /// Reads come in bursts, as a user scrolls: those of a conversation are one.
-    reads: BTreeMap<(UserId, ConversationId), Place>,
+    waiting: BTreeMap<QueuePosition, Job>,
+    /// Reads come in bursts as a user scrolls; those of one conversation are merged.
+    reads: BTreeMap<(UserId, ConversationId), QueuePosition>,
     added: u64,
     max: usize,
 }
@@ -39,12 +39,12 @@ impl Queue {
         Queue { waiting: BTreeMap::new(), reads: BTreeMap::new(), added: 0, max }
     }
 
-    /// Whether it takes no more decisions.
+    /// Whether there is no room for another decision.
     pub(super) fn is_full(&self) -> bool {
         self.waiting.len() - self.reads.len() >= self.max
     }
 
-    /// Adds what is due after a while. Returns whether it is the first one due.
+    /// Adds an item that is due after a delay. Returns whether it is the first one due.
     pub(super) fn add(&mut self, job: Job, after: Duration) -> bool {
         if let Job::Read(new) = &job {
             let place = self.reads.get(&(new.user.clone(), new.conversation_id.clone()));
@@ -55,7 +55,8 @@ impl Queue {
                 return false;
             }
         }
-        // Reads are bounded by themselves: whoever scrolls must not put off those who are to be told of a message.
+        // Reads have a limit of their own, so that scrolling users do not delay notifications of
+        // messages.
         let is_full = match &job {
             Job::Decide { .. } => self.is_full(),
             Job::Read(_) => self.reads.len() >= self.max,
@@ -78,7 +79,7 @@ impl Queue {
         self.waiting.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Takes the next one that is due.
+    /// Takes the next due item.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<Job> {
         let job = self.waiting.first_entry().filter(|first| first.key().0 <= now)?.remove();
         if let Job::Read(read) = &job {

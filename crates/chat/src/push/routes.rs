@@ -1,5 +1,5 @@
-//! The ways to the providers. A way that fails is left alone for a while: one outage must not be met by every
-//! notification in turn, nor one provider's outage hold up another.
+//! The routes to the providers, each with a circuit breaker and an in-flight limit: not every
+//! notification has to run into an outage, and one provider's outage does not delay another.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -13,31 +13,31 @@ use tokio::{
 
 use super::Pushed;
 
-/// Failures in a row, without the provider asking for a pause, after which a way is closed for a while.
+/// Consecutive failures that open the breaker of a route, if the provider does not ask for a pause.
 const FAILURES_MAX: u32 = 3;
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// How long what finds a way full goes back to the outbox.
+/// How long a notification goes back to the outbox if its route is full.
 const BUSY: Duration = Duration::from_secs(2);
 
-/// How it stands with one way.
+/// The health of one route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteHealth {
     pub route: String,
-    /// Closed for that much longer.
+    /// The remaining pause.
     pub paused_ms: u64,
-    /// The operator's own error, as the provider sees it; nothing gets through until it is put right.
+    /// The configuration error that the provider reports; nothing is delivered until it is fixed.
     pub misconfigured: Option<String>,
-    /// Why the last notification did not get through, unless a later one did.
+    /// Why the last notification failed, unless a later one was delivered.
     pub failing: Option<String>,
 }
 
 struct Route {
     limit: Arc<Semaphore>,
-    /// How many wait for room.
+    /// How many wait for the in-flight limit.
     waiting: usize,
     failures: u32,
-    /// After a pause one goes first, to see whether it is over.
+    /// After a pause one notification probes whether the route works again.
     probing: bool,
     /// When the pause began, and when it ends.
     pause: Option<(Instant, Instant)>,
@@ -50,16 +50,16 @@ impl Route {
         self.pause.map(|(_, end)| end.saturating_duration_since(now)).filter(|left| !left.is_zero())
     }
 
-    /// Paused, or about to be found open again by the one that goes first.
+    /// Paused, or waiting for the probe.
     fn closed_for(&self, now: Instant) -> Option<Duration> {
         self.paused_for(now).or_else(|| self.probing.then_some(BUSY))
     }
 }
 
-/// Leave to send one notification.
+/// A permit to send one notification.
 pub(super) struct Leave {
     _permit: OwnedSemaphorePermit,
-    /// It goes first, to see whether a way is open again.
+    /// This one is the probe after a pause.
     pub(super) probe: bool,
     began: Instant,
 }
@@ -88,8 +88,8 @@ impl Routes {
         work(routes.entry(name.to_owned()).or_insert_with(fresh))
     }
 
-    /// Leave to send one, when there is room; or after how long to come again. As many may wait as may go at once: what
-    /// is slow must not take up everything there is.
+    /// A permit to send one notification, or the time after which to try again. No more may wait
+    /// than may be in flight, so that a slow route does not take all capacity.
     pub(super) async fn enter(&self, name: &str) -> Result<Leave, Duration> {
         if let Some(closed) = self.closed_for(name) {
             return Err(closed);
@@ -117,26 +117,26 @@ impl Routes {
         }
     }
 
-    /// Leave that was not used after all.
+    /// Returns a permit that was not used.
     pub(super) fn unused(&self, name: &str, probe: bool) {
         if probe {
             self.with(name, |route| route.probing = false);
         }
     }
 
-    /// For how much longer every way that was ever used is closed.
+    /// The remaining pause if every route that was used is closed.
     pub(super) fn all_closed_for(&self) -> Option<Duration> {
         let now = Instant::now();
         let routes = self.routes.lock();
         routes.values().map(|route| route.closed_for(now)).min().flatten()
     }
 
-    /// For how much longer a way is closed, if it is.
+    /// The remaining pause of a route, if it is closed.
     pub(super) fn closed_for(&self, name: &str) -> Option<Duration> {
         self.with(name, |route| route.closed_for(Instant::now()))
     }
 
-    /// Takes note of what came of a notification.
+    /// Records the outcome of a notification.
     pub(super) fn heard(&self, name: &str, leave: &Leave, answer: &Pushed, rng: &mut impl rand::Rng) {
         let began = leave.began;
         self.with(name, |route| {
@@ -146,14 +146,14 @@ impl Routes {
                 Pushed::Misconfigured { why } => (why, None),
                 Pushed::NotThisDevice { why, .. } => {
                     route.failing = Some(why.clone());
-                    // It answers, if not what one would like.
+                    // The provider answered, so the route works.
                     if route.pause.is_none_or(|(since, _)| began >= since) {
                         (route.failures, route.pause) = (0, None);
                     }
                     return;
                 }
                 _ => {
-                    // What set out before a pause was asked for does not end it.
+                    // A notification sent before the pause does not end it.
                     if route.pause.is_none_or(|(since, _)| began >= since) {
                         (route.failures, route.pause, route.failing) = (0, None, None);
                         if answer == &Pushed::Accepted {
@@ -167,7 +167,7 @@ impl Routes {
             if let Pushed::Misconfigured { why } = answer {
                 route.misconfigured = Some(why.clone());
             }
-            // What set out before the pause says nothing new.
+            // A notification sent before the pause is no new failure.
             if route.pause.is_some_and(|(since, _)| began < since) {
                 return;
             }
@@ -178,7 +178,11 @@ impl Routes {
                     (PAUSE_MIN * 2u32.pow(exponent)).min(PAUSE_MAX).mul_f64(rng.random_range(0.7..1.0));
                 let now = Instant::now();
                 route.pause = Some((now, now + asked.unwrap_or(pause)));
-                tracing::warn!(route = name, why, "notifications wait: the provider does not take them");
+                tracing::warn!(
+                    route = name,
+                    why,
+                    "push route paused: the provider does not accept notifications"
+                );
             }
         });
         if matches!(answer, Pushed::NotThisDevice { .. }) {

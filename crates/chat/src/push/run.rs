@@ -1,5 +1,5 @@
-//! The loop of the notification service. One task, and what is under way is in it: decisions, and a look for what is due.
-//! Whatever gets lost here is still owed.
+//! The loop of the notification service: one task that owns the decisions in progress and the
+//! polling of the outbox. Everything it loses is still in the outbox.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -25,29 +25,29 @@ use super::{
 };
 use crate::{AppResult, slot::ready};
 
-/// Decisions under way at once, for each request that a route may have under way.
+/// Most decisions in progress, per request that a route may have in flight.
 const DECISIONS_PER_REQUEST: usize = 8;
-/// Of one conversation so many wait for their turn; beyond that a later one replaces an earlier.
+/// Most decisions of one conversation that wait; beyond that a later one replaces an earlier.
 const LANE_MAX: usize = 16;
-/// While nothing gets through, it is looked this often whether something may.
+/// The poll interval while every route is closed.
 const CLOSED_LOOK_EVERY: Duration = Duration::from_secs(10);
-/// Rows that are given back side by side when the service stops.
+/// Most rows that are released concurrently when the service stops.
 const GIVEN_BACK_AT_ONCE: usize = 64;
 
-type Lanes = BTreeMap<(UserId, ConversationId), VecDeque<(OwedPush, bool)>>;
+type ConversationQueues = BTreeMap<(UserId, ConversationId), VecDeque<(OwedPush, bool)>>;
 
-enum Done {
+enum FinishedPush {
     Decided(OwedPush, AppResult<Decided>),
-    /// Somebody has read on, and this is to be cleared.
+    /// A clear, because the user has read further.
     Read(Option<OwedPush>),
     PutOff,
 }
 
-/// What is under way. Of a conversation one at a time, so that the phone shows the last.
+/// Work in progress, one item per conversation at a time, so that the phone shows the latest.
 struct Work<'a> {
     push: &'a Push,
-    under_way: FuturesUnordered<BoxFuture<'a, Done>>,
-    lanes: Lanes,
+    under_way: FuturesUnordered<BoxFuture<'a, FinishedPush>>,
+    lanes: ConversationQueues,
     max: usize,
     sweeping: Option<BoxFuture<'a, Vec<OwedPush>>>,
     sweep_at: Instant,
@@ -59,16 +59,17 @@ impl Push {
         let mut work = Work {
             push: self,
             under_way: FuturesUnordered::new(),
-            lanes: Lanes::new(),
+            lanes: ConversationQueues::new(),
             max: self.config.concurrency * DECISIONS_PER_REQUEST,
             sweeping: None,
-            // At once: what a crash left behind is due.
+            // Immediately, because what a crash left behind is due.
             sweep_at: Instant::now(),
         };
         loop {
             let stopping = self.stopping.load(Ordering::Acquire);
             if stopping {
-                // Now, not when the last request is done: that may take longer than there is time.
+                // Released now, not after the last request: that may take longer than the shutdown
+                // allows.
                 self.give_back().await;
                 if work.under_way.is_empty() && work.sweeping.is_none() {
                     return;
@@ -98,13 +99,14 @@ impl Push {
         }
     }
 
-    /// Ends the service: what is under way is finished, nothing more is begun, and [`run`](Self::run) returns.
+    /// Ends the service: work in progress is finished, nothing new is started, and
+    /// [`run`](Self::run) returns.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.sooner.notify_one();
     }
 
-    /// Leaves what waits to others, now and not when its claim is over.
+    /// Releases the claims on waiting rows, so that others need not wait for them to expire.
     async fn give_back(&self) {
         let now = self.clock.now_ms();
         let jobs = self.queue.lock().take_all();
@@ -114,7 +116,7 @@ impl Push {
                     Job::Decide { owed, .. } => {
                         let due = OwedPush { due_at: now, ..owed.clone() };
                         if let Err(e) = self.store.push_outbox.postpone(owed, &due).await {
-                            tracing::warn!(error = %e, "a notification is sent when its claim is over");
+                            tracing::warn!(error = %e, "push claim not released; the notification is sent when the claim expires");
                         }
                     }
                     Job::Read(read) => drop(self.clear_if_notified(read.clone()).await),
@@ -142,12 +144,13 @@ impl<'a> Work<'a> {
             Job::Decide { owed, sure } => self.add(owed, sure),
             Job::Read(read) => {
                 let push = self.push;
-                self.under_way.push(Box::pin(async move { Done::Read(push.clear_if_notified(read).await) }));
+                self.under_way
+                    .push(Box::pin(async move { FinishedPush::Read(push.clear_if_notified(read).await) }));
             }
         }
     }
 
-    /// Begins a decision, or puts it behind the one of its conversation that is under way.
+    /// Starts a decision, or queues it after the one of its conversation that is in progress.
     fn add(&mut self, owed: OwedPush, sure: bool) {
         match self.lanes.get_mut(&key(&owed)) {
             Some(lane) => {
@@ -173,15 +176,15 @@ impl<'a> Work<'a> {
         let push = self.push;
         self.under_way.push(Box::pin(async move {
             let decided = push.decide(&owed, sure).await;
-            Done::Decided(owed, decided)
+            FinishedPush::Decided(owed, decided)
         }));
     }
 
-    fn done(&mut self, done: Done) {
+    fn done(&mut self, done: FinishedPush) {
         let (owed, decided) = match done {
-            Done::Decided(owed, decided) => (owed, decided),
-            Done::Read(Some(clear)) => return self.add(clear, true),
-            Done::Read(None) | Done::PutOff => return,
+            FinishedPush::Decided(owed, decided) => (owed, decided),
+            FinishedPush::Read(Some(clear)) => return self.add(clear, true),
+            FinishedPush::Read(None) | FinishedPush::PutOff => return,
         };
         let key = key(&owed);
         let goes_on = match decided {
@@ -192,20 +195,21 @@ impl<'a> Work<'a> {
             }
             Ok(Decided::Later) => false,
             Err(e) => {
-                tracing::warn!(error = %e, "a notification could not be decided; it stays owed");
+                tracing::warn!(error = %e, "push decision failed; the notification stays in the outbox");
                 self.put_off(owed.clone());
                 false
             }
         };
         let Some(lane) = self.lanes.get_mut(&key) else { return };
         if self.push.stopping.load(Ordering::Acquire) {
-            // Given back with the rest of the queue.
+            // It is released with the rest of the queue.
             if let Some((last, sure)) = lane.pop_back() {
                 self.push.enqueue(Job::Decide { owed: last, sure });
             }
             self.lanes.remove(&key);
         } else if !goes_on {
-            // What waits behind it waits with it. The outbox has the last of them, to be tried soon.
+            // Later decisions of the conversation wait with it. The outbox holds the last of them,
+            // due soon.
             let last = lane.pop_back().map(|(last, _)| last).filter(|last| last.replaces(&owed));
             self.lanes.remove(&key);
             if let Some(last) = last {
@@ -222,17 +226,17 @@ impl<'a> Work<'a> {
         let push = self.push;
         self.under_way.push(Box::pin(async move {
             push.put_off(&owed).await;
-            Done::PutOff
+            FinishedPush::PutOff
         }));
     }
 
-    /// Begins to look for what is due and nobody sees to.
+    /// Starts to poll the outbox for due rows that nobody has claimed.
     fn begin_sweep(&mut self, now: Instant) {
         let (push, config) = (self.push, &self.push.config);
-        // Spread, so that app servers do not all look at the same time.
+        // Jittered, so that app servers do not all poll at the same time.
         self.sweep_at = now + config.sweep_every.mul_f64(push.rng.lock().random_range(0.5..1.0));
         if let Some(closed) = push.routes.all_closed_for() {
-            // Nothing would get through; and each try would cost a write.
+            // Nothing could be sent, and each attempt would cost a write.
             self.sweep_at = now + closed.min(CLOSED_LOOK_EVERY);
             return;
         }
@@ -241,7 +245,7 @@ impl<'a> Work<'a> {
         let until = now_ms + config.claim_for.as_millis() as u64;
         self.sweeping = Some(Box::pin(async move {
             push.store.push_outbox.claim(now_ms, until, room).await.unwrap_or_else(|e| {
-                tracing::warn!(error = %e, "the push outbox cannot be looked through; trying again");
+                tracing::warn!(error = %e, "push outbox poll failed; retrying");
                 Vec::new()
             })
         }));
@@ -252,7 +256,7 @@ impl<'a> Work<'a> {
             return;
         }
         metrics::counter!("bluetick_push_claimed_total").increment(claimed.len() as u64);
-        // Where there was something there may be more.
+        // A full page may be followed by more.
         self.sweep_at = Instant::now();
         let stopping = self.push.stopping.load(Ordering::Acquire);
         for owed in claimed {

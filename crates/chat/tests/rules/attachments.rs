@@ -11,8 +11,8 @@ use std::{
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    Admin, App, Begun, ChatConfig, ChatService, Collector, Gateway, Link, SendRequest, Unlimited,
-    UploadLimits, Uploads,
+    Admin, App, BegunUpload, ChatConfig, ChatService, Collector, DownloadLink, Gateway, SendRequest,
+    Unlimited, UploadLimits, Uploads,
 };
 use bluetick_protocol::{
     ErrorCode, Json, S3Ref, SignedRequest, UploadParts, UploadRequest, UploadedParts, WireError,
@@ -51,18 +51,18 @@ impl Uploads for Shelf {
         true
     }
 
-    async fn begin(&self, row: &AttachmentRow, parts: Option<&UploadParts>) -> Result<Begun> {
+    async fn begin(&self, row: &AttachmentRow, parts: Option<&UploadParts>) -> Result<BegunUpload> {
         self.begun.lock().push(row.s3_ref.clone());
         let url = format!("put:{}", row.s3_ref);
         let request = SignedRequest { method: "PUT".into(), url, headers: BTreeMap::new() };
         Ok(match parts {
-            Some(parts) => Begun {
+            Some(parts) => BegunUpload {
                 upload_id: Some("many".into()),
                 upload: None,
                 parts: vec![request; parts.sha256.len()],
                 expires_at: 1,
             },
-            None => Begun { upload_id: None, upload: Some(request), parts: vec![], expires_at: 1 },
+            None => BegunUpload { upload_id: None, upload: Some(request), parts: vec![], expires_at: 1 },
         })
     }
 
@@ -84,8 +84,8 @@ impl Uploads for Shelf {
         Ok(self.there.lock().get(&row.s3_ref) == Some(&row.bytes))
     }
 
-    async fn link(&self, row: &AttachmentRow, _lasts: Option<Duration>) -> Result<Link> {
-        Ok(Link { url: format!("get:{}", row.s3_ref), expires_at: 1 })
+    async fn link(&self, row: &AttachmentRow, _lasts: Option<Duration>) -> Result<DownloadLink> {
+        Ok(DownloadLink { url: format!("get:{}", row.s3_ref), expires_at: 1 })
     }
 
     fn may_still_come(&self, row: &AttachmentRow) -> bool {

@@ -1,4 +1,4 @@
-//! R2: write, then look up, then look again.
+//! R2: write, then look up, then look up again.
 
 use bluetick_sim::{Breach, Breaches};
 
@@ -27,7 +27,8 @@ async fn a_session_that_registers_after_the_first_lookup_is_found_by_the_second(
     assert!(without.is_empty(), "its row was written after it had looked for rows: {without:?}");
 }
 
-/// The sender found a session that was gone; a new one registers just before the row is written for it.
+/// The sender found a session that was gone; a new one registers just before the row is written for
+/// it.
 async fn registers_before_the_row(breaches: Breaches) -> Vec<String> {
     let world = World::under(breaches);
     world.leave_stale_entry("bob").await;
@@ -82,8 +83,8 @@ async fn a_message_is_stored_before_anybody_is_handed_it() {
     assert_eq!(bob.bodies(), ["hello"]);
 }
 
-/// Bob's session registers between the sender's first lookup and its commit, whose answer is lost. The sender does not
-/// try again. Returns what Bob gets.
+/// Bob's session registers between the sender's first lookup and its commit, whose answer is lost.
+/// The sender does not try again. Returns what Bob gets.
 async fn the_answer_to_a_commit_is_lost(breaches: Breaches) -> Vec<String> {
     let world = World::under(breaches);
     let mut looked_up = world.steps.stop_after(Step::Lookup, "bob");
