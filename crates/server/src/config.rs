@@ -362,7 +362,7 @@ impl Config {
             reconnect_spread: Duration::from_secs(self.sessions.reconnect_spread_secs),
             // In one process no lookup and no hand-over fails; what a look could find is a mistake of ours. Over a
             // network both do, and a look must come before the overlap of a cursor is over.
-            look_every: match self.is_one_process() {
+            reconcile_every: match self.is_one_process() {
                 true => Duration::from_secs(600),
                 false => Duration::from_secs(self.sessions.overlap_secs),
             },
@@ -446,7 +446,7 @@ mod tests {
         assert_eq!(store.idempotency_window_ms, made.idempotency_window_ms);
         assert_eq!(format!("{:?}", config.chat()), format!("{:?}", ChatConfig::default()));
         let in_one_process =
-            SessionConfig { look_every: Duration::from_secs(600), ..SessionConfig::default() };
+            SessionConfig { reconcile_every: Duration::from_secs(600), ..SessionConfig::default() };
         assert_eq!(format!("{:?}", config.session()), format!("{in_one_process:?}"));
     }
 
@@ -698,8 +698,8 @@ mod tests {
         assert!(config.is_gateway() && !config.is_app() && !config.is_one_process());
         assert_eq!(config.cluster.app_servers, ["10.0.0.8:7070", "10.0.0.9:7070"]);
         assert_eq!(config.cluster.advertised("127.0.0.1:9".parse().unwrap()), "127.0.0.1:9");
-        assert!(config.session().look_every <= config.session().overlap);
-        assert_eq!(load("", &[]).unwrap().session().look_every, Duration::from_secs(600));
+        assert!(config.session().reconcile_every <= config.session().overlap);
+        assert_eq!(load("", &[]).unwrap().session().reconcile_every, Duration::from_secs(600));
     }
 
     #[cfg(not(feature = "cluster"))]
