@@ -19,7 +19,8 @@ const TYPING_MAX: usize = 32;
 /// Conversations for which the time of the last typing frame is remembered.
 const TYPING_TOLD_MAX: usize = 256;
 
-/// A device knows what it acked: the ticks of its own acks are not worth a write to its socket of their own.
+/// A device knows what it acked: the ticks of its own acks are not worth a write to its socket of
+/// their own.
 const OWN_TICKS_DELAY: Duration = Duration::from_millis(200);
 
 pub(crate) struct Handle {
@@ -27,16 +28,18 @@ pub(crate) struct Handle {
     mailbox: Mutex<Mailbox>,
 }
 
-/// Everything that waits for the session's loop. Receipts and presence are state, so a newer one replaces an older one.
+/// Everything that waits for the session's loop. Receipts and presence are state, so a newer one
+/// replaces an older one.
 pub(super) struct Mailbox {
     pub delivery: Delivery,
     ticks: TicksOf,
-    /// The ticks of this session's own acks. They go out with the next frame, or alone after a delay.
+    /// The ticks of this session's own acks. They go out with the next frame, or alone after a
+    /// delay.
     own_ticks: TicksOf,
     own_ticks_at: Option<Instant>,
     typing: Vec<Typing>,
-    /// When a typing frame last went out, by conversation. The peer's requests may come through several gateways, and
-    /// still make at most one frame a second.
+    /// When a typing frame last went out, by conversation. The peer's requests may come through
+    /// several gateways, and still make at most one frame a second.
     typing_told: BTreeMap<ConversationId, Instant>,
     presence: BTreeMap<UserId, Presence>,
     close: Option<WireError>,
@@ -69,8 +72,8 @@ impl Mailbox {
         !self.ticks.is_empty() || !self.typing.is_empty() || !self.presence.is_empty()
     }
 
-    /// Takes up to `most` frames, receipts first. The ticks of own acks come along if `with_own_ticks`, or if they have
-    /// waited long enough.
+    /// Takes up to `most` frames, receipts first. The ticks of own acks come along if
+    /// `with_own_ticks`, or if they have waited long enough.
     pub(super) fn take_frames(
         &mut self,
         most: usize,
@@ -129,7 +132,7 @@ impl Mailbox {
     }
 
     /// The loop takes everything now. Returns why the session must close, if somebody asked for it.
-    pub(super) fn open(&mut self) -> Option<WireError> {
+    pub(super) fn begin_turn(&mut self) -> Option<WireError> {
         self.is_woken = false;
         self.close.take()
     }
@@ -164,8 +167,9 @@ impl Handle {
         self.began + Duration::from_millis(u64::from(moment) * 100)
     }
 
-    /// Offers an event for a user's session. Anybody who can write to the session store may have written the entry that led
-    /// here. So the session of another user refuses the event, or it would get this user's messages.
+    /// Offers an event for a user's session. Anybody who can write to the session store may have
+    /// written the entry that led here. So the session of another user refuses the event, or it
+    /// would get this user's messages.
     pub(crate) fn offer_to(&self, user: &UserId, event: SessionEvent) -> HandOver {
         let mailbox = self.mailbox.lock();
         match mailbox.delivery.is_of(user) {

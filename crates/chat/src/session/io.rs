@@ -1,4 +1,5 @@
-//! What a session needs of a socket. The server gives it a WebSocket, the simulator a pair of channels.
+//! What a session needs of a socket. The server gives it a WebSocket, the simulator a pair of
+//! channels.
 
 use std::{
     future::{Future, poll_fn},
@@ -50,8 +51,8 @@ pub trait FrameSource: Send {
 pub struct Gone;
 
 pub trait FrameSink: Send {
-    /// Takes frames from the front of the queue while the socket takes them, then flushes once. Ready when all are
-    /// written and flushed.
+    /// Takes frames from the front of the queue while the socket takes them, then flushes once.
+    /// Ready when all are written and flushed.
     fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut OutboundQueue) -> Poll<Result<(), Gone>>;
 
     /// Bytes of frames that left the queue and that the socket has not taken yet.

@@ -1,5 +1,5 @@
-//! A session: the life of one connection of one device, from `hello` to `bye`. It runs beside the socket and reaches
-//! data only through [`App`](crate::App).
+//! A session: the life of one connection of one device, from `hello` to `bye`. It runs beside the
+//! socket and reaches data only through [`App`](crate::App).
 //!
 //! The loop, which executes what the state below asks for:
 //!
@@ -18,8 +18,8 @@
 //! - `timers.rs`: deadlines
 //! - `handle.rs`: the mailbox into which others put events
 //!
-//! And the edges: `io.rs` (what a session needs of a socket), `hello.rs` (the first frame), `encode.rs` (message
-//! frames), `token_profile.rs` (names and avatars that come from tokens).
+//! And the edges: `io.rs` (what a session needs of a socket), `hello.rs` (the first frame),
+//! `encode.rs` (message frames), `token_profile.rs` (names and avatars that come from tokens).
 
 mod delivery;
 mod encode;
@@ -58,12 +58,13 @@ pub struct SessionConfig {
     pub window: usize,
     /// A session with unacked messages ends if nothing is acked for this long (R13).
     pub ack_timeout: Duration,
-    /// A message that is not acked for this long gets its pending row and a notification, as if it had not been handed over
-    /// (R14). `None` if notifications are off.
+    /// A message that is not acked for this long gets its pending row and a notification, as if it
+    /// had not been handed over (R14). `None` if notifications are off.
     pub unacked_after: Option<Duration>,
     /// A session ends if its socket takes nothing for this long (R13).
     pub write_timeout: Duration,
-    /// A session with a backlog ends if its socket takes bytes more slowly than this over `write_timeout` (R13).
+    /// A session with a backlog ends if its socket takes bytes more slowly than this over
+    /// `write_timeout` (R13).
     pub min_read_bytes_per_sec: u64,
     pub max_sessions: usize,
     pub max_body_bytes: usize,

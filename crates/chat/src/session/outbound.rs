@@ -1,13 +1,15 @@
 //! The way to the socket (R13).
 //!
 //! - [`Outbound`]: the socket's sink with everything that waits for it.
-//! - [`OutboundQueue`]: the frames that wait, counted in encoded bytes. At the high-water mark the session starts no
-//!   requests and sends no messages, so a session holds at most the mark, one page of an answer that was started below
-//!   it, and one message.
-//! - [`WriteProgress`]: ends a session whose socket takes too little. It has two rules, both over `write_timeout`:
+//! - [`OutboundQueue`]: the frames that wait, counted in encoded bytes. At the high-water mark the
+//!   session starts no requests and sends no messages, so a session holds at most the mark, one
+//!   page of an answer that was started below it, and one message.
+//! - [`WriteProgress`]: ends a session whose socket takes too little. It has two rules, both over
+//!   `write_timeout`:
 //!   - the socket takes nothing of what waits, however little that is;
-//!   - while more than [`BACKLOG_BYTES`] wait, the socket takes fewer bytes than the minimum rate. Without this rule a
-//!     reader that takes a byte now and then would hold its memory for as long as it likes.
+//!   - while more than [`BACKLOG_BYTES`] wait, the socket takes fewer bytes than the minimum rate.
+//!     Without this rule a reader that takes a byte now and then would hold its memory for as long
+//!     as it likes.
 
 use std::{
     collections::VecDeque,
@@ -25,7 +27,8 @@ use super::{FrameSink, Gone, Outgoing, SessionConfig};
 const QUEUED_FRAMES_MAX: usize = 64;
 /// How long the last frames of a session may take to be written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
-/// More than this is a backlog, whose rate is judged. Less costs little memory, and may be a few frames on a bad network.
+/// More than this is a backlog, whose rate is judged. Less costs little memory, and may be a few
+/// frames on a bad network.
 const BACKLOG_BYTES: usize = 64 * 1024;
 /// A text with more spare capacity than this is shrunk to its length.
 const SPARE_MAX_BYTES: usize = 16 * 1024;
@@ -97,8 +100,8 @@ impl<W: FrameSink> Outbound<W> {
         QUEUED_FRAMES_MAX.saturating_sub(self.queue.len())
     }
 
-    /// Whether a request may be started. Above the high-water mark none is: a client that does not read the answers gets
-    /// no more of them.
+    /// Whether a request may be started. Above the high-water mark none is: a client that does not
+    /// read the answers gets no more of them.
     pub(super) fn is_below_high_water(&self) -> bool {
         self.room_frames() > 0 && self.room_bytes() > 0
     }
@@ -145,8 +148,8 @@ impl<W: FrameSink> Outbound<W> {
         self.progress.has_backlog()
     }
 
-    /// Why the session must end, if the socket takes too little. Only `bye` may still get through then, so the queue is
-    /// cleared.
+    /// Why the session must end, if the socket takes too little. Only `bye` may still get through
+    /// then, so the queue is cleared.
     pub(super) fn too_slow(&mut self, now: Instant, config: &SessionConfig) -> Option<WireError> {
         let why = self.progress.too_slow(now, config.write_timeout, config.min_read_bytes_per_sec)?;
         self.queue.clear();

@@ -1,7 +1,7 @@
 //! Acks and reads of the client on their way to the store (R10).
 //!
-//! Receipts of a conversation that wait are merged into one. They are never refused: beyond the user's budget they wait,
-//! and a store that is down gets them again.
+//! Receipts of a conversation that wait are merged into one. They are never refused: beyond the
+//! user's budget they wait, and a store that is down gets them again.
 
 use std::{
     collections::BTreeMap,
@@ -62,9 +62,9 @@ impl ReceiptQueue {
         self.storing.is_none() && !self.waiting.is_empty()
     }
 
-    /// Whether the waiting receipts are to be stored now. `take_budget` takes units from the user's budget, or says after
-    /// how many milliseconds there will be enough. Receipts wait for it once: a user who spends the whole budget
-    /// elsewhere must not starve them.
+    /// Whether the waiting receipts are to be stored now. `take_budget` takes units from the user's
+    /// budget, or says after how many milliseconds there will be enough. Receipts wait for it once:
+    /// a user who spends the whole budget elsewhere must not starve them.
     pub(super) fn is_due(&mut self, now: Instant, take_budget: impl FnOnce(u32) -> Result<(), u64>) -> bool {
         match self.start_at {
             Some(at) if at > now => false,
@@ -185,8 +185,8 @@ impl Receipts {
                 Err(e) => {
                     let mut references = receipt.references.iter().cloned().map(Some).collect::<Vec<_>>();
                     if e.code.is_retryable() {
-                        // Receipts with a reference get the error. The merged receipt is retried as a whole, because the
-                        // client cannot repeat those without one.
+                        // Receipts with a reference get the error. The merged receipt is retried as
+                        // a whole, because the client cannot repeat those without one.
                         let retried = MergedReceipt { references: Vec::new(), ..receipt };
                         stored.failed.0.insert(id, retried);
                     } else if references.is_empty() {

@@ -1,8 +1,8 @@
 //! A session's place in the session store, and the background operations that follow from it.
 //!
-//! A session registers before it reads its plan (R1), refreshes its entry with every heartbeat, and registers and plans
-//! anew when the entry is gone (R12). All operations run in the background, one at a time; [`Registration::next`] says
-//! which is due. `run/register.rs` executes them.
+//! A session registers before it reads its plan (R1), refreshes its entry with every heartbeat, and
+//! registers and plans anew when the entry is gone (R12). All operations run in the background, one
+//! at a time; [`Registration::next`] says which is due. `run/register.rs` executes them.
 
 use bluetick_protocol::{ConversationId, MessageId, UserId};
 use bluetick_store::SessionEntry;
@@ -14,14 +14,14 @@ const TICKS_AT_ONCE: usize = 64;
 pub(super) struct Registration {
     /// The cursor of the client's hello.
     cursor: Option<MessageId>,
-    /// When the last plan that was taken on was asked for, by the wall clock: nothing older can have been missed.
-    /// `None` before the first plan.
+    /// When the last plan that was taken on was asked for, by the wall clock: nothing older can
+    /// have been missed. `None` before the first plan.
     planned_ms: Option<u64>,
     is_registered: bool,
     refresh_due: bool,
     reconcile_due: bool,
-    /// Sessions of the same device that this one displaced. They end once this session's client has shown that it is
-    /// there.
+    /// Sessions of the same device that this one displaced. They end once this session's client has
+    /// shown that it is there.
     displaced: Vec<SessionEntry>,
     sign_of_life: SignOfLife,
     announcement: Announcement,
@@ -33,8 +33,8 @@ pub(super) struct Registration {
     ticks_due: Vec<ConversationId>,
 }
 
-/// The session store has, or had, another session of this device, and only one of the two has a client. The session that
-/// gets a sign of life from its client, after it asked for one, has it.
+/// The session store has, or had, another session of this device, and only one of the two has a
+/// client. The session that gets a sign of life from its client, after it asked for one, has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SignOfLife {
     NotAsked,
@@ -87,7 +87,8 @@ impl Registration {
         }
     }
 
-    /// The operation that is due, which counts as started. Ticks are read only if the client may be sent more frames.
+    /// The operation that is due, which counts as started. Ticks are read only if the client may be
+    /// sent more frames.
     pub(super) fn next(&mut self, now: Instant, may_read_ticks: bool) -> Option<Duty> {
         let Some(planned_ms) = self.planned_ms else {
             return Some(Duty::Register { cursor: self.cursor, is_first: true });
@@ -121,7 +122,8 @@ impl Registration {
         None
     }
 
-    /// When an operation becomes due by the time alone. One that is due already waits for the one in progress.
+    /// When an operation becomes due by the time alone. One that is due already waits for the one
+    /// in progress.
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         match self.announcement {
             Announcement::At(at) if at > now => Some(at),
@@ -162,7 +164,8 @@ impl Registration {
         std::mem::take(&mut self.displaced)
     }
 
-    /// The session is in the session store. Returns whether the client must be asked for a sign of life.
+    /// The session is in the session store. Returns whether the client must be asked for a sign of
+    /// life.
     pub(super) fn registered(&mut self, is_first: bool, now: Instant, announce_at: Instant) -> bool {
         self.is_registered = true;
         self.sign_of_life = SignOfLife::NotAsked;
@@ -187,8 +190,8 @@ impl Registration {
         self.planned_ms = Some(asked_at_ms);
     }
 
-    /// The plan could not be read. The first is asked for again. A later one must follow a registration of its own,
-    /// because it stands for everything that was missed before that.
+    /// The plan could not be read. The first is asked for again. A later one must follow a
+    /// registration of its own, because it stands for everything that was missed before that.
     pub(super) fn plan_failed(&mut self, is_first: bool) {
         if !is_first {
             self.entry_lost();
@@ -201,8 +204,8 @@ impl Registration {
         self.refresh_due = true;
     }
 
-    /// The entry is gone, and another session of the device has one. Returns whether the client must be asked for a sign
-    /// of life.
+    /// The entry is gone, and another session of the device has one. Returns whether the client
+    /// must be asked for a sign of life.
     pub(super) fn contested(&mut self, now: Instant) -> bool {
         self.is_registered = false;
         self.ask_for_sign(now)
@@ -237,7 +240,8 @@ impl Registration {
         matches!(self.sign_of_life, SignOfLife::Given { .. })
     }
 
-    /// The displaced sessions have ended. `registered_again` is whether that took a new entry, which has no watches.
+    /// The displaced sessions have ended. `registered_again` is whether that took a new entry,
+    /// which has no watches.
     pub(super) fn displaced_ended(&mut self, registered_again: bool) {
         self.sign_of_life = SignOfLife::NotAsked;
         self.watch_due |= registered_again;

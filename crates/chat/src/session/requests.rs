@@ -1,4 +1,5 @@
-//! The client's requests: those that wait, the one in progress, and which call to the app server each becomes.
+//! The client's requests: those that wait, the one in progress, and which call to the app server
+//! each becomes.
 
 use std::{
     collections::VecDeque,
@@ -25,7 +26,8 @@ pub(super) const WAITING_BYTES_MAX: usize = 256 * 1024;
 /// How long the session reads nothing at most after a request beyond its budget.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
-/// The requests of a session: those that wait, and the one in progress. Receipts have a queue of their own.
+/// The requests of a session: those that wait, and the one in progress. Receipts have a queue of
+/// their own.
 pub(super) struct RequestQueue {
     waiting: VecDeque<ClientFrame>,
     in_progress: Option<BoxFuture<'static, Answered>>,
@@ -70,9 +72,10 @@ impl RequestQueue {
         self.in_progress.is_some()
     }
 
-    /// How many more frames may be read from the client, besides the `receipts` that wait. Above the high-water mark of
-    /// the outbound queue requests wait here until this is 0, so that acks and pongs between them still count. From then
-    /// on everything waits in the socket, until the client reads.
+    /// How many more frames may be read from the client, besides the `receipts` that wait. Above
+    /// the high-water mark of the outbound queue requests wait here until this is 0, so that acks
+    /// and pongs between them still count. From then on everything waits in the socket, until the
+    /// client reads.
     pub(super) fn room(&self, receipts: usize) -> usize {
         if self.paused_until.is_some() || self.waiting_bytes() >= WAITING_BYTES_MAX {
             return 0;
@@ -127,7 +130,8 @@ impl RequestQueue {
         if answered.is_batch {
             self.adapt_batch(&answered.frames);
         }
-        // Refusing a request costs as much as serving one. So a client beyond its budget is not read for a moment.
+        // Refusing a request costs as much as serving one. So a client beyond its budget is not
+        // read for a moment.
         let limited = answered.frames.iter().filter_map(|frame| match frame {
             ServerFrame::Error(e) if e.error.code == ErrorCode::RateLimited => e.error.retry_after_ms,
             _ => None,
@@ -137,7 +141,8 @@ impl RequestQueue {
         }
     }
 
-    /// Sends that failed together are retried together: in smaller batches some of them get through.
+    /// Sends that failed together are retried together: in smaller batches some of them get
+    /// through.
     fn adapt_batch(&mut self, answers: &[ServerFrame]) {
         let failed = |frame: &ServerFrame| matches!(frame, ServerFrame::Error(e) if e.error.code == ErrorCode::Unavailable);
         if answers.iter().any(failed) {
@@ -219,7 +224,8 @@ impl SessionHost {
                             WireError::new(ErrorCode::Unauthorized, "the fresh token names another user");
                         Answered { end: Some(why), ..Answered::frames(Vec::new()) }
                     }
-                    // The old token is still valid: a bad fresh one is an error, not the end of the session.
+                    // The old token is still valid: a bad fresh one is an error, not the end of the
+                    // session.
                     Err(e) => Answered::frames(vec![error_frame(auth.reference, e)]),
                 };
             }

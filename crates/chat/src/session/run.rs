@@ -1,14 +1,16 @@
-//! The loop of a session. One task, no locks across awaits, no spawned futures: everything in progress is in the
-//! [`Session`], and each turn of the loop takes whatever is ready first.
+//! The loop of a session. One task, no locks across awaits, no spawned futures: everything in
+//! progress is in the [`Session`], and each turn of the loop takes whatever is ready first.
 //!
 //! What happens when Bob reconnects:
 //!
-//! 1. `hello.rs` reads his first frame. [`Session::open`] puts a mailbox for him into the gateway and queues `welcome`.
-//! 2. [`Registration::next`] asks for a registration: `register.rs` writes the session's entry and then reads the plan,
-//!    in this order (R1). [`Delivery::plan`] takes it on, and the session goes from registering to draining.
-//! 3. [`Delivery::next`] says what to do, and `deliver.rs` does it: read the conversations of the plan, send their
-//!    messages in one ordered stream, remove their pending rows once Bob has acked (R4), and send `caught_up` after the
-//!    last of them.
+//! 1. `hello.rs` reads his first frame. [`Session::open`] puts a mailbox for him into the gateway
+//!    and queues `welcome`.
+//! 2. [`Registration::next`] asks for a registration: `register.rs` writes the session's entry and
+//!    then reads the plan, in this order (R1). [`Delivery::plan`] takes it on, and the session goes
+//!    from registering to draining.
+//! 3. [`Delivery::next`] says what to do, and `deliver.rs` does it: read the conversations of the
+//!    plan, send their messages in one ordered stream, remove their pending rows once Bob has acked
+//!    (R4), and send `caught_up` after the last of them.
 //! 4. Then the session is live: messages handed over through the mailbox go straight out.
 //! 5. `closing.rs` refuses hand-overs, writes down what Bob has not acked (R5), and says `bye`.
 
@@ -49,7 +51,8 @@ type End = Option<WireError>;
 
 struct Session<'a, R, W> {
     host: &'a SessionHost,
-    /// Seeds the random numbers of the end: a generator would take more memory than the rest of an idle session.
+    /// Seeds the random numbers of the end: a generator would take more memory than the rest of an
+    /// idle session.
     seed: u64,
     entry: SessionEntry,
     token: TokenLifetime,
@@ -92,8 +95,8 @@ impl SessionHost {
                 Outbound::new(sink).say_bye(&error, after_ms).await;
             }
             Some(Ok((hello, identity))) => {
-                // Boxed, so that a connection that has not said hello stays small, and the end takes no memory before it
-                // comes.
+                // Boxed, so that a connection that has not said hello stays small, and the end
+                // takes no memory before it comes.
                 let mut session = Box::new(Session::open(self, source, sink, seed, hello, identity));
                 let Err(end) = Box::pin(session.run_until_end()).await;
                 Box::pin(session.finish(end)).await;
@@ -163,8 +166,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
             let own_ticks_at = self.deliver(now)?;
             self.check_limits(now)?;
             self.start_requests(now);
-            // Deadlines move with nearly every turn. A timer that fires too early costs one turn; resetting it with each
-            // turn costs more.
+            // Deadlines move with nearly every turn. A timer that fires too early costs one turn;
+            // resetting it with each turn costs more.
             let wake_at = self.next_deadline(now, own_ticks_at);
             if wake_at < timer.deadline() || timer.is_elapsed() {
                 timer.as_mut().reset(wake_at);
@@ -185,7 +188,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         }
     }
 
-    /// What is ready first. A turn of the loop is expensive, so what needs none is done here: above all writing.
+    /// What is ready first. A turn of the loop is expensive, so what needs none is done here: above
+    /// all writing.
     fn poll_ready(&mut self, cx: &mut Context<'_>, timer: Pin<&mut Sleep>) -> Poll<Ready> {
         // Events that this session causes for itself are found below: they need not wake it.
         self.handle.stay_awake();
@@ -229,7 +233,8 @@ impl<'a, R: FrameSource, W: FrameSink> Session<'a, R, W> {
         }
     }
 
-    /// Ends a session whose client is silent, does not ack or does not read, or whose token has expired.
+    /// Ends a session whose client is silent, does not ack or does not read, or whose token has
+    /// expired.
     fn check_limits(&mut self, now: Instant) -> Result<(), End> {
         let config = &self.host.config;
         if self.outbound.note_waiting(now) {

@@ -32,7 +32,8 @@ pub(super) struct Timers {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Heartbeat {
     pub must_reconcile: bool,
-    /// Nothing was delivered for so long that a reconcile finds nothing older: state of idle conversations can go.
+    /// Nothing was delivered for so long that a reconcile finds nothing older: state of idle
+    /// conversations can go.
     pub idle_for: Option<Duration>,
 }
 
@@ -80,8 +81,8 @@ impl Timers {
         self.unacked_since = self.unacked_since.map(|_| now);
     }
 
-    /// A client with a backlog answers late: its pongs and acks wait behind what it has not read yet. The rate at which
-    /// it reads is judged instead.
+    /// A client with a backlog answers late: its pongs and acks wait behind what it has not read
+    /// yet. The rate at which it reads is judged instead.
     pub(super) fn excuse_backlog(&mut self, now: Instant) {
         self.last_heard = now;
         self.restart_ack_timeout(now);
@@ -105,7 +106,8 @@ impl Timers {
         if must_reconcile {
             self.reconcile_at = now + config.reconcile_every;
         }
-        // A reconcile reads from an overlap before the last one, and must not send again what it finds there.
+        // A reconcile reads from an overlap before the last one, and must not send again what it
+        // finds there.
         let reach = config.overlap + config.reconcile_every;
         let is_idle = now.duration_since(self.last_activity) > reach;
         Some(Heartbeat { must_reconcile, idle_for: is_idle.then_some(reach) })
@@ -167,8 +169,8 @@ impl TokenLifetime {
         self.check_at
     }
 
-    /// Why the session must end, if the token has expired. The wall clock may jump, so it is compared when the token may
-    /// have expired and at least every `recheck`.
+    /// Why the session must end, if the token has expired. The wall clock may jump, so it is
+    /// compared when the token may have expired and at least every `recheck`.
     pub(super) fn expired(
         &mut self,
         now: Instant,

@@ -1,4 +1,5 @@
-//! Names and avatars that come from tokens. Every accepted token is compared with what this gateway last stored.
+//! Names and avatars that come from tokens. Every accepted token is compared with what this gateway
+//! last stored.
 
 use std::time::Duration;
 
@@ -7,7 +8,8 @@ use tokio::time::timeout;
 use super::{Identity, SessionHost};
 use crate::{App, Gateway};
 
-/// How long storing a profile may take. A profile that was not stored is tried again with the next token.
+/// How long storing a profile may take. A profile that was not stored is tried again with the next
+/// token.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl SessionHost {

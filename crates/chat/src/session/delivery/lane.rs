@@ -35,8 +35,8 @@ pub(super) enum Position {
     Unknown {
         /// The lowest seq known to be undelivered.
         at_most: Option<Seq>,
-        /// A device without a cursor gets the messages of the pending row and those that no device has acked, and
-        /// nothing older.
+        /// A device without a cursor gets the messages of the pending row and those that no device
+        /// has acked, and nothing older.
         rows_only: bool,
     },
     /// Everything from `start` up to `next` was sent in this session, or is not to be sent.
@@ -93,7 +93,8 @@ impl RowState {
         };
     }
 
-    /// Starts the removal, unless there is no row or its removal is in progress. Returns the value it must still have.
+    /// Starts the removal, unless there is no row or its removal is in progress. Returns the value
+    /// it must still have.
     pub(super) fn begin_removal(&mut self) -> Option<Seq> {
         match *self {
             RowState::Held(seq) | RowState::InDoubt(seq) => {
@@ -120,7 +121,8 @@ impl RowState {
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
     pub messages: VecDeque<Arc<Message>>,
-    /// The seq after the last one that was read. It may lie beyond the messages: some seqs are void.
+    /// The seq after the last one that was read. It may lie beyond the messages: some seqs are
+    /// void.
     pub covered: Seq,
 }
 
@@ -134,8 +136,8 @@ impl ReadAhead {
         if self.messages.is_empty() { self.covered.max(seq + 1) } else { seq + 1 }
     }
 
-    /// Keeps what fits the lane's share of the memory that is left, and one message if that fits at all. The lane that
-    /// is next in order keeps one in any case: without it nothing goes out.
+    /// Keeps what fits the lane's share of the memory that is left, and one message if that fits at
+    /// all. The lane that is next in order keeps one in any case: without it nothing goes out.
     pub(super) fn cut(&mut self, left: usize, share: usize, is_next: bool) {
         let keeps_one = is_next || self.messages.front().is_some_and(|m| m.weight() <= left);
         let mut bytes = 0;
@@ -175,7 +177,8 @@ impl Unacked {
         self.acked
     }
 
-    /// The client acked up to `seq`, of which `sent_up_to` was sent. Returns how many messages that frees.
+    /// The client acked up to `seq`, of which `sent_up_to` was sent. Returns how many messages that
+    /// frees.
     pub(super) fn ack(&mut self, seq: Seq, sent_up_to: Seq) -> usize {
         self.acked = self.acked.max(seq.min(sent_up_to));
         let before = self.sent.len();
@@ -183,8 +186,8 @@ impl Unacked {
         before - self.sent.len()
     }
 
-    /// The first unacked message, if one that was sent at or before `at` has not been reported as overdue. Such
-    /// messages count as reported from now on.
+    /// The first unacked message, if one that was sent at or before `at` has not been reported as
+    /// overdue. Such messages count as reported from now on.
     pub(super) fn report_overdue(&mut self, at: Moment) -> Option<Seq> {
         let &(last, _) = self.sent.iter().take_while(|(_, sent)| *sent <= at).last()?;
         if last <= self.reported {
@@ -225,7 +228,8 @@ impl Lane {
         }
     }
 
-    /// The message `seq` is undelivered: where the lane's beginning is not known, it begins there at the latest.
+    /// The message `seq` is undelivered: where the lane's beginning is not known, it begins there
+    /// at the latest.
     pub(super) fn begin_no_later_than(&mut self, seq: Seq) {
         if let Position::Unknown { at_most, .. } = &mut self.position {
             *at_most = Some(at_most.map_or(seq, |known| known.min(seq)));
@@ -251,7 +255,8 @@ impl Lane {
         self.merge == MergeState::Parked
     }
 
-    /// Whether everything drained for the pending row is sent and acked, so that the row can go (R4).
+    /// Whether everything drained for the pending row is sent and acked, so that the row can go
+    /// (R4).
     pub(super) fn has_settled(&self) -> bool {
         self.unacked.first().is_none() && !self.is_behind()
     }
@@ -271,7 +276,8 @@ impl Lane {
         }
     }
 
-    /// Where the first message lies that the session took on and that is not acked, when the session ends (R5).
+    /// Where the first message lies that the session took on and that is not acked, when the
+    /// session ends (R5).
     pub(super) fn first_unacked(&self, since: MessageId, is_live: bool) -> Option<ReadFrom> {
         match self.position {
             Position::Known { next, .. } => {
@@ -281,7 +287,8 @@ impl Lane {
             Position::Unknown { .. } if is_live => {
                 Some(self.reads_from(since)).filter(|_| self.peer_head > 0)
             }
-            // A device that has not caught up asks for the rest itself, by the cursor that it connected with.
+            // A device that has not caught up asks for the rest itself, by the cursor that it
+            // connected with.
             Position::Unknown { at_most, .. } => {
                 at_most.filter(|&first| first <= self.peer_head).map(ReadFrom::Seq)
             }

@@ -1,4 +1,5 @@
-//! The merge: lanes that are behind are read, and their messages go out in the order of message ids (R7).
+//! The merge: lanes that are behind are read, and their messages go out in the order of message ids
+//! (R7).
 
 use std::collections::BTreeSet;
 
@@ -7,8 +8,9 @@ use bluetick_protocol::{ConversationId, MessageId};
 use super::{Delivery, LaneRead, MergeState, Position, RowState};
 use crate::MessageRange;
 
-/// Messages read ahead of their turn are kept up to this size; of the rest only the place is remembered. Reads that are
-/// made at once ask for no more together, and each for one message at least.
+/// Messages read ahead of their turn are kept up to this size; of the rest only the place is
+/// remembered. Reads that are made at once ask for no more together, and each for one message at
+/// least.
 pub(super) const READ_AHEAD_BYTES: usize = 256 * 1024;
 /// Most messages one read of a lane asks for.
 const READ_MESSAGES: usize = 64;
@@ -16,7 +18,8 @@ const READ_MESSAGES: usize = 64;
 pub(super) const READS_AT_ONCE: usize = 16;
 /// Failed reads in a row after which a lane no longer holds up the others.
 pub(super) const FAILURES_MAX: u32 = 6;
-/// Failed reads in a row after which a session that has caught up ends: it cannot go on without the lane.
+/// Failed reads in a row after which a session that has caught up ends: it cannot go on without the
+/// lane.
 const FAILURES_LIVE_MAX: u32 = 40;
 
 /// The lanes that are behind, by their [`MergeState`].
@@ -34,7 +37,8 @@ pub(super) struct Merge {
 }
 
 impl Merge {
-    /// Whether every lane that is behind shows its front, so that the lowest of them is the next in order.
+    /// Whether every lane that is behind shows its front, so that the lowest of them is the next in
+    /// order.
     fn is_complete(&self) -> bool {
         self.to_read.is_empty() && self.reading == 0
     }
@@ -54,7 +58,8 @@ impl Delivery {
         self.may_merge() && !self.merge.fronts.is_empty()
     }
 
-    /// The reads to make now: every lane that is behind must show its front before the merge goes on.
+    /// The reads to make now: every lane that is behind must show its front before the merge goes
+    /// on.
     pub(super) fn start_reads(&mut self) -> Vec<LaneRead> {
         if self.awaits_plan || !self.window.has_room() {
             return Vec::new();
@@ -80,7 +85,8 @@ impl Delivery {
         reads
     }
 
-    /// The lane that is next in order may have no messages: there was no room for them when they were read.
+    /// The lane that is next in order may have no messages: there was no room for them when they
+    /// were read.
     fn read_next_again_if_cut(&mut self) {
         let Some((front, id)) = self.merge.fronts.first() else { return };
         if let Some(lane) = self.lanes.get_mut(id).filter(|lane| lane.read_ahead.messages.is_empty()) {
@@ -91,7 +97,8 @@ impl Delivery {
         }
     }
 
-    /// Takes what a read found. Returns whether it brought the lane on; if not, the next read should wait a moment.
+    /// Takes what a read found. Returns whether it brought the lane on; if not, the next read
+    /// should wait a moment.
     pub(super) fn read_done(&mut self, id: &ConversationId, range: Option<MessageRange>) -> bool {
         self.merge.reading = self.merge.reading.saturating_sub(1);
         let Some(lane) = self.lanes.get_mut(id) else { return true };
@@ -181,8 +188,8 @@ impl Delivery {
         }
     }
 
-    /// Moves messages out, lowest message_id first, until the window or the room of `frames_max` is full, a read is needed,
-    /// or nothing is left.
+    /// Moves messages out, lowest message_id first, until the window or the room of `frames_max` is
+    /// full, a read is needed, or nothing is left.
     pub(super) fn merge_out(&mut self, frames_max: usize) {
         while self.may_merge() && self.out.has_room(frames_max) {
             let Some((_, id)) = self.merge.fronts.first().cloned() else { break };
@@ -191,7 +198,8 @@ impl Delivery {
                 break;
             };
             self.merge.fronts.pop_first();
-            // The lane's messages go out while no other lane has an earlier one, and not past where `caught_up` belongs.
+            // The lane's messages go out while no other lane has an earlier one, and not past where
+            // `caught_up` belongs.
             let other = self.merge.fronts.first().map(|(front, _)| *front);
             let target = self.phase.drain().and_then(|drain| drain.targets.get(&id).copied());
             let held = self.held.get(&id);

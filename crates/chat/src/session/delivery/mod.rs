@@ -1,28 +1,34 @@
-//! What a session has still to deliver to its device: one lane per conversation, merged into one ordered stream (R7).
+//! What a session has still to deliver to its device: one lane per conversation, merged into one
+//! ordered stream (R7).
 //!
-//! A lane knows the next seq to send and the highest seq that is known to exist. A lane with something to send is
-//! *behind*. While any lane is behind, the message with the lowest message_id among the fronts of all of them goes out
-//! next. Live delivery is the same thing with no lane behind: a message with the next seq of its lane goes straight out,
-//! and any other makes its lane be read. The window of unacked messages is the only queue (R13): beyond it a lane only
-//! remembers that there is more.
+//! A lane knows the next seq to send and the highest seq that is known to exist. A lane with
+//! something to send is *behind*. While any lane is behind, the message with the lowest message_id
+//! among the fronts of all of them goes out next. Live delivery is the same thing with no lane
+//! behind: a message with the next seq of its lane goes straight out, and any other makes its lane
+//! be read. The window of unacked messages is the only queue (R13): beyond it a lane only remembers
+//! that there is more.
 //!
-//! The session's loop drives it: it executes [`Delivery::next`] until there is nothing to do but wait, and reports what
-//! came of each [`Action`] to [`Delivery::done`].
+//! The session's loop drives it: it executes [`Delivery::next`] until there is nothing to do but
+//! wait, and reports what came of each [`Action`] to [`Delivery::done`].
 //!
+//! - `action.rs`: what delivery asks of the session, and what comes of it
 //! - `phase.rs`: from registering to closing
 //! - `lane.rs`: the state of one conversation
 //! - `merge.rs`: reading lanes, and sending what they hold in order
+//! - `rows.rs`: looking up and removing pending rows
 //!
 //! Pure state: no I/O and no clock, so that every order of events can be tested.
 
+mod action;
 mod lane;
 mod merge;
 mod phase;
+mod rows;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     ops::RangeInclusive,
     sync::Arc,
 };
@@ -30,99 +36,32 @@ use std::{
 use bluetick_protocol::{CaughtUp, ConversationId, MessageId, Seq, SessionId, UserId, limits};
 use bluetick_store::Message;
 
-use crate::{AppResult, Debt, MessageRange, Plan, PlanLane, ReadFrom, Settled};
+use crate::{Debt, Plan, PlanLane, ReadFrom};
+pub(super) use action::{Action, ActionOutcome, BackgroundAction, Capacity, LaneRead, Out};
 use lane::{Lane, MergeState, Position, RowState};
 use merge::Merge;
 use phase::{Drain, Phase};
+use rows::RowWork;
 
 /// Conversations remembered for a device that may resume this session.
 const HELD_MAX: usize = 64;
-/// Live messages that may go out between two turns of the session's loop. Others are read again later.
+/// Live messages that may go out between two turns of the session's loop. Others are read again
+/// later.
 const OUT_DIRECT_MAX: usize = 64;
-/// Most pending rows that are looked up or removed at once.
-const ROWS_AT_ONCE: usize = 64;
 
 /// Tenths of a second in the life of a session.
 pub(super) type Moment = u32;
 
-/// What the session is to do for delivery.
-#[derive(Debug)]
-pub(super) enum Action {
-    Send(VecDeque<Out>),
-    Read(Vec<LaneRead>),
-    Background(BackgroundAction),
-    /// Wait until the socket has taken what was sent: more is ready to go out.
-    AwaitRoom,
-    /// Wait for the next event.
-    Wait,
-}
-
-/// What the session is to do for delivery besides reading and sending, one action at a time.
-#[derive(Debug)]
-pub(super) enum BackgroundAction {
-    /// Ask for the next part of the plan: the conversations after this one.
-    ContinuePlan(ConversationId),
-    /// Treat these messages as not handed over: their acks are overdue (R14).
-    ReportOverdue(Vec<Debt>),
-    /// Look up the pending rows of these conversations.
-    LookUpRows(Vec<ConversationId>),
-    /// Remove these pending rows, each if it still has this value, and then read the conversation's last seq (R4).
-    SettleRows(Vec<(ConversationId, Seq)>),
-}
-
-/// What came of an [`Action`].
-#[derive(Debug)]
-pub(super) enum ActionOutcome {
-    Read(Vec<(ConversationId, AppResult<MessageRange>)>),
-    PlanContinued(AppResult<Plan>),
-    /// The messages that could not be reported.
-    OverdueReported(Vec<Debt>),
-    RowsLookedUp(Vec<(ConversationId, AppResult<Option<Seq>>)>),
-    RowsSettled(Vec<(ConversationId, AppResult<Settled>)>),
-}
-
-/// A frame that goes out.
-#[derive(Debug, Clone)]
-pub(crate) enum Out {
-    Message {
-        message: Arc<Message>,
-        /// Whether it goes out before `caught_up`.
-        is_drained: bool,
-    },
-    CaughtUp(CaughtUp),
-}
-
-/// A read of the next messages of a lane.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LaneRead {
-    pub conversation_id: ConversationId,
-    pub from: ReadFrom,
-    pub max_messages: usize,
-    pub max_bytes: usize,
-}
-
-/// What the session has room for in one turn of its loop.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Capacity {
-    /// Frames, and their encoded bytes, that may go to the socket's queue.
-    pub frames: usize,
-    pub bytes: usize,
-    /// Whether reads may start.
-    pub reads: bool,
-    /// Whether any other operation may start.
-    pub background: bool,
-}
-
 /// What goes out with the next turn of the session's loop.
 #[derive(Debug)]
-struct Outbox {
+struct OutBuffer {
     frames: VecDeque<Out>,
     /// Encoded bytes of `frames`, and how many there may be (R13).
     bytes: usize,
     bytes_max: usize,
 }
 
-impl Outbox {
+impl OutBuffer {
     fn push(&mut self, message: Arc<Message>, is_drained: bool) {
         self.bytes += message.encoded_bytes_at_most();
         self.frames.push_back(Out::Message { message, is_drained });
@@ -146,19 +85,12 @@ impl Window {
     }
 }
 
-/// Lanes whose pending row needs something done.
-#[derive(Debug, Default)]
-struct RowWork {
-    to_look_up: BTreeSet<ConversationId>,
-    /// Lanes whose row may have become ready to be removed.
-    may_settle: BTreeSet<ConversationId>,
-}
-
 pub(crate) struct Delivery {
     user: UserId,
     session: SessionId,
     phase: Phase,
-    /// Nothing is sent or read while the session registers and reads a plan, whether for the first time or anew.
+    /// Nothing is sent or read while the session registers and reads a plan, whether for the first
+    /// time or anew.
     awaits_plan: bool,
     /// The time, as far as the session has said.
     pub(super) now: Moment,
@@ -172,7 +104,7 @@ pub(crate) struct Delivery {
     window: Window,
     /// Messages whose acks are overdue, to be reported.
     overdue: Vec<Debt>,
-    out: Outbox,
+    out: OutBuffer,
 }
 
 impl Delivery {
@@ -196,30 +128,34 @@ impl Delivery {
             rows: RowWork::default(),
             window: Window { size: window.max(1), unacked: 0 },
             overdue: Vec::new(),
-            out: Outbox { frames: VecDeque::new(), bytes: 0, bytes_max: limits::OUTBOUND_HIGH_WATER_BYTES },
+            out: OutBuffer {
+                frames: VecDeque::new(),
+                bytes: 0,
+                bytes_max: limits::OUTBOUND_HIGH_WATER_BYTES,
+            },
         }
     }
 
     // ---- what to do ----
 
-    /// What to do next. The session executes it and asks again, until there is nothing to do but wait. `capacity` shrinks
-    /// by what each action takes.
+    /// What to do next. The session executes it and asks again, until there is nothing to do but
+    /// wait. `capacity` shrinks by what each action takes.
     pub(super) fn next(&mut self, capacity: &mut Capacity) -> Action {
         self.out.bytes_max = capacity.bytes;
         self.merge_out(capacity.frames);
         if !self.out.frames.is_empty() {
             return Action::Send(self.take_out(capacity));
         }
-        if std::mem::take(&mut capacity.reads) {
+        if std::mem::take(&mut capacity.may_read) {
             let reads = self.start_reads();
             if !reads.is_empty() {
                 return Action::Read(reads);
             }
         }
-        if capacity.background
+        if capacity.may_start
             && let Some(action) = self.next_background()
         {
-            capacity.background = false;
+            capacity.may_start = false;
             return Action::Background(action);
         }
         let is_full = capacity.bytes == 0 || (capacity.frames == 0 && self.can_send());
@@ -245,8 +181,8 @@ impl Delivery {
         self.next_for_rows()
     }
 
-    /// Where the plan continues, once everything planned so far is drained. A conversation that cannot be read holds up
-    /// no other.
+    /// Where the plan continues, once everything planned so far is drained. A conversation that
+    /// cannot be read holds up no other.
     fn rest_of_plan(&self) -> Option<ConversationId> {
         let Drain { targets, rest, .. } = self.phase.drain()?;
         let rest = rest.as_ref()?;
@@ -254,36 +190,8 @@ impl Delivery {
         (!self.awaits_plan && targets.keys().all(is_parked)).then(|| rest.clone())
     }
 
-    /// What to do about pending rows. A closing session asks for this once more.
-    pub(super) fn next_for_rows(&mut self) -> Option<BackgroundAction> {
-        if matches!(self.phase, Phase::Registering) {
-            return None;
-        }
-        let to_look_up = &mut self.rows.to_look_up;
-        if !to_look_up.is_empty() {
-            let rows = std::iter::from_fn(|| to_look_up.pop_first()).take(ROWS_AT_ONCE).collect();
-            return Some(BackgroundAction::LookUpRows(rows));
-        }
-        if self.rows.may_settle.is_empty() {
-            return None;
-        }
-        let rows: Vec<_> = std::iter::from_fn(|| self.row_to_settle()).take(ROWS_AT_ONCE).collect();
-        (!rows.is_empty()).then_some(BackgroundAction::SettleRows(rows))
-    }
-
-    /// A row that can be removed: everything drained for it is sent and acked (R4).
-    fn row_to_settle(&mut self) -> Option<(ConversationId, Seq)> {
-        while let Some(id) = self.rows.may_settle.pop_first() {
-            if let Some(lane) = self.lanes.get_mut(&id).filter(|lane| lane.has_settled())
-                && let Some(row) = lane.row.begin_removal()
-            {
-                return Some((id, row));
-            }
-        }
-        None
-    }
-
-    /// Takes the outcome of an action. Returns whether the next one should wait a moment, because this one failed.
+    /// Takes the outcome of an action. Returns whether the next one should wait a moment, because
+    /// this one failed.
     pub(super) fn done(&mut self, outcome: ActionOutcome) -> bool {
         let mut must_wait = false;
         match outcome {
@@ -347,14 +255,15 @@ impl Delivery {
             lane.peer_head = lane.peer_head.max(seq);
         }
         if seq == 1 && lane.is_fresh() {
-            // Nothing comes before the first message. Before any other something may be on its way to this session,
-            // even before one that it sent itself.
+            // Nothing comes before the first message. Before any other something may be on its way
+            // to this session, even before one that it sent itself.
             lane.begin_at(seq);
         }
         match lane.position {
             Position::Known { start, .. } if seq < start => {
-                // A message of the peer's was acked by some device before this lane began. One of the user's own may have
-                // been on its way for long. It needs no ack, and the device puts it in its place.
+                // A message of the peer's was acked by some device before this lane began. One of
+                // the user's own may have been on its way for long. It needs no ack, and the device
+                // puts it in its place.
                 if own && !is_origin && has_room {
                     self.out.push(message.clone(), is_drained);
                 }
@@ -444,7 +353,8 @@ impl Delivery {
         targets
     }
 
-    /// The device holds everything from where its lane began up to `seq`. Returns whether that freed part of the window.
+    /// The device holds everything from where its lane began up to `seq`. Returns whether that
+    /// freed part of the window.
     pub(super) fn acked(&mut self, id: &ConversationId, seq: Seq) -> bool {
         let Some(lane) = self.lanes.get_mut(id) else { return false };
         let sent_up_to = lane.next().unwrap_or(1).saturating_sub(1);
@@ -456,34 +366,8 @@ impl Delivery {
         freed > 0
     }
 
-    /// A pending row was looked up: this session is responsible for it now.
-    fn row_found(&mut self, id: &ConversationId, row: Option<Seq>) {
-        let Some(row) = row else { return };
-        let lane = self.lanes.entry(id.clone()).or_default();
-        lane.row.found(row);
-        lane.raise_heads(row);
-        lane.begin_no_later_than(row);
-        self.fall_behind(id);
-    }
-
-    /// A row was removed, or nobody knows. The last seq was read afterwards: what lies beyond is still to be sent (R4).
-    fn row_settled(&mut self, id: &ConversationId, settled: Option<Settled>) {
-        let Some(lane) = self.lanes.get_mut(id) else { return };
-        let Some(Settled { row, last_seq }) = settled else {
-            lane.row.removal_failed();
-            self.rows.may_settle.insert(id.clone());
-            return;
-        };
-        lane.row = RowState::None;
-        if last_seq > lane.head {
-            lane.raise_heads(last_seq);
-        }
-        self.fall_behind(id);
-        self.row_found(id, row);
-    }
-
-    /// Finds messages that were sent at or before `at` and not acked: they count as not handed over (R14). Returns when
-    /// the first of the others was sent, if there are any.
+    /// Finds messages that were sent at or before `at` and not acked: they count as not handed over
+    /// (R14). Returns when the first of the others was sent, if there are any.
     pub(super) fn find_overdue(&mut self, at: Moment) -> Option<Moment> {
         if self.window.unacked == 0 {
             return None;
@@ -502,7 +386,8 @@ impl Delivery {
         next
     }
 
-    /// Tries the parked lanes once more. A session that was idle since `idle_since` forgets its lanes.
+    /// Tries the parked lanes once more. A session that was idle since `idle_since` forgets its
+    /// lanes.
     pub(super) fn heartbeat(&mut self, idle_since: Option<MessageId>) {
         self.unpark();
         if let Some(idle_since) = idle_since {
@@ -510,7 +395,8 @@ impl Delivery {
         }
     }
 
-    /// Forgets the lanes, if none of them has anything to do. A lane that begins anew is read from `idle_since` on.
+    /// Forgets the lanes, if none of them has anything to do. A lane that begins anew is read from
+    /// `idle_since` on.
     fn forget_idle(&mut self, idle_since: MessageId) {
         let is_idle = self.nothing_behind()
             && self.window.unacked == 0
@@ -548,9 +434,10 @@ impl Delivery {
         self.window.unacked
     }
 
-    /// Whether a conversation cannot be read and the session must end. After `caught_up` the device's cursor moves with
-    /// its acks in other conversations, and must not pass the messages of this one. A new session delivers the others
-    /// without a `caught_up`, and so without moving the cursor.
+    /// Whether a conversation cannot be read and the session must end. After `caught_up` the
+    /// device's cursor moves with its acks in other conversations, and must not pass the messages
+    /// of this one. A new session delivers the others without a `caught_up`, and so without moving
+    /// the cursor.
     pub(super) fn is_stuck(&self) -> bool {
         self.merge.is_stuck
     }
@@ -560,8 +447,8 @@ impl Delivery {
         self.lanes.keys().cloned().collect()
     }
 
-    /// From where and how far the device has acked, for the session that resumes this one. What lies before may still
-    /// arrive late.
+    /// From where and how far the device has acked, for the session that resumes this one. What
+    /// lies before may still arrive late.
     pub(super) fn acked_so_far(&self) -> BTreeMap<ConversationId, RangeInclusive<Seq>> {
         let mut acked = self.held.clone();
         for (id, lane) in &self.lanes {

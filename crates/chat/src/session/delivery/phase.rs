@@ -12,10 +12,12 @@ use bluetick_protocol::{CaughtUp, ConversationId, Seq};
 
 #[derive(Debug, Default)]
 pub(super) enum Phase {
-    /// The session registers and reads its plan, in this order (R1). It takes hand-overs and sends nothing.
+    /// The session registers and reads its plan, in this order (R1). It takes hand-overs and sends
+    /// nothing.
     #[default]
     Registering,
-    /// What the plan named is read and sent, in one ordered stream with what arrives meanwhile (R7).
+    /// What the plan named is read and sent, in one ordered stream with what arrives meanwhile
+    /// (R7).
     Draining(Drain),
     /// `caught_up` was sent: the device's cursor moves with its acks.
     Live,

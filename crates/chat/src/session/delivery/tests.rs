@@ -4,6 +4,7 @@ use super::{
     merge::{FAILURES_MAX, READ_AHEAD_BYTES, READS_AT_ONCE},
     *,
 };
+use crate::{AppResult, MessageRange, Settled};
 
 fn conversation(peer: &str) -> ConversationId {
     ConversationId::between(&UserId::new("bob").unwrap(), &UserId::new(peer).unwrap()).unwrap()
@@ -57,11 +58,11 @@ fn bobs(window: usize) -> Delivery {
 
 /// Room for so many frames, and nothing in progress.
 fn idle(frames: usize) -> Capacity {
-    Capacity { frames, bytes: limits::OUTBOUND_HIGH_WATER_BYTES, reads: true, background: true }
+    Capacity { frames, bytes: limits::OUTBOUND_HIGH_WATER_BYTES, may_read: true, may_start: true }
 }
 
 fn busy(frames: usize) -> Capacity {
-    Capacity { reads: false, background: false, ..idle(frames) }
+    Capacity { may_read: false, may_start: false, ..idle(frames) }
 }
 
 /// What goes out, `at_a_time` at most in a turn: the messages' ids, and `None` for `caught_up`.
@@ -84,7 +85,7 @@ fn reads(delivery: &mut Delivery) -> Vec<LaneRead> {
 }
 
 fn background(delivery: &mut Delivery) -> BackgroundAction {
-    match delivery.next(&mut Capacity { reads: false, ..idle(64) }) {
+    match delivery.next(&mut Capacity { may_read: false, ..idle(64) }) {
         Action::Background(action) => action,
         other => panic!("expected a background action, got {other:?}"),
     }
@@ -94,7 +95,8 @@ fn is_waiting(delivery: &mut Delivery) -> bool {
     matches!(delivery.next(&mut idle(64)), Action::Wait)
 }
 
-/// A session that has read what its plan named: of each conversation the last seq of the plan, and the ids of its messages.
+/// A session that has read what its plan named: of each conversation the last seq of the plan, and
+/// the ids of its messages.
 fn drained(window: usize, lanes: &[(&str, Seq, &[u64])]) -> Delivery {
     let mut delivery = bobs(window);
     let planned = lanes.iter().map(|(peer, last_seq, _)| lane(peer, Some(1), *last_seq));
@@ -127,32 +129,33 @@ fn a_session_registers_drains_and_is_live() {
     delivery.plan(plan(vec![lane("alice", Some(1), 2)], None), true);
     assert!(matches!(delivery.phase, Phase::Draining(_)));
     assert_eq!(reads(&mut delivery)[0].from, ReadFrom::Since { since: MessageId(0), at_most: 1 });
-    delivery.done(ActionOutcome::Read(vec![(id.clone(), Ok(range(&id, 1, &[10, 20, 30])))]));
+    // A fourth message is stored while the lane is read.
+    delivery.done(ActionOutcome::Read(vec![(id.clone(), Ok(range(&id, 1, &[10, 20, 30, 40])))]));
     let Action::Send(out) = delivery.next(&mut idle(64)) else { panic!("messages to send") };
     let kinds = out.iter().map(|out| match out {
         Out::Message { is_drained: true, .. } => "drained",
         Out::Message { .. } => "live",
         Out::CaughtUp(_) => "caught up",
     });
-    assert_eq!(kinds.collect::<Vec<_>>(), ["drained", "drained", "caught up", "live"]);
+    assert_eq!(kinds.collect::<Vec<_>>(), ["drained", "drained", "drained", "caught up", "live"]);
     assert!(matches!(delivery.phase, Phase::Live) && is_waiting(&mut delivery));
     // The row goes once everything is acked, and the conversation is read past it.
     assert!(delivery.acked(&id, 2));
     assert!(is_waiting(&mut delivery));
-    assert!(delivery.acked(&id, 3));
+    assert!(delivery.acked(&id, 4));
     let BackgroundAction::SettleRows(rows) = background(&mut delivery) else { panic!("a row to remove") };
     assert_eq!(rows, [(id.clone(), 1)]);
-    let settled = Settled { row: None, last_seq: 4 };
+    let settled = Settled { row: None, last_seq: 5 };
     assert!(!delivery.done(ActionOutcome::RowsSettled(vec![(id.clone(), Ok(settled))])));
-    assert_eq!(reads(&mut delivery)[0].from, ReadFrom::Seq(4));
-    delivery.done(ActionOutcome::Read(vec![(id.clone(), Ok(range(&id, 4, &[40])))]));
-    assert_eq!(sent(&mut delivery, 64), [Some(40)]);
-    // Live messages go straight out.
-    delivery.hand_over(&message(&id, 5, 50), false, None);
+    assert_eq!(reads(&mut delivery)[0].from, ReadFrom::Seq(5));
+    delivery.done(ActionOutcome::Read(vec![(id.clone(), Ok(range(&id, 5, &[50])))]));
     assert_eq!(sent(&mut delivery, 64), [Some(50)]);
+    // Live messages go straight out.
+    delivery.hand_over(&message(&id, 6, 60), false, None);
+    assert_eq!(sent(&mut delivery, 64), [Some(60)]);
     let debts = delivery.close();
     assert_eq!(debts.len(), 1);
-    assert_eq!(debts[0].first_unacked, ReadFrom::Seq(4));
+    assert_eq!(debts[0].first_unacked, ReadFrom::Seq(5));
     assert!(delivery.is_closing());
 }
 
@@ -389,7 +392,8 @@ fn a_row_is_removed_after_the_ack_whichever_of_row_and_message_comes_first() {
         delivery.acked(&id, 1);
         assert!(matches!(background(&mut delivery), BackgroundAction::SettleRows(_)));
         assert!(is_waiting(&mut delivery), "one removal at a time");
-        // Nobody knows whether the row is gone: a session that closes now owes what may have come after it.
+        // Nobody knows whether the row is gone: a session that closes now owes what may have come
+        // after it.
         assert!(delivery.done(ActionOutcome::RowsSettled(vec![(id.clone(), fails())])));
         assert!(matches!(background(&mut delivery), BackgroundAction::SettleRows(_)), "once more");
         assert!(delivery.done(ActionOutcome::RowsSettled(vec![(id.clone(), fails())])));

@@ -1,4 +1,5 @@
-//! The end of a session: what was started is finished, and what the device has not acked is written down (R5).
+//! The end of a session: what was started is finished, and what the device has not acked is written
+//! down (R5).
 
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ use crate::{
 
 /// How long each step of the end may take.
 const STEP_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a closed session tries to write down its debts, and how long it waits between two attempts at most.
+/// How long a closed session tries to write down its debts, and how long it waits between two
+/// attempts at most.
 const PAY_FOR: Duration = Duration::from_secs(120);
 const PAY_WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -35,8 +37,8 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         // Everything that the client said before the end still counts.
         let _ = timeout(STEP_TIMEOUT * 2, self.finish_work()).await;
         if let Some(why) = locked_out {
-            // A registration that was in flight may have displaced sessions of the same device. The session store no
-            // longer has them, so nobody else can end them.
+            // A registration that was in flight may have displaced sessions of the same device. The
+            // session store no longer has them, so nobody else can end them.
             let displaced = self.registration.take_displaced();
             let _ = timeout(STEP_TIMEOUT, host.app.end_sessions(displaced, why)).await;
         }
@@ -69,8 +71,8 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         host.gateway.remove(session_id);
     }
 
-    /// Finishes what was started and what waits: sends are stored and answered, receipts are stored, and a row whose
-    /// messages are all acked is removed.
+    /// Finishes what was started and what waits: sends are stored and answered, receipts are
+    /// stored, and a row whose messages are all acked is removed.
     async fn finish_work(&mut self) {
         self.requests.keep_sends();
         loop {
@@ -88,7 +90,8 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
                 }
             }
         }
-        // After a row is removed, the conversation must be read past it (R4), even if the client is gone.
+        // After a row is removed, the conversation must be read past it (R4), even if the client is
+        // gone.
         self.finish_background().await;
         if let Some(action) = self.handle.with(|mailbox| mailbox.delivery.next_for_rows()) {
             self.start_action(action);
@@ -105,8 +108,8 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
     }
 }
 
-/// Tells watchers that the user is offline, unless a new session has come in the meantime. A process that shuts down does
-/// not wait for one.
+/// Tells watchers that the user is offline, unless a new session has come in the meantime. A
+/// process that shuts down does not wait for one.
 async fn tell_left(host: &SessionHost, user: UserId, must_tell: bool) {
     if !must_tell {
         return;
@@ -130,7 +133,8 @@ async fn pay_once(host: &SessionHost, request: &mut DebtsRequest) {
     }
 }
 
-/// Goes on until all debts are written down: a device without a cursor has no other way to these messages.
+/// Goes on until all debts are written down: a device without a cursor has no other way to these
+/// messages.
 async fn pay(host: &SessionHost, mut rng: StdRng, mut request: DebtsRequest) {
     let give_up = Instant::now() + PAY_FOR;
     let mut wait = Duration::from_millis(50);

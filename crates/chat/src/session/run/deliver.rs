@@ -19,31 +19,35 @@ use crate::{
 };
 
 impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
-    /// Takes everything out of the mailbox, sends what may be sent, and starts the reads and other operations that delivery
-    /// needs. Returns when the ticks of own acks are to be sent, if they wait.
+    /// Takes everything out of the mailbox, sends what may be sent, and starts the reads and other
+    /// operations that delivery needs. Returns when the ticks of own acks are to be sent, if they
+    /// wait.
     pub(super) fn deliver(&mut self, now: Instant) -> Result<Option<Instant>, End> {
         self.requests.end_pause(now);
-        let may_start = self.timers.may_retry(now);
+        let may_retry = self.timers.may_retry(now);
         let bytes = self.outbound.room_bytes();
         let frames = if bytes > 0 { self.outbound.room_frames() } else { 0 };
         let mut capacity = Capacity {
             frames,
             bytes: if frames > 0 { bytes } else { 0 },
-            reads: may_start && self.reading.is_none(),
-            background: may_start && self.background.is_none(),
+            may_read: may_retry && self.reading.is_none(),
+            may_start: may_retry && self.background.is_none(),
         };
         let moment = self.handle.moment(now);
         let (mut out, mut reads, mut background) = (VecDeque::new(), Vec::new(), None);
         // Encoding frames takes a while: it is done after the lock is released.
         let (others, close, unacked, own_ticks_at) = self.handle.with(|mailbox| {
-            let close = mailbox.open();
+            let close = mailbox.begin_turn();
             if close.is_some() {
-                (capacity.reads, capacity.background) = (false, false);
+                (capacity.may_read, capacity.may_start) = (false, false);
             }
             mailbox.delivery.now = moment;
             let awaits_room = loop {
                 match mailbox.delivery.next(&mut capacity) {
-                    Action::Send(frames) => out = frames,
+                    Action::Send(frames) => {
+                        debug_assert!(out.is_empty(), "everything that may be sent is sent at once");
+                        out = frames;
+                    }
                     Action::Read(lanes) => reads = lanes,
                     Action::AwaitRoom => break true,
                     Action::Wait => break false,
@@ -161,8 +165,8 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         })
     }
 
-    /// Messages that are not acked for long count as not handed over: they get their row and a notification, while the
-    /// session continues (R14).
+    /// Messages that are not acked for long count as not handed over: they get their row and a
+    /// notification, while the session continues (R14).
     pub(super) fn find_overdue(&mut self, now: Instant) {
         let after = self.host.config.unacked_after.unwrap_or_default();
         let before = now.checked_sub(after).map_or(0, |at| self.handle.moment(at));

@@ -1,5 +1,5 @@
-//! The background operations of a session's registration: register and plan (R1), refresh (R12), reconcile, and what
-//! follows from them. [`Registration`](super::Registration) says which is due.
+//! The background operations of a session's registration: register and plan (R1), refresh (R12),
+//! reconcile, and what follows from them. [`Registration`](super::Registration) says which is due.
 
 use bluetick_protocol::{
     Boundaries, ConversationId, ErrorCode, MessageId, Presence, Reset, ServerFrame, StatusAnswer, Ticks,
@@ -44,7 +44,8 @@ pub(super) struct RegistrationOutcome {
     plan: AppResult<Plan>,
     /// When the plan was asked for.
     asked_at_ms: u64,
-    /// The time before which the user's tokens are revoked. Read after the registration, as the plan is.
+    /// The time before which the user's tokens are revoked. Read after the registration, as the
+    /// plan is.
     not_before: AppResult<Option<u64>>,
     /// The sessions of the same device that this one displaced.
     displaced: Vec<SessionEntry>,
@@ -64,8 +65,8 @@ pub(super) enum EntryStatus {
 pub(super) enum Rival {
     /// The session store has fallen back to an earlier state, or a clock is ahead.
     Older,
-    /// The device has reconnected. Or its hello arrived late and has no client behind it: then that session ends by
-    /// itself.
+    /// The device has reconnected. Or its hello arrived late and has no client behind it: then that
+    /// session ends by itself.
     Newer,
 }
 
@@ -103,7 +104,8 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         });
     }
 
-    /// Registers *before* it reads what is pending (R1): the other way round loses what arrives between.
+    /// Registers *before* it reads what is pending (R1): the other way round loses what arrives
+    /// between.
     fn register_and_plan(&self, cursor: Option<MessageId>, is_first: bool) -> BoxFuture<'static, Completed> {
         let (app, registry, entry) = (self.host.app.clone(), self.host.registry.clone(), self.entry.clone());
         let (ttl, max_sessions) = (self.host.config.ttl, self.host.config.max_sessions);
@@ -143,8 +145,8 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
                     false
                 }
             };
-            // After the registration, for the same reason as the plan: a revocation either finds this session or is
-            // found by it.
+            // After the registration, for the same reason as the plan: a revocation either finds
+            // this session or is found by it.
             let not_before = app.not_before(entry.user_id.clone());
             let (plan, not_before) = match early {
                 Some(plan) => (plan, not_before.await),
@@ -161,9 +163,10 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         })
     }
 
-    /// Ends the sessions of the device that this one displaced: its client has shown that it is there. Without that a
-    /// registration may be late, and its client gone and connected elsewhere. The session there must not be told
-    /// `replaced`, because a client does not reconnect after that.
+    /// Ends the sessions of the device that this one displaced: its client has shown that it is
+    /// there. Without that a registration may be late, and its client gone and connected elsewhere.
+    /// The session there must not be told `replaced`, because a client does not reconnect after
+    /// that.
     fn end_displaced(&self, displaced: Vec<SessionEntry>) -> BoxFuture<'static, Completed> {
         let (app, registry, mut entry) =
             (self.host.app.clone(), self.host.registry.clone(), self.entry.clone());
@@ -195,8 +198,9 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         })
     }
 
-    /// Looks for messages that nobody handed to this session: a lookup failed, or the sender's app server crashed. Such a
-    /// message has its pending row or its place in the inbox, so a plan finds it.
+    /// Looks for messages that nobody handed to this session: a lookup failed, or the sender's app
+    /// server crashed. Such a message has its pending row or its place in the inbox, so a plan
+    /// finds it.
     fn reconcile(&self, cursor: MessageId) -> BoxFuture<'static, Completed> {
         let (app, user) = (self.host.app.clone(), self.entry.user_id.clone());
         let asked_at_ms = self.host.clock.now_ms();
@@ -206,7 +210,8 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
         })
     }
 
-    /// Tells watchers that the user is online. Of several sessions only the oldest does: the others change nothing.
+    /// Tells watchers that the user is online. Of several sessions only the oldest does: the others
+    /// change nothing.
     fn announce(&self) -> BoxFuture<'static, Completed> {
         let (app, registry, entry) = (self.host.app.clone(), self.host.registry.clone(), self.entry.clone());
         Box::pin(async move {
@@ -330,7 +335,8 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
                     if self.registration.contested(now) {
                         self.outbound.ping();
                     }
-                    // By then a newer session without a client would have ended, or its entry expired.
+                    // By then a newer session without a client would have ended, or its entry
+                    // expired.
                     let long = self.host.config.ttl.max(self.host.config.heartbeat * 3);
                     let is_long = self.registration.asked_at().is_some_and(|at| at.elapsed() > long);
                     if matches!(rival, Rival::Newer) && is_long {

@@ -1,4 +1,5 @@
-//! Taking in the client's frames: requests and receipts are queued, started one after another, and answered.
+//! Taking in the client's frames: requests and receipts are queued, started one after another, and
+//! answered.
 
 use std::task::{Context, Poll};
 
@@ -18,7 +19,8 @@ use crate::{
 };
 
 impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
-    /// Takes in the frames that are there, so that work on them begins with all of them. Ready if there was one.
+    /// Takes in the frames that are there, so that work on them begins with all of them. Ready if
+    /// there was one.
     pub(super) fn poll_frames(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         let room = self.requests.room(self.receipts.len());
         let frames_max = if self.outbound.is_congested() { 0 } else { room };
@@ -56,7 +58,8 @@ impl<R: FrameSource, W: FrameSink> Session<'_, R, W> {
             true => self.start_request(),
             false => self.outbound.wake_when_written(true),
         }
-        // Acks of a slow reader still count. Their answers are bounded by the number of frames that are read.
+        // Acks of a slow reader still count. Their answers are bounded by the number of frames that
+        // are read.
         let (budget, user) = (&self.host.budget, &self.entry.user_id);
         if self.receipts.is_due(now, |units| budget.take(user, units)) {
             self.start_receipts();
