@@ -201,7 +201,7 @@ impl SimWorld {
             ttl: setup.ttl,
             overlap: setup.overlap,
             reconnect_spread: Duration::from_millis(500),
-            look_every: if setup.safety_net { setup.overlap } else { NEVER },
+            reconcile_every: if setup.safety_net { setup.overlap } else { NEVER },
             ..SessionConfig::default()
         };
         let host = |server: &GatewayServer| {

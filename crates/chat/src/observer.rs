@@ -389,7 +389,7 @@ mod tests {
             Committed { message, duplicate: false, implied_read: None }
         };
         let sent = [(0, 1), (0, 2), (0, 3), (0, 5), (1, 6), (1, 7)].map(|(id, seq)| message(&ids[id], seq));
-        observer.stored(&bob, &sent.each_ref());
+        observer.stored(&bob, &sent);
         assert_eq!(observer.ring.len(), 3);
         for (id, seq, stored) in
             [(0, 1, true), (0, 3, true), (0, 4, false), (0, 5, true), (0, 6, false), (1, 6, true)]

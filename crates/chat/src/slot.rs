@@ -1,4 +1,4 @@
-//! A slot for at most one future in progress: how a loop that owns its futures waits for them.
+//! A slot holds one future in progress, or none. A loop that owns its futures polls them in slots.
 
 use std::{
     future::poll_fn,
@@ -7,8 +7,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 
-/// Ready when the future in the slot completes, which empties the slot. An empty slot is never
-/// ready.
+/// Polls the future in the slot and empties the slot when it is done. An empty slot is never ready.
 pub(crate) fn poll_slot<T>(slot: &mut Option<BoxFuture<'_, T>>, cx: &mut Context<'_>) -> Poll<T> {
     let Some(work) = slot else { return Poll::Pending };
     let done = work.as_mut().poll(cx);
@@ -18,7 +17,7 @@ pub(crate) fn poll_slot<T>(slot: &mut Option<BoxFuture<'_, T>>, cx: &mut Context
     done
 }
 
-/// The same, to be awaited.
+/// As [`poll_slot`], to be awaited.
 pub(crate) async fn ready<T>(slot: &mut Option<BoxFuture<'_, T>>) -> T {
     poll_fn(|cx| poll_slot(slot, cx)).await
 }

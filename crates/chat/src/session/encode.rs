@@ -1,4 +1,4 @@
-//! Writing a message frame straight from the stored message.
+//! Encodes a message frame straight from the stored message.
 
 use bluetick_protocol::{MessageText, Side};
 use bluetick_store::Message;

@@ -1,4 +1,4 @@
-//! The first frame: who is it, and on which device.
+//! The first frame: which user it is, on which device.
 
 use bluetick_protocol::{ClientFrame, ErrorCode, Hello, WireError, decode};
 
@@ -6,7 +6,7 @@ use super::{FrameSource, Identity, Incoming, SessionHost};
 use crate::{Exhausted, rate_limited, units};
 
 impl SessionHost {
-    /// Waits for a good `hello`. `None`: the client went away without one.
+    /// Waits for a valid `hello`. `None` if the client disconnects before it.
     pub(super) async fn hello(
         &self,
         source: &mut impl FrameSource,

@@ -1,4 +1,5 @@
-//! What a session needs of a socket. The server gives it a WebSocket, a simulation a pair of channels.
+//! What a session needs of a socket. The server gives it a WebSocket, the simulator a pair of
+//! channels.
 
 use std::{
     future::{Future, poll_fn},
@@ -10,11 +11,11 @@ use bluetick_protocol::{Profile, UserId, WireError};
 
 use super::OutboundQueue;
 
-/// What came from the client.
+/// What comes from the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Incoming<T> {
     Text(T),
-    /// A binary frame, which nobody speaks here.
+    /// A binary frame, which the protocol does not have.
     Binary,
     /// A frame longer than the server reads.
     TooLarge,
@@ -33,7 +34,7 @@ pub enum Outgoing {
 }
 
 pub trait FrameSource: Send {
-    /// A text as the socket has it: it is read at once, and need not be copied for that.
+    /// A text as the socket has it. It is decoded at once, without a copy.
     type Text: AsRef<str> + Send;
 
     /// The next frame, if there is one.
@@ -50,30 +51,30 @@ pub trait FrameSource: Send {
 pub struct Gone;
 
 pub trait FrameSink: Send {
-    /// Takes frames from the front of the queue while the socket takes them, then flushes once. Ready when all are
-    /// written and flushed.
+    /// Takes frames from the front of the queue while the socket takes them, then flushes once.
+    /// Ready when all are written and flushed.
     fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut OutboundQueue) -> Poll<Result<(), Gone>>;
 
-    /// Bytes of a frame that left the queue and that the socket has not taken yet.
+    /// Bytes of frames that left the queue and that the socket has not taken yet.
     fn unsent_bytes(&self) -> usize {
         0
     }
 }
 
-/// Who a token says its bearer is.
+/// The user that a token names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub user: UserId,
-    /// In milliseconds since 1970; `None` for a token without an end.
+    /// In milliseconds since 1970; `None` if the token does not expire.
     pub expires_at: Option<u64>,
-    /// What the token says of its bearer, where profiles come from tokens.
+    /// The profile in the token, where profiles come from tokens.
     pub profile: Option<Profile>,
-    /// When the token was issued, in seconds since 1970; `None` where it does not say.
+    /// When the token was issued, in seconds since 1970, if it says so.
     pub issued_at: Option<u64>,
 }
 
 #[async_trait]
 pub trait TokenCheck: Send + Sync {
-    /// Who this token names, or why it is refused.
+    /// The identity that a token names, or why the token is refused.
     async fn check(&self, token: &str) -> Result<Identity, WireError>;
 }

@@ -1,31 +1,181 @@
-//! What each client frame becomes: a call to the app server, and frames in answer.
+//! The client's requests: those that wait, the one in progress, and which call to the app server
+//! each becomes.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::VecDeque,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use bluetick_protocol::{
-    ClientFrame, ConversationId, Done, ErrorCode, ErrorFrame, Pong, Presence, Ref, Send as SendFrame, Seq,
-    ServerFrame, WireError,
+    ClientFrame, Done, ErrorCode, ErrorFrame, Pong, Presence, Ref, Send as SendFrame, ServerFrame, WireError,
+    limits,
 };
 use bluetick_store::SessionEntry;
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
 
 use super::{Identity, SessionHost, token_profile::take_token_profile};
-use crate::{App, ReceiptRequest, SendRequest};
+use crate::{
+    App, SendRequest,
+    slot::{poll_slot, ready},
+};
 
-/// What a request leaves to be done by the loop.
+/// How much memory waiting requests may take.
+pub(super) const WAITING_BYTES_MAX: usize = 256 * 1024;
+/// How long the session reads nothing at most after a request beyond its budget.
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+
+/// The requests of a session: those that wait, and the one in progress. Receipts have a queue of
+/// their own.
+pub(super) struct RequestQueue {
+    waiting: VecDeque<ClientFrame>,
+    in_progress: Option<BoxFuture<'static, Answered>>,
+    /// Most sends in one batch.
+    batch_max: usize,
+    /// Nothing is read from the client before this time: its last request was beyond its budget.
+    paused_until: Option<Instant>,
+}
+
+/// What to work on next.
+#[derive(Debug, PartialEq)]
+pub(super) enum NextRequest {
+    /// Sends that arrived one after another.
+    Batch(Vec<SendFrame>),
+    Single(ClientFrame),
+}
+
+impl RequestQueue {
+    pub(super) fn new() -> RequestQueue {
+        RequestQueue {
+            waiting: VecDeque::new(),
+            in_progress: None,
+            batch_max: limits::REQUESTS_AHEAD_MAX,
+            paused_until: None,
+        }
+    }
+
+    pub(super) fn push(&mut self, frame: ClientFrame) {
+        self.waiting.push_back(frame);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Drops every waiting request but sends.
+    pub(super) fn keep_sends(&mut self) {
+        self.waiting.retain(|frame| matches!(frame, ClientFrame::Send(_)));
+    }
+
+    pub(super) fn is_working(&self) -> bool {
+        self.in_progress.is_some()
+    }
+
+    /// How many more frames may be read from the client, besides the `receipts` that wait. Above
+    /// the high-water mark of the outbound queue requests wait here until this is 0, so that acks
+    /// and pongs between them still count. From then on everything waits in the socket, until the
+    /// client reads.
+    pub(super) fn room(&self, receipts: usize) -> usize {
+        if self.paused_until.is_some() || self.waiting_bytes() >= WAITING_BYTES_MAX {
+            return 0;
+        }
+        limits::REQUESTS_AHEAD_MAX.saturating_sub(self.waiting.len() + receipts)
+    }
+
+    /// About how much memory the waiting requests take. Only sends and watches can be large.
+    fn waiting_bytes(&self) -> usize {
+        let bytes = |frame: &ClientFrame| match frame {
+            ClientFrame::Send(send) => send.body.len() + send.meta.as_ref().map_or(0, |m| m.as_str().len()),
+            ClientFrame::Watch(watch) => watch.users.len() * limits::USER_ID_MAX_BYTES,
+            _ => 0,
+        };
+        self.waiting.iter().map(bytes).sum()
+    }
+
+    /// Takes the next request, if none is in progress.
+    pub(super) fn next(&mut self) -> Option<NextRequest> {
+        if self.in_progress.is_some() {
+            return None;
+        }
+        let first = match self.waiting.pop_front()? {
+            ClientFrame::Send(send) => send,
+            other => return Some(NextRequest::Single(other)),
+        };
+        let mut sends = Vec::with_capacity(self.batch_max.min(self.waiting.len() + 1));
+        sends.push(first);
+        while sends.len() < self.batch_max
+            && let Some(ClientFrame::Send(send)) =
+                self.waiting.pop_front_if(|frame| matches!(frame, ClientFrame::Send(_)))
+        {
+            sends.push(send);
+        }
+        Some(NextRequest::Batch(sends))
+    }
+
+    pub(super) fn work_on(&mut self, request: BoxFuture<'static, Answered>) {
+        self.in_progress = Some(request);
+    }
+
+    pub(super) fn poll_answered(&mut self, cx: &mut Context<'_>) -> Poll<Answered> {
+        poll_slot(&mut self.in_progress, cx)
+    }
+
+    pub(super) async fn answered(&mut self) -> Answered {
+        ready(&mut self.in_progress).await
+    }
+
+    /// Adapts to the answers of the request that was in progress.
+    pub(super) fn learn(&mut self, answered: &Answered, now: Instant) {
+        if answered.is_batch {
+            self.adapt_batch(&answered.frames);
+        }
+        // Refusing a request costs as much as serving one. So a client beyond its budget is not
+        // read for a moment.
+        let limited = answered.frames.iter().filter_map(|frame| match frame {
+            ServerFrame::Error(e) if e.error.code == ErrorCode::RateLimited => e.error.retry_after_ms,
+            _ => None,
+        });
+        if let Some(ms) = limited.max() {
+            self.paused_until = Some(now + Duration::from_millis(ms).min(PAUSE_MAX));
+        }
+    }
+
+    /// Sends that failed together are retried together: in smaller batches some of them get
+    /// through.
+    fn adapt_batch(&mut self, answers: &[ServerFrame]) {
+        let failed = |frame: &ServerFrame| matches!(frame, ServerFrame::Error(e) if e.error.code == ErrorCode::Unavailable);
+        if answers.iter().any(failed) {
+            self.batch_max = (self.batch_max.min(answers.len()) / 2).max(1);
+        } else if answers.len() >= self.batch_max {
+            self.batch_max = (self.batch_max * 2).min(limits::REQUESTS_AHEAD_MAX);
+        }
+    }
+
+    pub(super) fn end_pause(&mut self, now: Instant) {
+        self.paused_until = self.paused_until.filter(|&until| until > now);
+    }
+
+    /// When the session reads from the client again, if it does not now.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.paused_until
+    }
+}
+
+/// The answer to a request.
 pub(super) struct Answered {
     pub frames: Vec<ServerFrame>,
     /// A fresh token was accepted.
     pub identity: Option<Identity>,
     /// The session must end.
     pub end: Option<WireError>,
-    /// They answer a batch of sends.
-    pub sends: bool,
+    /// Whether the frames answer a batch of sends.
+    pub is_batch: bool,
 }
 
 impl Answered {
     pub(super) fn frames(frames: Vec<ServerFrame>) -> Answered {
-        Answered { frames, identity: None, end: None, sends: false }
+        Answered { frames, identity: None, end: None, is_batch: false }
     }
 }
 
@@ -39,7 +189,7 @@ fn done(reference: Option<Ref>) -> Vec<ServerFrame> {
 }
 
 impl SessionHost {
-    /// Sends that came one after another go together: one commit for all of them.
+    /// Stores sends that arrived one after another in one commit.
     pub(super) fn send_batch(
         &self,
         entry: &SessionEntry,
@@ -54,11 +204,11 @@ impl SessionHost {
                 Ok(sent) => ServerFrame::Sent(sent),
                 Err(e) => error_frame(reference, e),
             });
-            Answered { sends: true, ..Answered::frames(frames.collect()) }
+            Answered { is_batch: true, ..Answered::frames(frames.collect()) }
         })
     }
 
-    /// Any other request.
+    /// Answers any other request.
     pub(super) fn request(&self, entry: &SessionEntry, frame: ClientFrame) -> BoxFuture<'static, Answered> {
         let (app, tokens, gateway) = (self.app.clone(), self.tokens.clone(), self.gateway.clone());
         let (entry, server_time) = (entry.clone(), self.clock.now_ms());
@@ -74,7 +224,8 @@ impl SessionHost {
                             WireError::new(ErrorCode::Unauthorized, "the fresh token names another user");
                         Answered { end: Some(why), ..Answered::frames(Vec::new()) }
                     }
-                    // The old token still holds: a bad fresh one is an error, not the end.
+                    // The old token is still valid: a bad fresh one is an error, not the end of the
+                    // session.
                     Err(e) => Answered::frames(vec![error_frame(auth.reference, e)]),
                 };
             }
@@ -119,119 +270,87 @@ async fn answer(
                 "hello was said already; use auth for a fresh token",
             ));
         }
-        // Sends and receipts have ways of their own, and auth was answered before.
+        // Sends, receipts and auth do not come here.
         ClientFrame::Send(_) | ClientFrame::Ack(_) | ClientFrame::Read(_) | ClientFrame::Auth(_) => {
             Vec::new()
         }
     })
 }
 
-/// Receipts that are durable, and the frames to answer with.
-pub(super) struct Receipted {
-    pub acked: Vec<(ConversationId, Seq)>,
-    pub frames: Vec<ServerFrame>,
-    /// To be tried again.
-    pub failed: Receipts,
-}
+#[cfg(test)]
+mod tests {
+    use bluetick_protocol::{ClientMsgId, Ping, UserId};
 
-/// Receipts that wait to be made durable, the newest of each conversation standing for all before it.
-#[derive(Debug, Default)]
-pub(super) struct Receipts(BTreeMap<ConversationId, Receipt>);
+    use super::*;
 
-#[derive(Debug, Default)]
-struct Receipt {
-    acked: Seq,
-    read: Option<Seq>,
-    references: Vec<Ref>,
-    /// It was tried before.
-    again: bool,
-}
-
-impl Receipts {
-    pub(super) fn len(&self) -> usize {
-        self.0.values().map(|receipt| 1 + receipt.references.len()).sum()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// How many will be written down: one a conversation.
-    pub(super) fn conversations(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(super) fn add(&mut self, frame: ClientFrame) {
-        let (receipt, is_read) = match frame {
-            ClientFrame::Ack(receipt) => (receipt, false),
-            ClientFrame::Read(receipt) => (receipt, true),
-            _ => return,
-        };
-        let kept = self.0.entry(receipt.conversation_id).or_default();
-        // Read implies delivered.
-        kept.acked = kept.acked.max(receipt.seq);
-        if is_read {
-            kept.read = Some(kept.read.map_or(receipt.seq, |read| read.max(receipt.seq)));
-        }
-        kept.references.extend(receipt.reference);
-    }
-
-    /// Takes back what could not be made durable.
-    pub(super) fn put_back(&mut self, failed: Receipts) {
-        for (id, receipt) in failed.0 {
-            let kept = self.0.entry(id).or_default();
-            kept.acked = kept.acked.max(receipt.acked);
-            kept.read = kept.read.max(receipt.read);
-            kept.again = true;
+    fn send(n: usize) -> SendFrame {
+        SendFrame {
+            reference: None,
+            client_msg_id: ClientMsgId::new(&n.to_string()).unwrap(),
+            to: Some(UserId::new("bob").unwrap()),
+            conversation_id: None,
+            body: "x".repeat(100),
+            attachment: None,
+            meta: None,
+            seen_seq: None,
         }
     }
 
-    /// Makes them durable.
-    pub(super) fn flush(&mut self, app: Arc<dyn App>, entry: &SessionEntry) -> BoxFuture<'static, Receipted> {
-        let receipts = std::mem::take(&mut self.0);
-        let entry = entry.clone();
-        Box::pin(async move {
-            let one = |(id, receipt): (ConversationId, Receipt)| {
-                let (app, entry) = (app.clone(), entry.clone());
-                async move {
-                    let request = |seq| ReceiptRequest {
-                        user: entry.user_id.clone(),
-                        session: Some(entry.session_id),
-                        conversation_id: id.clone(),
-                        seq,
-                        again: receipt.again,
-                    };
-                    let mut outcome = Ok(());
-                    if receipt.read.is_none_or(|read| read < receipt.acked) {
-                        outcome = app.ack(request(receipt.acked)).await;
-                    }
-                    if let (Some(read), Ok(())) = (receipt.read, &outcome) {
-                        outcome = app.read(request(read)).await;
-                    }
-                    (id, receipt, outcome)
-                }
-            };
-            let (mut acked, mut frames, mut failed) = (Vec::new(), Vec::new(), Receipts::default());
-            for (id, receipt, outcome) in join_all(receipts.into_iter().map(one)).await {
-                match outcome {
-                    Ok(()) => {
-                        let told = |reference| ServerFrame::Done(Done { reference });
-                        frames.extend(receipt.references.into_iter().map(told));
-                        acked.push((id, receipt.acked));
-                    }
-                    Err(e) => {
-                        let mut told = receipt.references.iter().cloned().map(Some).collect::<Vec<_>>();
-                        if e.code.is_retryable() {
-                            // Who named a receipt is told; all of it is tried again, since the others cannot be.
-                            failed.0.insert(id, Receipt { references: Vec::new(), ..receipt });
-                        } else if told.is_empty() {
-                            told.push(None);
-                        }
-                        frames.extend(told.into_iter().map(|reference| error_frame(reference, e.clone())));
-                    }
-                }
-            }
-            Receipted { acked, frames, failed }
-        })
+    fn ping() -> ClientFrame {
+        ClientFrame::Ping(Ping { reference: None })
+    }
+
+    fn answers(codes: &[ErrorCode]) -> Answered {
+        let error = |code: &ErrorCode| error_frame(None, WireError::new(*code, "no").retry_after(60_000));
+        Answered { is_batch: true, ..Answered::frames(codes.iter().map(error).collect()) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sends_in_a_row_are_one_batch_and_one_request_is_in_progress() {
+        let mut queue = RequestQueue::new();
+        [ClientFrame::Send(send(1)), ClientFrame::Send(send(2)), ping(), ClientFrame::Send(send(3))]
+            .into_iter()
+            .for_each(|frame| queue.push(frame));
+        assert_eq!(queue.next(), Some(NextRequest::Batch(vec![send(1), send(2)])));
+        queue.work_on(Box::pin(std::future::ready(answers(&[]))));
+        assert!(queue.is_working() && queue.next().is_none());
+        queue.answered().await;
+        assert_eq!(queue.next(), Some(NextRequest::Single(ping())));
+        assert_eq!(queue.next(), Some(NextRequest::Batch(vec![send(3)])));
+        assert_eq!(queue.next(), None);
+    }
+
+    #[test]
+    fn batches_shrink_when_the_store_fails_and_grow_again() {
+        let (mut queue, now) = (RequestQueue::new(), Instant::now());
+        queue.learn(&answers(&[ErrorCode::Unavailable; 8]), now);
+        assert_eq!(queue.batch_max, 4);
+        queue.learn(&answers(&[ErrorCode::Unavailable]), now);
+        assert_eq!(queue.batch_max, 1);
+        for _ in 0..20 {
+            queue.learn(&answers(&vec![ErrorCode::BadRequest; queue.batch_max]), now);
+        }
+        assert_eq!(queue.batch_max, limits::REQUESTS_AHEAD_MAX);
+    }
+
+    #[test]
+    fn a_client_beyond_its_budget_is_not_read_for_a_moment() {
+        let (mut queue, now) = (RequestQueue::new(), Instant::now());
+        queue.learn(&answers(&[ErrorCode::RateLimited]), now);
+        assert_eq!((queue.room(0), queue.deadline()), (0, Some(now + PAUSE_MAX)));
+        queue.end_pause(now + PAUSE_MAX);
+        assert_eq!((queue.room(0), queue.deadline()), (limits::REQUESTS_AHEAD_MAX, None));
+    }
+
+    #[test]
+    fn what_waits_is_bounded_in_number_and_in_bytes() {
+        let mut queue = RequestQueue::new();
+        queue.push(ping());
+        assert_eq!(queue.room(3), limits::REQUESTS_AHEAD_MAX - 4);
+        queue.push(ClientFrame::Send(SendFrame { body: "x".repeat(WAITING_BYTES_MAX), ..send(1) }));
+        assert_eq!(queue.room(0), 0);
+        queue.keep_sends();
+        assert!(matches!(queue.next(), Some(NextRequest::Batch(_))));
+        assert_eq!(queue.room(0), limits::REQUESTS_AHEAD_MAX);
     }
 }

@@ -1,4 +1,5 @@
-//! Names and avatars that come from tokens: taken whenever a token is shown, stored when they differ.
+//! Names and avatars that come from tokens. Every accepted token is compared with what this gateway
+//! last stored.
 
 use std::time::Duration;
 
@@ -7,11 +8,12 @@ use tokio::time::timeout;
 use super::{Identity, SessionHost};
 use crate::{App, Gateway};
 
-/// Nobody waits longer for a profile to be stored. What was not stored is tried again with the next token.
-const WITHIN: Duration = Duration::from_secs(2);
+/// How long storing a profile may take. A profile that was not stored is tried again with the next
+/// token.
+const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl SessionHost {
-    /// Hands on what a token says of its bearer, unless this gateway has handed on the same before.
+    /// Stores the profile of a token, unless this gateway has stored the same before.
     pub async fn take_token_profile(&self, identity: &Identity) {
         take_token_profile(&*self.app, &self.gateway, identity).await;
     }
@@ -22,7 +24,7 @@ pub(super) async fn take_token_profile(app: &dyn App, gateway: &Gateway, identit
     if gateway.knows_token_profile(&identity.user, profile, identity.issued_at) {
         return;
     }
-    match timeout(WITHIN, app.token_profile(identity.user.clone(), profile.clone())).await {
+    match timeout(STORE_TIMEOUT, app.token_profile(identity.user.clone(), profile.clone())).await {
         Ok(Ok(())) => gateway.remember_token_profile(&identity.user, profile, identity.issued_at),
         Ok(Err(error)) => tracing::debug!(%error, "the profile of a token could not be stored"),
         Err(_) => tracing::debug!("the profile of a token could not be stored in time"),

@@ -96,7 +96,7 @@ impl Config {
             // Reconciling finds messages whose lookup or hand-over failed. In one process neither
             // fails, so it is only a safety net. Over a network both do, and it must run before the
             // overlap of a cursor ends.
-            look_every: match self.is_one_process() {
+            reconcile_every: match self.is_one_process() {
                 true => Duration::from_secs(600),
                 false => Duration::from_secs(self.sessions.overlap_secs),
             },

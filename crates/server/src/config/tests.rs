@@ -32,7 +32,8 @@ fn the_defaults_hold_and_agree_with_the_limits_of_the_protocol() {
     assert_eq!(store.free_space_floor_bytes, made.free_space_floor_bytes);
     assert_eq!(store.idempotency_window_ms, made.idempotency_window_ms);
     assert_eq!(format!("{:?}", config.chat()), format!("{:?}", ChatConfig::default()));
-    let in_one_process = SessionConfig { look_every: Duration::from_secs(600), ..SessionConfig::default() };
+    let in_one_process =
+        SessionConfig { reconcile_every: Duration::from_secs(600), ..SessionConfig::default() };
     assert_eq!(format!("{:?}", config.session()), format!("{in_one_process:?}"));
 }
 
@@ -294,8 +295,8 @@ fn a_process_of_a_cluster_looks_more_often() {
     assert!(config.is_gateway() && !config.is_app() && !config.is_one_process());
     assert_eq!(config.cluster.app_servers, ["10.0.0.8:7070", "10.0.0.9:7070"]);
     assert_eq!(config.cluster.advertised("127.0.0.1:9".parse().unwrap()), "127.0.0.1:9");
-    assert!(config.session().look_every <= config.session().overlap);
-    assert_eq!(load("", &[]).unwrap().session().look_every, Duration::from_secs(600));
+    assert!(config.session().reconcile_every <= config.session().overlap);
+    assert_eq!(load("", &[]).unwrap().session().reconcile_every, Duration::from_secs(600));
 }
 
 #[cfg(not(feature = "cluster"))]
