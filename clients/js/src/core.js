@@ -385,7 +385,7 @@ export class Core {
   }
 
   #onCaughtUp() {
-    if (this.sync.link !== 'live') return;
+    if (this.sync.phase !== 'live') return;
     this.caughtUp = true;
     this.connection.settled();
     for (const conversation of this.conversations.values()) conversation._resume();
