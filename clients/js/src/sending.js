@@ -13,16 +13,16 @@ import { Uploads } from './uploads.js';
 
 export class Sending {
   #core;
-  #keeper;
+  #persistence;
   #uploads;
   #lastN = 0;
   /** Uploads that wait for a connection. @type {Set<() => void>} */
   #waitingForOnline = new Set();
 
-  /** @param {import('./core.js').Core} core @param {import('./keeper.js').Keeper} keeper */
-  constructor(core, keeper) {
+  /** @param {import('./core.js').Core} core @param {import('./persistence.js').Persistence} persistence */
+  constructor(core, persistence) {
     this.#core = core;
-    this.#keeper = keeper;
+    this.#persistence = persistence;
     this.#uploads = new Uploads(core.environment, core.http, (signal) => this.#online(signal));
   }
 
@@ -43,7 +43,7 @@ export class Sending {
       this.#lastN = Math.max(this.#lastN, row.n);
       if (sent && progress !== 'waiting') {
         // The server has it, and it would not be sent again.
-        this.#keeper.remove(row.id);
+        this.#persistence.remove(row.id);
         continue;
       }
       if (failed) message._failed(new BluetickError(failed.code, failed.message));
@@ -90,7 +90,7 @@ export class Sending {
       const early = !this.#core.isOpen;
       await this.#core.opened;
       if (early) entry.send.seen_seq = this.#core.sync.thread(conversationId(this.#core.user, entry.send.to)).heard;
-      await this.#keeper.put(rowOf(entry));
+      await this.#persistence.put(rowOf(entry));
     } catch (error) {
       if (this.#still(entry)) {
         entry.progress = 'failed';
@@ -100,7 +100,7 @@ export class Sending {
     }
     if (!this.#still(entry)) {
       // If the same id was sent again meanwhile, the row belongs to that message.
-      if (!this.#core.sync.outbox.get(entry.send.client_msg_id)) this.#keeper.remove(entry.send.client_msg_id);
+      if (!this.#core.sync.outbox.get(entry.send.client_msg_id)) this.#persistence.remove(entry.send.client_msg_id);
       return;
     }
     if (entry.item.message.attachment && !entry.send.attachment) return void this.#upload(entry);
@@ -148,7 +148,7 @@ export class Sending {
 
   /** It is confirmed and leaves the storage. @param {Entry} entry */
   onDone(entry) {
-    this.#keeper.remove(entry.send.client_msg_id);
+    this.#persistence.remove(entry.send.client_msg_id);
   }
 
   /** @param {Entry} entry @param {BluetickError} error */
@@ -156,7 +156,7 @@ export class Sending {
     const { message } = entry.item;
     message._failed(error);
     this.#core.changed(this.#core.conversation(entry.send.to));
-    this.#keeper.put(rowOf(entry)).catch((/** @type {unknown} */ e) => {
+    this.#persistence.put(rowOf(entry)).catch((/** @type {unknown} */ e) => {
       // A failing storage is reported already.
       if (error.code !== 'storage_failed') this.#core.report(e);
     });
@@ -193,7 +193,7 @@ export class Sending {
     entry.item.abort?.abort();
     conversation._unqueue(message);
     message._failed(new BluetickError('aborted', 'the message was taken back'));
-    this.#keeper.remove(message.clientMsgId);
+    this.#persistence.remove(message.clientMsgId);
     this.#core.changed(null);
     this.#core.pumpSoon();
   }

@@ -26,7 +26,7 @@ const MARK: &str = r#"{"echo":true}"#;
 
 /// Answer each message with its own text
 #[derive(Parser)]
-struct Arguments {
+struct EchoArguments {
     /// The server's WebSocket
     #[arg(long, value_name = "URL", default_value = "ws://127.0.0.1:8080/v1/ws")]
     server: String,
@@ -43,7 +43,7 @@ struct Arguments {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let Arguments { server, token, state, device } = Arguments::parse();
+    let EchoArguments { server, token, state, device } = EchoArguments::parse();
     let saved = state.as_deref().map(load).transpose()?.flatten();
     let options = Options::new(server, DeviceId::new(&device)?, token).saved(saved);
     let (client, mut events) = Client::connect(options);
