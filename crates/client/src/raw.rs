@@ -41,7 +41,7 @@ pub enum RawError {
     },
     /// The connection could not be made, or broke.
     #[error(transparent)]
-    ClientSocket(Box<tungstenite::Error>),
+    Socket(Box<tungstenite::Error>),
 }
 
 impl From<tungstenite::Error> for RawError {
