@@ -10,10 +10,12 @@
 //! - `world.rs`: all of it together, for one run
 //! - `notices.rs`: which notices to sessions were lost in the crash of an app server
 //! - `history.rs`: what everybody saw; `check.rs`: what must be true of it
+//! - `client_script.rs`: what one device did, as a script of the clients' conformance kit
 //! - `runs.rs`: many seeds
 
 mod backend;
 mod check;
+mod client_script;
 mod device;
 mod history;
 mod line;
@@ -28,6 +30,7 @@ mod store;
 mod world;
 
 pub use bluetick_chat::Rule;
+pub use client_script::{RECORDED_SEEDS, record_client_script, script_file_name, write_client_scripts};
 pub use runs::{Report, run_many};
 pub use setup::Setup;
 pub use sim::Faults;

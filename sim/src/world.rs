@@ -20,6 +20,7 @@ use tokio::{
 use crate::{
     backend,
     check::{self, Wrong},
+    client_script::Recorder,
     device::{Command, Device, Seen},
     line::{Sink, Source},
     network::{AppBackground, AppServer, Apps, GatewayServer, GatewaysOf},
@@ -129,17 +130,23 @@ pub struct World {
 
 /// Runs one seed, without some of the rules.
 pub fn run(seed: u64, without: &[Rule], traced: bool) -> Outcome {
-    run_setup(Setup::draw(seed), without, traced)
+    run_recorded(Setup::draw(seed), without, traced, None)
 }
 
-pub fn run_setup(setup: Setup, without: &[Rule], traced: bool) -> Outcome {
+/// The same, with a recorder of what one device does.
+pub fn run_recorded(
+    setup: Setup,
+    without: &[Rule],
+    traced: bool,
+    recorder: Option<Arc<Mutex<Recorder>>>,
+) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let seed = setup.seed;
     match runtime {
         Ok(runtime) => runtime.block_on(async move {
             let mut without = without.to_vec();
             without.extend(setup.rows_alone.then_some(Rule::R6Undelivered));
-            let sim = Sim::new(setup, traced);
+            let sim = Sim::recorded(setup, traced, recorder);
             let world = World::new(sim.clone(), Rules::without(without));
             world.play().await;
             let mut violations = std::mem::take(&mut sim.history.lock().violations);
