@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The seeds whose scripts are part of the conformance kit: short runs that differ in what happens.
-pub const RECORDED_SEEDS: [u64; 10] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+pub const RECORDED_SEEDS: [u64; 10] = [2, 13, 28, 35, 44, 48, 73, 87, 102, 110];
 
 const COLUMNS: usize = 100;
 /// Written before the other keys of an object.
