@@ -20,6 +20,7 @@ use tokio::{
 };
 
 use crate::{
+    client_script::Recorder,
     line::{DeviceLine, connect},
     sim::{Sim, note},
     world::Doors,
@@ -78,6 +79,7 @@ pub struct SimDevice {
     saved: Option<(Saved, ShownSeqs, Option<u64>)>,
     /// Messages that were shown since the process last restarted.
     shown_now: BTreeSet<(ConversationId, Seq)>,
+    recorder: Option<Arc<Mutex<Recorder>>>,
 }
 
 /// Why a connection ended, and for how long the device stays away.
@@ -96,6 +98,7 @@ impl SimDevice {
         commands: mpsc::UnboundedReceiver<DeviceCommand>,
     ) -> SimDevice {
         let state = ClientState::new(name.clone(), sim.draw(|rng| rng.random()), None);
+        let recorder = sim.recorder.clone().filter(|recorder| recorder.lock().claims(&user, &name));
         SimDevice {
             sim,
             user,
@@ -107,6 +110,13 @@ impl SimDevice {
             state,
             saved: None,
             shown_now: BTreeSet::new(),
+            recorder,
+        }
+    }
+
+    fn record(&self, record: impl FnOnce(&mut Recorder)) {
+        if let Some(recorder) = &self.recorder {
+            record(&mut recorder.lock());
         }
     }
 
@@ -129,6 +139,7 @@ impl SimDevice {
             }
             note!(self.sim, "{} connects, cursor {:?}", self.called(), self.state.cursor());
             self.state.connected(self.user.to_string());
+            self.record(Recorder::connected);
             let end = self.stay_connected(line).await;
             self.state.disconnected();
             self.seen.lock().is_caught_up = false;
@@ -154,16 +165,16 @@ impl SimDevice {
     }
 
     async fn stay_connected(&mut self, line: DeviceLine) -> LifeEnd {
-        let mut retry_at: Option<Instant> = None;
+        let mut retry_at: Option<(Instant, u64)> = None;
         loop {
             while let Some(frame) = self.state.next_frame() {
                 self.write(&line, frame);
             }
             self.handle_events();
             if let Some(ms) = self.state.take_retry_ms() {
-                retry_at = Some(Instant::now() + Duration::from_millis(ms));
+                retry_at = Some((Instant::now() + Duration::from_millis(ms), ms));
             }
-            let wake_at = retry_at.unwrap_or_else(|| Instant::now() + SILENCE_MAX * 2);
+            let wake_at = retry_at.map_or_else(|| Instant::now() + SILENCE_MAX * 2, |(at, _)| at);
             tokio::select! {
                 biased;
                 heard = timeout(SILENCE_MAX, line.next()) => match heard {
@@ -179,7 +190,9 @@ impl SimDevice {
                     }
                 }
                 () = sleep_until(wake_at) => {
-                    retry_at = None;
+                    if let Some((_, waited_ms)) = retry_at.take() {
+                        self.record(|recorder| recorder.waited(waited_ms));
+                    }
                     self.state.retry();
                 }
             }
@@ -189,6 +202,7 @@ impl SimDevice {
     fn write(&mut self, line: &DeviceLine, frame: ClientFrame) {
         let text = serde_json::to_string(&frame).unwrap_or_default();
         note!(self.sim, "{} says {text}", self.called());
+        self.record(|recorder| recorder.frame_out(&text));
         let mut history = self.sim.history.lock();
         match &frame {
             ClientFrame::Read(read) => history.read(&self.user, &read.conversation_id, read.seq),
@@ -210,6 +224,7 @@ impl SimDevice {
             Outgoing::Close(..) => {}
             Outgoing::Text(text) => {
                 note!(self.sim, "{} hears {text}", self.called());
+                self.record(|recorder| recorder.frame_in(&text));
                 match decode(&text) {
                     Ok(frame) => {
                         match &frame {
@@ -234,6 +249,7 @@ impl SimDevice {
         let mut some = false;
         while let Some(event) = self.state.next_event() {
             some = true;
+            self.record(|recorder| recorder.told(&event));
             match event {
                 Event::Message(message) => self.show(&message),
                 Event::Sent(sent) => self.sim.history.lock().told_sent(&sent),
@@ -254,14 +270,19 @@ impl SimDevice {
                 _ => {}
             }
         }
+        self.record(|recorder| recorder.shows(&self.state));
         self.seen.lock().outbox_len = self.state.outbox_len();
         // Once a device has a cursor it saves often, but not always.
         let has_cursor = |saved: &Option<_>| matches!(saved, Some((Saved { cursor: Some(_), .. }, _, _)));
         let first = !has_cursor(&self.saved) && self.state.cursor().is_some();
         if first || (some && self.sim.draw(|rng| rng.random_bool(0.5))) {
-            let seen = self.seen.lock();
-            self.saved = Some((self.state.saved(), seen.shown.clone(), seen.caught_up_at));
+            self.save();
         }
+    }
+
+    fn save(&mut self) {
+        let seen = self.seen.lock();
+        self.saved = Some((self.state.saved(), seen.shown.clone(), seen.caught_up_at));
     }
 
     /// The application shows a message: each once, and in order.
@@ -294,11 +315,10 @@ impl SimDevice {
     async fn obey(&mut self, command: DeviceCommand) -> Option<LifeEnd> {
         note!(self.sim, "{}: {command:?}", self.called());
         match command {
-            DeviceCommand::Send(to, body) => {
-                if let Err(e) = self.state.send(Draft::text(to, body)) {
-                    self.sim.history.lock().violation(format!("{}: {e}", self.called()));
-                }
-            }
+            DeviceCommand::Send(to, body) => match self.state.send(Draft::text(to.clone(), body.clone())) {
+                Ok(id) => self.record(|recorder| recorder.sent(&to, &body, &id)),
+                Err(e) => self.sim.history.lock().violation(format!("{}: {e}", self.called())),
+            },
             DeviceCommand::Read => {
                 // Up to the newest message to this user: sending a message does not imply a read.
                 let newest: Vec<_> = {
@@ -315,6 +335,7 @@ impl SimDevice {
                 if !newest.is_empty() {
                     let n = self.sim.draw(|rng| rng.random_range(0..newest.len()));
                     let (id, seq) = newest[n].clone();
+                    self.record(|recorder| recorder.read(&id, seq));
                     self.state.read(id, seq);
                 }
             }
@@ -331,16 +352,22 @@ impl SimDevice {
         match end {
             LifeEnd::Broken(ms) => {
                 self.sim.count(|f| f.broken_connections += 1);
+                self.record(Recorder::lost);
                 ms
             }
             LifeEnd::Restart(ms) => {
                 self.sim.count(|f| f.restarted_devices += 1);
+                if self.recorder.is_some() {
+                    self.save();
+                }
+                self.record(Recorder::restarted);
                 self.begin_from_saved();
                 ms
             }
             LifeEnd::Forget(ms) => {
                 self.sim.count(|f| f.forgetful_devices += 1);
                 self.saved = None;
+                self.record(Recorder::wiped);
                 self.begin_from_saved();
                 ms
             }

@@ -13,11 +13,13 @@
 //! - `world.rs`: one run
 //! - `notices.rs`: which notices to sessions an app server's crash lost
 //! - `history.rs`: what every user and device saw; `check.rs`: what must hold for it
+//! - `client_script.rs`: what one device did, as a script of the clients' conformance kit
 //! - `runs.rs`: many seeds
 
 mod backend;
 mod breach;
 mod check;
+mod client_script;
 mod device;
 mod history;
 mod line;
@@ -32,6 +34,7 @@ mod store;
 mod world;
 
 pub use breach::{Breach, Breaches};
+pub use client_script::{RECORDED_SEEDS, record_client_script, script_file_name, write_client_scripts};
 pub use runs::{RunsReport, run_many};
 pub use setup::Setup;
 pub use sim::FaultCounts;

@@ -1,9 +1,12 @@
 //! `cargo run --release --manifest-path sim/Cargo.toml -- --seeds N [--start S] [--without RULE]
 //! [--keep-going]`
+//!
+//! `--record-client-script SEED` prints the script of a device for `clients/conformance`;
+//! `--write-client-scripts FOLDER` writes those that belong to the kit.
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
-use bluetick_sim::{Breach, RunOutcome, RunsReport, run, run_many};
+use bluetick_sim::{Breach, RunOutcome, RunsReport, record_client_script, run, run_many, write_client_scripts};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -26,6 +29,12 @@ struct SimArguments {
     /// Run only the first seed and print its trace.
     #[arg(long)]
     trace: bool,
+    /// Print what one device did in this seed, as a script of the clients' conformance kit.
+    #[arg(long, value_name = "SEED")]
+    record_client_script: Option<u64>,
+    /// Write the generated scripts of the conformance kit into this folder.
+    #[arg(long, value_name = "FOLDER")]
+    write_client_scripts: Option<PathBuf>,
 }
 
 fn breach(name: &str) -> Result<Breach, String> {
@@ -36,6 +45,19 @@ fn breach(name: &str) -> Result<Breach, String> {
 
 fn main() -> ExitCode {
     let arguments = SimArguments::parse();
+    if let Some(seed) = arguments.record_client_script {
+        print!("{}", record_client_script(seed));
+        return ExitCode::SUCCESS;
+    }
+    if let Some(folder) = arguments.write_client_scripts {
+        return match write_client_scripts(&folder) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => {
+                eprintln!("cannot write to {}: {e}", folder.display());
+                ExitCode::FAILURE
+            }
+        };
+    }
     if arguments.trace {
         let outcome = run(arguments.start, &arguments.without, true);
         return tell(&outcome);

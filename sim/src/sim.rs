@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::time::{Instant, sleep};
 
-use crate::{history::RunHistory, notices::Notices, process::Process, setup::Setup};
+use crate::{client_script::Recorder, history::RunHistory, notices::Notices, process::Process, setup::Setup};
 
 /// When every run begins, in milliseconds since 1970.
 const BEGIN_MS: u64 = 1_760_000_000_000;
@@ -94,6 +94,8 @@ pub struct Sim {
     /// Set when the faults are over and everything must converge.
     calm: AtomicBool,
     trace: Option<Mutex<Vec<String>>>,
+    /// Writes down what one device does, for the conformance kit of clients.
+    pub recorder: Option<Arc<Mutex<Recorder>>>,
 }
 
 /// Adds a line to the trace. It is formatted only if the run is traced.
@@ -108,6 +110,11 @@ pub(crate) use note;
 
 impl Sim {
     pub fn new(setup: Setup, traced: bool) -> Arc<Sim> {
+        Sim::recorded(setup, traced, None)
+    }
+
+    /// The same, with a recorder of what one device does.
+    pub fn recorded(setup: Setup, traced: bool, recorder: Option<Arc<Mutex<Recorder>>>) -> Arc<Sim> {
         Arc::new(Sim {
             rng: Mutex::new(StdRng::seed_from_u64(setup.seed ^ 0x5eed_0fc4_a0c5)),
             setup,
@@ -117,6 +124,7 @@ impl Sim {
             began: Instant::now(),
             calm: AtomicBool::new(false),
             trace: traced.then(Mutex::default),
+            recorder,
         })
     }
 

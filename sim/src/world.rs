@@ -20,6 +20,7 @@ use tokio::{
 use crate::{
     Breach, Breaches, backend,
     check::{self, Wrong},
+    client_script::Recorder,
     device::{DeviceCommand, DeviceView, SimDevice},
     line::{LineSink, LineSource},
     network::{AppBackground, AppServer, Apps, GatewayServer, GatewaysOf},
@@ -131,13 +132,23 @@ pub fn run(seed: u64, without: &[Breach], traced: bool) -> RunOutcome {
 }
 
 pub fn run_setup(setup: Setup, without: &[Breach], traced: bool) -> RunOutcome {
+    run_recorded(setup, without, traced, None)
+}
+
+/// The same, with a recorder of what one device does.
+pub fn run_recorded(
+    setup: Setup,
+    without: &[Breach],
+    traced: bool,
+    recorder: Option<Arc<Mutex<Recorder>>>,
+) -> RunOutcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let seed = setup.seed;
     match runtime {
         Ok(runtime) => runtime.block_on(async move {
             let mut without = without.to_vec();
             without.extend(setup.rows_alone.then_some(Breach::R6Undelivered));
-            let sim = Sim::new(setup, traced);
+            let sim = Sim::recorded(setup, traced, recorder);
             let world = SimWorld::new(sim.clone(), Breaches::of(without));
             world.play().await;
             let mut violations = std::mem::take(&mut sim.history.lock().violations);

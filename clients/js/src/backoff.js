@@ -1,11 +1,11 @@
-// How long to wait before connecting again.
+// The delay before the next connection attempt.
 
 const BASE_MS = 200;
 const CAP_MS = 30_000;
-/** Even the luckiest draw leaves a failing server a moment. */
+/** The shortest delay, for a server that keeps failing. */
 const FLOOR_MS = 50;
 
-/** Doubling with full jitter: clients that were cut off together do not come back together. */
+/** Exponential backoff with full jitter, so that clients that lost their connections together do not reconnect together. */
 export class Backoff {
   #failures = 0;
 
@@ -13,7 +13,7 @@ export class Backoff {
     this.#failures = 0;
   }
 
-  /** The wait before the next try, no shorter than the server asked for. @param {number} hintMs @param {() => number} random */
+  /** The delay before the next attempt, no shorter than the server asked for. @param {number} hintMs @param {() => number} random */
   next(hintMs, random) {
     const limit = Math.min(BASE_MS * 2 ** Math.min(this.#failures, 16), CAP_MS);
     this.#failures += 1;

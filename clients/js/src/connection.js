@@ -1,13 +1,13 @@
-// One WebSocket at a time: opens it, says hello, notices when it is dead, and comes back after a while.
+// One WebSocket at a time: opens it, sends `hello`, notices when it is dead, and reconnects.
 
 import { Backoff } from './backoff.js';
 import { BluetickError, asError, isFinal } from './errors.js';
 
-/** The server answers a hello much sooner; a connection without a welcome is of no use. */
+/** A connection without a `welcome` by then counts as dead. */
 const WELCOME_TIMEOUT_MS = 15_000;
-/** When a page comes back to the front, or the network does, a dead connection is noticed this fast. */
+/** After a page becomes visible or the network returns, a connection must answer a ping within this time. */
 const PROBE_TIMEOUT_MS = 5_000;
-/** After as long a try has been stuck on what was the network before. */
+/** An attempt older than this is repeated when the network changes. */
 const STUCK_MS = 5_000;
 
 /** @typedef {import('./thread.js').Frame} Frame */
@@ -18,8 +18,8 @@ const STUCK_MS = 5_000;
  * @property {() => Promise<string>} token a token for this connection
  * @property {(token: string) => Frame} hello
  * @property {(frame: Frame) => void} frame
- * @property {() => void} down the connection is gone
- * @property {() => void} changed state, retryAt or reason are others now
+ * @property {() => void} down the connection ended
+ * @property {() => void} changed `state`, `retryAt` or `reason` changed
  * @property {(direction: 'in' | 'out', frame: Frame) => void} trace
  */
 
@@ -36,11 +36,11 @@ export class Connection {
   #listener;
   #canRefreshToken;
   #backoff = new Backoff();
-  /** What the present try or connection is made of. Whatever comes from an older one is ignored. @type {Link | null} */
-  #link = null;
-  /** Grows whenever it is decided anew whether to be online. */
+  /** The current attempt or connection. Events of an older one are ignored. @type {SocketSession | null} */
+  #session = null;
+  /** Counts the decisions to connect or to stay offline. */
   #turn = 0;
-  /** When the present try began. */
+  /** When the current attempt began. */
   #triedAt = 0;
   /** @type {unknown} */
   #timer = null;
@@ -53,7 +53,7 @@ export class Connection {
     this.#listener = listener;
   }
 
-  /** Be online from now on. While waiting for the next try, it is made at once. */
+  /** Goes online. During the delay before the next attempt, connects at once. */
   connect() {
     if (this.state === 'offline' || this.state === 'waiting') void this.#open();
   }
@@ -66,15 +66,15 @@ export class Connection {
     this.#end('closed', null);
   }
 
-  /** The network has gone, as far as the browser can tell: the connection has to show that it lives. */
+  /** The browser reports that the network is down: probes the connection. */
   doubt() {
-    if (this.state === 'online') this.#link?.probe();
+    if (this.state === 'online') this.#session?.probe();
   }
 
-  /** The network may have changed: no use in waiting, or in trusting the connection. */
+  /** The network may have changed: connects at once, or probes the connection. */
   nudge() {
     if (this.state === 'waiting') this.connect();
-    else if (this.state === 'online') this.#link?.probe();
+    else if (this.state === 'online') this.#session?.probe();
     else if (this.state === 'connecting' && this.#environment.now() - this.#triedAt >= STUCK_MS) this.#again();
   }
 
@@ -84,50 +84,50 @@ export class Connection {
     if (this.#turn === turn) void this.#open();
   }
 
-  /** All that was missed is here: the next loss is a first one again. */
+  /** The session has caught up: resets the backoff. */
   settled() {
     this.#backoff.succeeded();
   }
 
   /** @param {Frame} frame */
   write(frame) {
-    this.#link?.write(frame);
+    this.#session?.write(frame);
   }
 
   async #open() {
     this.#turn += 1;
     this.#cancelTimer();
-    /** @type {Link} */
-    const link = new Link(this.#environment, {
-      frame: (frame) => this.#link === link && this.#hear(link, frame),
+    /** @type {SocketSession} */
+    const session = new SocketSession(this.#environment, {
+      frame: (frame) => this.#session === session && this.#hear(session, frame),
       trace: this.#listener.trace,
-      gone: (error) => this.#link === link && this.#lost(error, 0),
+      gone: (error) => this.#session === session && this.#lost(error, 0),
     });
-    this.#link = link;
+    this.#session = session;
     this.#triedAt = this.#environment.now();
     this.#become('connecting');
     try {
       const token = await this.#listener.token();
-      if (this.#link === link) link.open(this.#address, () => this.#listener.hello(token));
+      if (this.#session === session) session.open(this.#address, () => this.#listener.hello(token));
     } catch (error) {
-      // The application could give no token, or the browser refuses the address.
-      if (this.#link === link) this.#lost(asError(error, 'offline'), 0);
+      // The application gave no token, or the browser refuses the address.
+      if (this.#session === session) this.#lost(asError(error, 'offline'), 0);
     }
   }
 
-  /** @param {Link} link @param {Frame} frame */
-  #hear(link, frame) {
+  /** @param {SocketSession} session @param {Frame} frame */
+  #hear(session, frame) {
     if (frame.type === 'welcome') {
-      link.welcomed(frame.heartbeat_secs);
+      session.welcomed(frame.heartbeat_secs);
       this.reason = null;
     }
     this.#listener.frame(frame);
-    if (this.#link !== link) return;
+    if (this.#session !== session) return;
     if (frame.type === 'welcome') this.#become('online');
     if (frame.type === 'bye') this.#lost(new BluetickError(frame.code, frame.reason), frame.reconnect_after_ms ?? 0);
   }
 
-  /** Ends the connection for good, from this side. @param {BluetickError} error */
+  /** Ends the connection from this side and stays offline. @param {BluetickError} error */
   refuse(error) {
     this.#end('offline', error);
   }
@@ -139,7 +139,7 @@ export class Connection {
     if (hopeless) return this.#end('offline', error);
     const turn = this.#turn;
     this.#drop();
-    // Somebody who heard of the loss has already said what comes next.
+    // A listener has already decided what comes next.
     if (this.#turn !== turn) return;
     const wait = this.#backoff.next(hintMs, this.#environment.random);
     this.retryAt = this.#environment.now() + wait;
@@ -160,10 +160,10 @@ export class Connection {
   }
 
   #drop() {
-    const link = this.#link;
-    this.#link = null;
-    link?.close();
-    if (link) this.#listener.down();
+    const session = this.#session;
+    this.#session = null;
+    session?.close();
+    if (session) this.#listener.down();
   }
 
   #cancelTimer() {
@@ -179,15 +179,15 @@ export class Connection {
   }
 }
 
-/** A single WebSocket, from its opening to its end. */
-class Link {
+/** A single WebSocket, from opening to closing. */
+class SocketSession {
   #environment;
   #listener;
   /** @type {WebSocket | null} */
   #socket = null;
   #heartbeatMs = 0;
   #lastHeard = 0;
-  /** When a ping was written that nothing has come after. @type {number | null} */
+  /** When a ping was written that is still unanswered. @type {number | null} */
   #pingedAt = null;
   /** @type {unknown} */
   #timer = null;
@@ -239,8 +239,8 @@ class Link {
   }
 
   /**
-   * Pings of the server are not shown to a page, so it says `ping` itself. A timer may be late (a hidden tab, a laptop
-   * asleep): what counts is whether a ping stayed without any answer, not how long it was silent.
+   * A page does not see the server's pings, so it sends `ping` itself. Timers may be late (a hidden tab, a sleeping
+   * laptop), so the connection counts as dead only if a ping stays unanswered.
    */
   #beat() {
     const now = this.#environment.now();
@@ -276,14 +276,14 @@ class Link {
     if (!this.#closed) this.#listener.gone(new BluetickError('offline', why));
   }
 
-  /** What was written before is still sent; nothing is heard any more. */
+  /** Frames that were written before are still sent; nothing is read any more. */
   close() {
     this.#closed = true;
     if (this.#timer !== null) this.#environment.clearTimeout(this.#timer);
     const socket = this.#socket;
     if (!socket) return;
     socket.onopen = socket.onmessage = socket.onclose = null;
-    // Node's ws reports a connection that is closed while opening as an error, and throws one that nobody takes.
+    // `ws` for Node throws an unhandled error for a connection that is closed while it opens.
     socket.onerror = () => {};
     try {
       socket.close();

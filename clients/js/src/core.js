@@ -1,4 +1,4 @@
-// The client's inside: puts the contract (sync.js), the connection, the storage and the conversations together.
+// Connects the parts of the client: contract (sync.js), connection, storage and conversations.
 
 import { Connection } from './connection.js';
 import { Conversation } from './conversation.js';
@@ -8,17 +8,17 @@ import { BluetickError, asError } from './errors.js';
 import { Http } from './http.js';
 import { conversationId, peerOf } from './ids.js';
 import { Inbox } from './inbox.js';
-import { Keeper } from './keeper.js';
+import { Persistence } from './persistence.js';
 import { Requests } from './requests.js';
 import { Sending } from './sending.js';
 import { Sync } from './sync.js';
 import { Renewal, Tokens } from './tokens.js';
 import { Watch } from './watch.js';
 
-/** The wait before `receive` is tried again, doubled up to the cap. */
+/** The delay before `receive` is retried, doubled up to the cap. */
 const RECEIVE_RETRY_MS = 1_000;
 const RECEIVE_RETRY_CAP_MS = 30_000;
-/** How long closing waits for a message that is with `receive`. */
+/** How long `close` waits for a running `receive`. */
 const RECEIVE_GRACE_MS = 3_000;
 
 /** @typedef {import('./thread.js').Frame} Frame */
@@ -52,7 +52,7 @@ export class Core {
   /** @type {Map<string, Conversation>} */
   conversations = new Map();
   device = '';
-  /** Done when the storage is open. @type {Promise<void>} */
+  /** Resolves when the storage is open. @type {Promise<void>} */
   opened;
   isOpen = false;
   isClosed = false;
@@ -63,14 +63,14 @@ export class Core {
   #tokens;
   #renewal;
   #requests;
-  #keeper;
+  #persistence;
   #watch;
   #pumping = false;
-  /** A message is with `receive` just now. */
+  /** Whether `receive` is running. */
   #receiving = false;
-  /** Done when it is not any more. @type {Promise<void>} */
+  /** Resolves when the running `receive` has ended. @type {Promise<void>} */
   #received = Promise.resolve();
-  /** Ends the wait between two tries of it. */
+  /** Ends the delay between two calls of `receive`. */
   #endPause = () => {};
   /** @type {unknown} */
   #retryTimer = null;
@@ -119,10 +119,10 @@ export class Core {
     });
     this.inbox = new Inbox(this);
     this.#watch = new Watch(this, settings.presence);
-    this.#keeper = new Keeper(this.sync, settings.receive !== undefined, this.environment, (error) => this.report(error));
-    this.sending = new Sending(this, this.#keeper);
+    this.#persistence = new Persistence(this.sync, settings.receive !== undefined, this.environment, (error) => this.report(error));
+    this.sending = new Sending(this, this.#persistence);
     this.opened = this.#open();
-    // Who needs it hears of a failure: a send fails, a connect says why.
+    // Sends and connection attempts report the failure.
     this.opened.catch(() => {});
   }
 
@@ -130,14 +130,14 @@ export class Core {
 
   async #open() {
     const { storage, device } = this.#settings;
-    const saved = await this.#keeper.open(storage, this.user, device);
+    const saved = await this.#persistence.open(storage, this.user, device);
     this.device = saved.device;
     this.sending.restore(saved.outbox.sort((a, b) => a.n - b.n));
     this.isOpen = true;
     if (saved.inherit) this.quietly(saved.inherit((rows) => this.sending.inherit(rows)));
   }
 
-  // ---- what the application does ----
+  // ---- calls of the application ----
 
   connect() {
     this.checkOpen();
@@ -145,13 +145,13 @@ export class Core {
   }
 
   disconnect() {
-    // What was just acked or read is said before leaving.
+    // Writes the last receipts first.
     this.#pump();
     this.connection.disconnect();
   }
 
   async close() {
-    if (this.isClosed) return this.#keeper.closed;
+    if (this.isClosed) return this.#persistence.closed;
     this.#pump();
     this.isClosed = true;
     this.connection.close();
@@ -162,7 +162,7 @@ export class Core {
     await this.opened.catch(() => {});
     this.sending.close(error);
     await this.#lastReceived();
-    await this.#keeper.close();
+    await this.#persistence.close();
   }
 
   async deviceId() {
@@ -191,7 +191,7 @@ export class Core {
     return peer === null ? null : this.conversation(peer);
   }
 
-  /** @param {Frame} frame @param {boolean} [patient] on the client's own behalf: nobody would ask again, so it is asked until it is answered */
+  /** @param {Frame} frame @param {boolean} [patient] for a request of the client itself: retried until it succeeds */
   ask(frame, patient = false) {
     if (this.isClosed) return Promise.reject(new BluetickError('closed', 'the client was closed'));
     return this.#requests.ask(frame, patient);
@@ -206,7 +206,7 @@ export class Core {
     this.#watch.soon();
   }
 
-  /** How far `read` goes by itself: with `receive` the stream must have brought it, else a page of history will do. @param {number} heard @param {number} loaded */
+  /** How far `read()` goes without a seq. With `receive`, only messages of the stream count. @param {number} heard @param {number} loaded */
   readable(heard, loaded) {
     return this.#settings.receive ? heard : Math.max(heard, loaded);
   }
@@ -214,7 +214,7 @@ export class Core {
   // ---- the connection ----
 
   async #tokenForConnection() {
-    // A storage that could not be opened before may have become free.
+    // Retries a storage that could not be opened before.
     this.opened = this.opened.catch(() => this.#open());
     await this.opened.catch((error) => {
       throw new BluetickError('storage_failed', asError(error, 'storage_failed').message, { cause: error });
@@ -227,7 +227,7 @@ export class Core {
     try {
       this.#takeFrame(frame);
     } catch (error) {
-      // A frame that is not what it should be costs itself, and nothing else.
+      // A malformed frame is reported and skipped.
       this.report(error);
     }
   }
@@ -291,9 +291,9 @@ export class Core {
     this.emit('frame', { direction, frame: 'token' in frame ? { ...frame, token: '…' } : frame });
   }
 
-  // ---- what arrives ----
+  // ---- arrivals ----
 
-  /** One after the other; a message that the application has to store first holds up the rest. */
+  /** Handles arrivals in order. A message that `receive` is storing blocks those behind it. */
   #handleArrivals() {
     while (!this.#receiving && this.sync.arrivals.length > 0 && !this.isClosed) {
       const arrival = this.sync.arrivals[0];
@@ -301,7 +301,7 @@ export class Core {
       else this.#handled();
     }
     if (!this.#receiving) this.keepSoon();
-    else if (this.isOpen) this.#keeper.later();
+    else if (this.isOpen) this.#persistence.later();
   }
 
   /** @param {Extract<import('./sync.js').Arrival, {kind: 'message'}>} arrival */
@@ -320,14 +320,14 @@ export class Core {
     }
   }
 
-  /** Until the application holds it, or the client is closed. @param {Message} message @returns {Promise<boolean>} whether it does */
+  /** Calls `receive` until it succeeds or the client is closed. @param {Message} message @returns {Promise<boolean>} whether it succeeded */
   async #store(message) {
     for (let wait = RECEIVE_RETRY_MS; !this.isClosed; wait = Math.min(wait * 2, RECEIVE_RETRY_CAP_MS)) {
       try {
         await this.#settings.receive?.(message);
         return true;
       } catch (error) {
-        // It is not held, so it must not be acked, nor anything after it.
+        // It is not stored, so neither it nor a later message may be acked.
         this.report(error);
         if (!this.isClosed) await this.#pause(wait);
       }
@@ -346,7 +346,7 @@ export class Core {
     });
   }
 
-  /** What is with `receive` while the client ends is held, if it does not take too long, and need not come again. */
+  /** Waits a moment for a running `receive`, so that its message need not be delivered again. */
   async #lastReceived() {
     this.#endPause();
     if (!this.#receiving) return;
@@ -371,21 +371,21 @@ export class Core {
     const message = received ?? conversation._peek(frame);
     conversation._arrived(message);
     if (isNew) this.onNewConversation();
-    // Whoever writes for the first time lets their name be seen, too.
+    // A user who writes for the first time becomes visible, with name and presence.
     else if (!message.own && this.#watch.heard(frame.sender)) this.inbox.refreshSoon();
     this.changed(null);
     this.emit('message', message, conversation);
     if (this.#settings.autoRead && !message.own) conversation.read(frame.seq);
   }
 
-  /** Its peer's name is in the inbox, and who has written can be watched. */
+  /** Loads the peer's name from the inbox and subscribes to their presence. */
   onNewConversation() {
     this.inbox.refreshSoon();
     this.watchSoon();
   }
 
   #onCaughtUp() {
-    if (this.sync.link !== 'live') return;
+    if (this.sync.phase !== 'live') return;
     this.caughtUp = true;
     this.connection.settled();
     for (const conversation of this.conversations.values()) conversation._resume();
@@ -404,7 +404,7 @@ export class Core {
 
   // ---- writing ----
 
-  /** What has to be said goes out after what has already come in: one ack then stands for many messages. */
+  /** Writes frames after the input that is readable already, so that one ack covers many messages. */
   pumpSoon() {
     if (this.#pumping) return;
     this.#pumping = true;
@@ -437,12 +437,12 @@ export class Core {
     }, ms);
   }
 
-  /** What the device remembers is written when nothing is left that it does not hold yet. */
+  /** Stores the state when no arrival is pending. */
   keepSoon() {
-    if (this.isOpen) this.#keeper.soon();
+    if (this.isOpen) this.#persistence.soon();
   }
 
-  // ---- telling ----
+  // ---- events ----
 
   /**
    * @template {keyof Events} K
@@ -453,7 +453,7 @@ export class Core {
     this.emitter.emit(event, ...args);
   }
 
-  /** Something is worth a redraw; told once, however much happens at once. @param {Conversation | null} what */
+  /** Emits `change` once per turn of the event loop. @param {Conversation | null} what */
   changed(what) {
     const scheduled = this.#changes.size > 0;
     this.#changes.add(what);
@@ -465,7 +465,7 @@ export class Core {
     });
   }
 
-  /** Of what nobody waits for. @param {Promise<unknown>} promise */
+  /** Reports the failure of a promise that no caller awaits. @param {Promise<unknown>} promise */
   quietly(promise) {
     promise.catch((error) => {
       const dull = error instanceof BluetickError && (error.code === 'closed' || error.code === 'offline');

@@ -1,26 +1,26 @@
-// From what the application wants to say to what is sent, shown and stored.
+// Converts between a draft, the frame that is sent, the message that is shown, and the row that is stored.
 
 import { BluetickError } from './errors.js';
 import { checkClientMsgId, randomId } from './ids.js';
 import { Message, attachmentOf } from './message.js';
 
-/** The server remembers a client_msg_id for 30 days; what waited longer is not sent blindly. */
+/** The server remembers a client_msg_id for 30 days; an older message is not sent automatically. */
 const OUTBOX_AGE_MAX_MS = 30 * 24 * 3600 * 1000;
 
 /** @typedef {import('./conversation.js').Conversation} Conversation */
 /** @typedef {import('./storage/memory.js').OutboxRow} OutboxRow */
 /**
- * What is kept with each message of the outbox.
+ * What the client keeps with each outbox entry.
  *
  * @typedef {object} Item
  * @property {Message} message
  * @property {number} n
- * @property {Blob | undefined} file kept until the message is sent: bytes that nothing refers to are let go of after a day
+ * @property {Blob | undefined} file kept until the message is sent: the server deletes unreferenced uploads after a day
  * @property {Blob | undefined} thumbnail
- * @property {AbortController | null} abort of the upload under way
+ * @property {AbortController | null} abort of the running upload
  */
 
-/** Half surrogate pairs are no text: they become the replacement character. @param {string} text */
+/** Replaces unpaired surrogates, which are not valid text. @param {string} text */
 function wellFormed(text) {
   return new TextDecoder('utf-8', { ignoreBOM: true }).decode(new TextEncoder().encode(text));
 }
@@ -31,10 +31,10 @@ function checkMeta(meta) {
   if (typeof meta !== 'object' || meta === null || Array.isArray(meta) || text === undefined) {
     throw new BluetickError('bad_request', 'meta must be an object');
   }
-  // JSON.stringify escapes a surrogate only if its other half is missing.
+  // JSON.stringify escapes a surrogate only if it is unpaired.
   if (/(?<!\\)(?:\\\\)*\\ud[89a-f]/i.test(text)) throw new BluetickError('bad_request', 'meta has half a surrogate pair');
   if (new TextEncoder().encode(text).length > 4096) throw new BluetickError('bad_request', 'meta is longer than 4096 bytes');
-  // A copy: what the application does with its own object later changes nothing.
+  // A copy, independent of later changes by the application.
   return JSON.parse(text);
 }
 
@@ -76,7 +76,7 @@ function attachmentFor(draft) {
   return { s3Ref: '', name, mime, bytes: file.size, sha256: '', ...(blurhash && { blurhash }), ...(voice && { voice }) };
 }
 
-/** As it is stored. @param {import('./outbox.js').Entry<Item>} entry @returns {OutboxRow} */
+/** The stored row of an entry. @param {import('./outbox.js').Entry<Item>} entry @returns {OutboxRow} */
 export function rowOf({ send, item: { message, n, file, thumbnail } }) {
   const { error, attachment, ts } = message;
   return {
@@ -91,7 +91,7 @@ export function rowOf({ send, item: { message, n, file, thumbnail } }) {
   };
 }
 
-/** As it is shown after a restart. @param {OutboxRow} row @param {Conversation} conversation @param {string} user */
+/** The message of a stored row. @param {OutboxRow} row @param {Conversation} conversation @param {string} user */
 export function messageOf(row, conversation, user) {
   const { client_msg_id: clientMsgId, to, body, meta, attachment: wire } = row.send;
   const attachment = row.attachment ?? (wire && attachmentOf(wire));

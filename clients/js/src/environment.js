@@ -1,4 +1,4 @@
-// What the platform gives: the clock, timers, chance, sockets. All of it can be replaced, for tests and for old Nodes.
+// The platform's clock, timers, randomness and sockets. All of it can be replaced, for tests and for old versions of Node.
 
 import { BluetickError } from './errors.js';
 
@@ -28,11 +28,12 @@ export function environment(given) {
   };
 }
 
-/** The longest that a timer can wait. */
+/** The longest delay of a timer. */
 export const TIMER_MAX_MS = 2 ** 31 - 1;
 
 /**
- * Runs it after what is already waiting, and soon: timers of hidden tabs may be a minute late, and acks must not be.
+ * Runs a function after the events that are queued already. Not a timer: in hidden tabs those may be a minute late, and
+ * acks must not be.
  *
  * @type {(then: () => void) => void}
  */

@@ -1,28 +1,28 @@
-// A seq that should have come and did not is asked for as history, and what came after it waits: neither told nor acked,
-// and the cursor stands still. Should the connection end before the answer, all of it comes again.
+// Gaps: a skipped seq is requested by `history`, and the messages after it are held back. While a gap is open they are
+// neither shown nor acked, and the cursor does not move. If the connection ends first, the server delivers all again.
 
 import { Repairs } from './repairs.js';
 
 /** @typedef {import('./thread.js').Frame} Frame */
 /** @typedef {import('./thread.js').Thread} Thread */
 /** @typedef {import('./errors.js').BluetickError} BluetickError */
-/** @typedef {{id: string, after: number, upto: number}} Missing what a page was asked for */
+/** @typedef {{id: string, after: number, upto: number}} MissingRange the range that a repair requests */
 /**
- * @typedef {object} Line
+ * @typedef {object} GapHost
  * @property {(id: string) => Thread} thread
- * @property {(message: Frame, stream: boolean) => void} take a message that nothing is missing before any more
+ * @property {(message: Frame, stream: boolean) => void} take a message with no gap before it any more
  * @property {(message: Frame) => void} found a message of a page
- * @property {(missing: Missing) => void} ask
+ * @property {(missing: MissingRange) => void} ask
  * @property {(error: BluetickError) => void} retryLater
  */
 
 export class Gaps {
-  #line;
+  #host;
   #repairs = new Repairs();
 
-  /** @param {Line} line */
-  constructor(line) {
-    this.#line = line;
+  /** @param {GapHost} host */
+  constructor(host) {
+    this.#host = host;
   }
 
   get areClosed() {
@@ -33,64 +33,64 @@ export class Gaps {
     this.#repairs = new Repairs();
   }
 
-  /** The wait after a refusal is over. */
+  /** The delay after a refusal is over. */
   retry() {
     this.#repairs.paused = false;
     this.#ask();
   }
 
-  /** Something up to `seq` is missing. @param {string} id @param {number} seq */
+  /** Requests what is missing up to `seq`, once per gap. @param {string} id @param {number} seq */
   repairUpTo(id, seq) {
-    if (!this.#line.thread(id).beginRepair(seq)) return;
+    if (!this.#host.thread(id).beginRepair(seq)) return;
     this.#repairs.open(id);
     this.#ask();
   }
 
   #ask() {
     for (let id = this.#repairs.next(); id !== null; id = this.#repairs.next()) {
-      this.#line.ask({ id, ...this.#line.thread(id).missing() });
+      this.#host.ask({ id, ...this.#host.thread(id).missing() });
     }
   }
 
-  /** @param {Missing} asked @param {Frame | null} page @param {BluetickError | null} error */
+  /** @param {MissingRange} asked @param {Frame | null} page @param {BluetickError | null} error */
   answered(asked, page, error) {
     this.#repairs.answered();
     if (page) this.#takePage(asked, page);
     else if (error?.retryable) {
       this.#repairs.paused = true;
       this.#repairs.again(asked.id);
-      this.#line.retryLater(error);
+      this.#host.retryLater(error);
     } else this.#giveUp(asked.id);
     this.#ask();
   }
 
-  /** The page begins where the device's knowledge ended: what it leaves out is void. @param {Missing} asked @param {Frame} page */
+  /** The page begins after the last settled seq: a seq that it covers without a message is void. @param {MissingRange} asked @param {Frame} page */
   #takePage({ id, after, upto: askedUpto }, page) {
-    const thread = this.#line.thread(id);
+    const thread = this.#host.thread(id);
     const { upto } = thread.missing();
     for (const message of page.messages) {
-      this.#line.found(message);
+      this.#host.found(message);
       thread.seenSince(0).settle(message.seq - 1);
-      this.#line.take(message, false);
+      this.#host.take(message, false);
     }
     thread.seenSince(0).settle(Math.min(page.to_seq, upto));
     this.release(id);
     const moreToRead = page.next !== null && thread.settled > after;
     if (thread.isRepaired) this.#close(id);
     else if (moreToRead || upto > askedUpto) this.#repairs.again(id);
-    // The history ends before the gap does: there is nothing to wait for.
+    // The history ends before the gap does: nothing more will come.
     else this.#giveUp(id);
   }
 
-  /** Takes what waited behind a gap that has closed. @param {string} id */
+  /** Takes the messages that were held back behind a closed gap. @param {string} id */
   release(id) {
-    const thread = this.#line.thread(id);
-    for (let message = thread.nextHeld(); message; message = thread.nextHeld()) this.#line.take(message, true);
+    const thread = this.#host.thread(id);
+    for (let message = thread.nextHeld(); message; message = thread.nextHeld()) this.#host.take(message, true);
   }
 
-  /** Goes on without what is missing; should it come after all, it is still new. @param {string} id */
+  /** Continues without the missing messages. If they come after all, they are still new. @param {string} id */
   #giveUp(id) {
-    const thread = this.#line.thread(id);
+    const thread = this.#host.thread(id);
     const { upto } = thread.missing();
     while (thread.settleToNextHeld()) this.release(id);
     thread.seenSince(0).settle(upto);
@@ -99,7 +99,7 @@ export class Gaps {
 
   /** @param {string} id */
   #close(id) {
-    this.#line.thread(id).endRepair();
+    this.#host.thread(id).endRepair();
     this.#repairs.close(id);
   }
 }

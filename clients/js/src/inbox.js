@@ -4,9 +4,9 @@ import { soon } from './environment.js';
 import { peerOf } from './ids.js';
 
 const PAGE = 50;
-/** Pages that are loaded again after a reconnect, so that nothing in the list is older than the connection. */
+/** Pages that are loaded again after a reconnect, so that no entry is older than the connection. */
 const RELOAD_MAX = 20;
-/** Conversations beyond those pages that are asked for after a reconnect, and how many at once. */
+/** Conversations beyond those pages that are refreshed after a reconnect, and how many at the same time. */
 const STALE_MAX = 500;
 const STALE_AT_ONCE = 4;
 
@@ -14,14 +14,14 @@ const STALE_AT_ONCE = 4;
 
 export class Inbox {
   #core;
-  /** Where the next page begins; null at the end. @type {string | null | undefined} */
+  /** The `before` of the next page; null at the end. @type {string | null | undefined} */
   #next = undefined;
   #pages = 0;
-  /** The first page of this connection, or of the connection to come. @type {Promise<void> | null} */
+  /** Loads the first pages of this connection, or of the next one. @type {Promise<void> | null} */
   #first = null;
   /** @type {Promise<void> | null} */
   #refreshing = null;
-  /** Had something unread before this connection; it may have been read elsewhere. @type {Set<Conversation>} */
+  /** Conversations with unread messages before this connection, which may have been read elsewhere. @type {Set<Conversation>} */
   #stale = new Set();
   loaded = false;
 
@@ -30,11 +30,11 @@ export class Inbox {
     this.#core = core;
   }
 
-  /** A connection is up: what is in the list may have changed meanwhile. */
+  /** A connection is up: reloads the list, which may have changed. */
   connected() {
     const unread = [...this.#core.conversations.values()].filter((conversation) => conversation.unread > 0);
     this.#stale = new Set(unread.sort((a, b) => b.lastTs - a.lastTs));
-    // A page that was on its way when the last connection ended is asked for again by itself.
+    // A page in flight is requested again by itself.
     this.#first ??= this.#reload().finally(() => (this.#first = null));
     this.#core.quietly(this.#first);
   }
@@ -51,7 +51,7 @@ export class Inbox {
     this.#askForStale();
   }
 
-  /** What the pages did not bring is asked for one by one, a few at a time. */
+  /** Refreshes the conversations that the pages did not include, a few at the same time. */
   #askForStale() {
     const rest = [...this.#stale].slice(0, STALE_MAX).values();
     this.#stale.clear();
@@ -61,7 +61,7 @@ export class Inbox {
     for (let n = 0; n < STALE_AT_ONCE; n += 1) this.#core.quietly(worker());
   }
 
-  /** One page more. @returns {Promise<{more: boolean}>} */
+  /** Loads one more page. @returns {Promise<{more: boolean}>} */
   async loadMore() {
     if (this.#first) await this.#first;
     else if (!this.loaded) await (this.#first = this.#reload().finally(() => (this.#first = null)));
@@ -73,7 +73,7 @@ export class Inbox {
     return { more: Boolean(this.#next) };
   }
 
-  /** Somebody wrote for the first time: their name is in the inbox. */
+  /** A user wrote for the first time: reloads the first page, which has their name. */
   refreshSoon() {
     if (this.#first || this.#refreshing) return;
     this.#refreshing = new Promise((resolve) => soon(() => resolve(undefined)))

@@ -1,23 +1,23 @@
-// Messages that the server has not confirmed, in the order in which they were written. Pure: no clock, no storage.
+// The messages that the server has not confirmed, in the order in which they were written. No clock, no storage.
 
-/** Messages that may wait. */
+/** Unconfirmed messages at most. */
 export const OUTBOX_MAX = 10_000;
-/** Written and not yet confirmed: below what the server reads ahead, so that acks are never stuck behind. */
+/** Sends in flight at most: below the number of frames that the server reads ahead, so acks are not delayed. */
 export const IN_FLIGHT_MAX = 32;
-/** The wait after a refusal that names none: doubled with each, up to the cap. */
+/** The delay after a refusal without `retry_after_ms`, doubled with each up to the cap. */
 const RETRY_BASE_MS = 1_000;
 const RETRY_CAP_MS = 30_000;
-/** Discarded messages that are remembered: the server may have them all the same. */
+/** Discarded messages that are remembered, because the server may have stored them. */
 const DISCARDED_MAX = 256;
 
 /** @typedef {import('./errors.js').BluetickError} BluetickError */
 /**
- * - `saving`: on its way into the device's storage, no byte has gone out
- * - `uploading`: its file is; it goes out when that is done, and holds up nobody
- * - `waiting`: may go out
- * - `inFlight`: written to the connection that is up now
- * - `held`: refused for now; goes out again when the retry timer fires
- * - `failed`: refused for good, until somebody retries or discards it
+ * - `saving`: being written to the device's storage; nothing was sent yet
+ * - `uploading`: its file is being uploaded; it blocks no other message
+ * - `waiting`: ready to be sent
+ * - `inFlight`: written to the current connection
+ * - `held`: refused temporarily; sent again when the retry timer fires
+ * - `failed`: refused for good, until the application retries or discards it
  *
  * @typedef {'saving' | 'uploading' | 'waiting' | 'inFlight' | 'held' | 'failed'} Progress
  */
@@ -46,7 +46,7 @@ export class Outbox {
   #entries = [];
   /** @type {Map<string, Entry<T>>} */
   #byId = new Map();
-  /** Taken back when they may have been on their way. @type {Map<string, Entry<T>>} */
+  /** Discarded messages that may have been in flight. @type {Map<string, Entry<T>>} */
   #discarded = new Map();
 
   get size() {
@@ -72,7 +72,7 @@ export class Outbox {
     return entry;
   }
 
-  /** What an earlier life left goes before what this one has written so far. @param {Entry<T>[]} entries */
+  /** Inserts the entries of an earlier process before those of this one. @param {Entry<T>[]} entries */
   restore(entries) {
     this.#entries = [...entries, ...this.#entries];
     for (const entry of entries) this.#byId.set(entry.send.client_msg_id, entry);
@@ -87,17 +87,17 @@ export class Outbox {
     return entry;
   }
 
-  /** Takes one back. It goes out no more; but should it be there already, it is known again. @param {string} id */
+  /** Discards a message. It is not sent again; if the server has it already, it is recognised. @param {string} id */
   discard(id) {
     const entry = this.remove(id);
-    // Of one that still waits for its file nothing has gone out.
+    // Nothing was sent of a message whose file is being uploaded.
     if (!entry || entry.progress === 'uploading') return;
     this.#discarded.set(id, entry);
     const [oldest] = this.#discarded.keys();
     if (this.#discarded.size > DISCARDED_MAX) this.#discarded.delete(oldest);
   }
 
-  /** The server has it: the entry, also of one that was discarded. @param {string} id */
+  /** The server has confirmed it. Returns the entry, also of a discarded message. @param {string} id */
   confirmed(id) {
     const entry = this.remove(id) ?? this.#discarded.get(id);
     this.#discarded.delete(id);
@@ -105,8 +105,8 @@ export class Outbox {
   }
 
   /**
-   * The server has stored it, and will confirm it. The entry, if that is news. One that does not go out again by itself
-   * gets no confirmation either: it leaves the outbox now.
+   * The server has stored it, and `sent` will follow. Returns the entry if that is new. A message that is not sent again
+   * gets no `sent`: it leaves the outbox now.
    *
    * @param {string} id
    */
@@ -118,12 +118,12 @@ export class Outbox {
     return entry;
   }
 
-  /** The server does not have the discarded one. @param {string} id */
+  /** The server does not have the discarded message. @param {string} id */
   forget(id) {
     this.#discarded.delete(id);
   }
 
-  /** The next to write. One that is held stops those behind it, so that the order of writing is kept. */
+  /** The next message to write. A held message blocks those behind it, to keep their order. */
   next() {
     let inFlight = 0;
     for (const entry of this.#entries) {
@@ -137,7 +137,7 @@ export class Outbox {
     return undefined;
   }
 
-  /** How long to wait before it goes out again, or null if it never will by itself. @param {Entry<T>} entry @param {BluetickError} error */
+  /** The delay before it is sent again, or null if it is refused for good. @param {Entry<T>} entry @param {BluetickError} error */
   refused(entry, error) {
     if (!error.retryable) {
       entry.progress = 'failed';
@@ -152,14 +152,14 @@ export class Outbox {
     for (const entry of this.#entries) if (entry.progress === 'held') entry.progress = 'waiting';
   }
 
-  /** Whatever was on its way may or may not have arrived: all of it goes out again, with the same ids. */
+  /** Messages in flight may or may not have arrived: all are sent again with the same ids. */
   disconnected() {
     for (const entry of this.#entries) {
       if (entry.progress === 'inFlight' || entry.progress === 'held') entry.progress = 'waiting';
     }
   }
 
-  /** The longest that is on its way: the one to blame when the server found a frame too large. */
+  /** The longest message in flight: the likeliest cause when the server refuses a frame. */
   longestInFlight() {
     /** @type {Entry<T> | undefined} */
     let longest;

@@ -1,15 +1,15 @@
-// Which conversations have a gap that is being closed, and whose turn it is to ask.
+// The conversations with an open gap, and the order in which their pages are requested.
 
-/** Histories asked for at the same time: a device that lacks much must not crowd out its own acks. */
+/** Repair requests in flight at most, so that a device with many gaps does not delay its own acks. */
 const IN_FLIGHT_MAX = 4;
 
 export class Repairs {
-  /** Every conversation with a gap that is being closed. @type {Set<string>} */
+  /** Every conversation with an open gap. @type {Set<string>} */
   #open = new Set();
-  /** Those of them whose next page is not asked for yet. @type {Set<string>} */
+  /** Those of them whose next page is not requested yet. @type {Set<string>} */
   #waiting = new Set();
   #inFlight = 0;
-  /** After a refusal nothing is asked until the retry timer fires. */
+  /** After a refusal, nothing is requested until the retry timer fires. */
   paused = false;
 
   get areDone() {
@@ -33,7 +33,7 @@ export class Repairs {
     this.#waiting.delete(id);
   }
 
-  /** The conversation to ask for now, if any. @returns {string | null} */
+  /** The next conversation to request, if any. @returns {string | null} */
   next() {
     if (this.paused || this.#inFlight >= IN_FLIGHT_MAX) return null;
     for (const id of this.#waiting) {

@@ -1,12 +1,12 @@
-// Which seqs of one conversation this device has: a few ranges, however long the conversation.
+// The seqs of one conversation that this device has, as a few ranges.
 
-/** Beyond this many ranges the lowest is forgotten: an ancient message may appear twice, none is ever hidden. */
+/** Beyond this many ranges, the lowest is dropped. A very old message may then be shown twice, but none is ever hidden. */
 const RANGES_MAX = 256;
 
 /**
- * What was received, and up to where nothing more is expected. The two differ: a new device expects nothing below
- * the first message it hears of, yet has not received it; and a void seq is settled without ever arriving. Only what
- * was received counts as a duplicate.
+ * The received seqs, and the seq up to which nothing more is expected (`settled`). The two differ: a new device expects
+ * nothing before its first message, but has not received it either; and a void seq is settled without a message. Only
+ * received seqs count as duplicates.
  *
  * @typedef {{settled: number | null, ranges: [number, number][]}} SavedSeen
  */
@@ -22,7 +22,7 @@ export class Seen {
     this.#ranges = (saved?.ranges ?? []).map(([start, end]) => [start, end]);
   }
 
-  /** @param {number[]} [pending] received, and not held yet: a next life shall not know of them @returns {SavedSeen} */
+  /** @param {number[]} [pending] received but not stored by the application yet: a restart must receive them again @returns {SavedSeen} */
   save(pending = []) {
     if (pending.length > 0) {
       const held = new Seen(this.save());
@@ -36,12 +36,12 @@ export class Seen {
     return this.#settled ?? 0;
   }
 
-  /** Nothing up to `before` is expected, if nothing was known of that so far. @param {number} before */
+  /** Settles up to `before`, if nothing is settled yet. @param {number} before */
   found(before) {
     if (this.#settled === null) this.settle(before);
   }
 
-  /** Nothing up to `seq` is expected any more. @param {number} seq */
+  /** Nothing more is expected up to `seq`. @param {number} seq */
   settle(seq) {
     this.#settled = Math.max(this.settled, seq);
     const next = this.#settled + 1;
@@ -55,7 +55,7 @@ export class Seen {
     return range !== undefined && range[0] <= seq;
   }
 
-  /** Notes a received seq; false if it was there already. @param {number} seq */
+  /** Adds a received seq. Returns false if it was there already. @param {number} seq */
   insert(seq) {
     if (this.contains(seq)) return false;
     const ranges = this.#ranges;
@@ -78,7 +78,7 @@ export class Seen {
     return true;
   }
 
-  /** It is expected again. @param {number} seq */
+  /** Expects the seq again. @param {number} seq */
   #remove(seq) {
     if (this.#settled !== null) this.#settled = Math.min(this.#settled, seq - 1);
     if (!this.contains(seq)) return;
@@ -89,7 +89,7 @@ export class Seen {
     this.#ranges.splice(at, 1, ...rest.filter(([from, to]) => from <= to));
   }
 
-  /** Whether something expected before `seq` has not come. @param {number} seq */
+  /** Whether a message before `seq` is missing. @param {number} seq */
   lacksBefore(seq) {
     return this.#settled !== null && seq > this.#settled + 1;
   }

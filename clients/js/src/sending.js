@@ -1,4 +1,4 @@
-// What is written here, from the draft to the confirmation: stored, uploaded, sent, failed, tried again.
+// The life of an own message, from draft to confirmation: stored, uploaded, sent, failed, retried.
 
 import { compose, isTooOld, messageOf, rowOf } from './drafts.js';
 import { BluetickError, asError } from './errors.js';
@@ -13,20 +13,20 @@ import { Uploads } from './uploads.js';
 
 export class Sending {
   #core;
-  #keeper;
+  #persistence;
   #uploads;
   #lastN = 0;
-  /** Uploads that begin when there is a connection. @type {Set<() => void>} */
+  /** Uploads that wait for a connection. @type {Set<() => void>} */
   #waitingForOnline = new Set();
 
-  /** @param {import('./core.js').Core} core @param {import('./keeper.js').Keeper} keeper */
-  constructor(core, keeper) {
+  /** @param {import('./core.js').Core} core @param {import('./persistence.js').Persistence} persistence */
+  constructor(core, persistence) {
     this.#core = core;
-    this.#keeper = keeper;
+    this.#persistence = persistence;
     this.#uploads = new Uploads(core.environment, core.http, (signal) => this.#online(signal));
   }
 
-  /** What an earlier life left unsent. @param {import('./storage/memory.js').OutboxRow[]} rows */
+  /** Restores the outbox of an earlier process. @param {import('./storage/memory.js').OutboxRow[]} rows */
   restore(rows) {
     const now = this.#core.environment.now();
     /** @type {Map<Conversation, Message[]>} */
@@ -42,8 +42,8 @@ export class Sending {
       const progress = failed ? 'failed' : row.file && !row.send.attachment ? 'uploading' : 'waiting';
       this.#lastN = Math.max(this.#lastN, row.n);
       if (sent && progress !== 'waiting') {
-        // The server has it, and nothing of it would be repeated.
-        this.#keeper.remove(row.id);
+        // The server has it, and it would not be sent again.
+        this.#persistence.remove(row.id);
         continue;
       }
       if (failed) message._failed(new BluetickError(failed.code, failed.message));
@@ -56,9 +56,9 @@ export class Sending {
     for (const entry of entries) if (entry.progress === 'uploading') void this.#upload(entry);
   }
 
-  /** What a tab that is gone has left becomes this device's while it runs. @param {import('./storage/memory.js').OutboxRow[]} rows */
+  /** Takes over the outbox of a closed tab. @param {import('./storage/memory.js').OutboxRow[]} rows */
   inherit(rows) {
-    // They are in this device's storage: somebody else's, soon.
+    // The rows are in this device's storage, where the next process finds them.
     if (this.#core.isClosed) return;
     this.restore(rows.sort((a, b) => a.n - b.n));
     this.#core.changed(null);
@@ -74,7 +74,7 @@ export class Sending {
     if (known) return known.item.message;
     if (this.#core.sync.outbox.size >= OUTBOX_MAX) throw new BluetickError('outbox_full', 'too many messages wait to be sent');
     this.#lastN = Math.max(this.#lastN + 1, now * 1000);
-    // Fixed when the message is written: what comes in before it goes out was not seen by its author.
+    // Fixed now: the author has not seen what arrives before the message is sent.
     made.send.seen_seq = this.#core.sync.thread(conversation.id).heard;
     const item = { message: made.message, n: this.#lastN, file: draft.file, thumbnail: draft.thumbnail, abort: null };
     const entry = this.#core.sync.outbox.push(made.send, 'saving', item);
@@ -84,13 +84,13 @@ export class Sending {
     return made.message;
   }
 
-  /** No byte of it goes out before the device would remember it. @param {Entry} entry */
+  /** Stores the message before anything of it is sent. @param {Entry} entry */
   async #save(entry) {
     try {
       const early = !this.#core.isOpen;
       await this.#core.opened;
       if (early) entry.send.seen_seq = this.#core.sync.thread(conversationId(this.#core.user, entry.send.to)).heard;
-      await this.#keeper.put(rowOf(entry));
+      await this.#persistence.put(rowOf(entry));
     } catch (error) {
       if (this.#still(entry)) {
         entry.progress = 'failed';
@@ -99,8 +99,8 @@ export class Sending {
       return;
     }
     if (!this.#still(entry)) {
-      // The same id may have been sent again meanwhile: then the row is that one's.
-      if (!this.#core.sync.outbox.get(entry.send.client_msg_id)) this.#keeper.remove(entry.send.client_msg_id);
+      // If the same id was sent again meanwhile, the row belongs to that message.
+      if (!this.#core.sync.outbox.get(entry.send.client_msg_id)) this.#persistence.remove(entry.send.client_msg_id);
       return;
     }
     if (entry.item.message.attachment && !entry.send.attachment) return void this.#upload(entry);
@@ -113,7 +113,7 @@ export class Sending {
     return this.#core.sync.outbox.get(entry.send.client_msg_id) === entry;
   }
 
-  /** The bytes first, then the message that refers to them. @param {Entry} entry */
+  /** Uploads the file, then sends the message that refers to it. @param {Entry} entry */
   async #upload(entry) {
     const { item } = entry;
     const conversation = this.#core.conversation(entry.send.to);
@@ -133,7 +133,7 @@ export class Sending {
     }
   }
 
-  /** The server has it: it is shown as sent. @param {Entry} entry @param {Frame} wire */
+  /** The server has stored it: shows it as sent. @param {Entry} entry @param {Frame} wire */
   onStored(entry, wire) {
     const { message } = entry.item;
     const conversation = this.#core.conversation(entry.send.to);
@@ -146,9 +146,9 @@ export class Sending {
     this.#core.emit('sent', message);
   }
 
-  /** It need not be sent again. @param {Entry} entry */
+  /** It is confirmed and leaves the storage. @param {Entry} entry */
   onDone(entry) {
-    this.#keeper.remove(entry.send.client_msg_id);
+    this.#persistence.remove(entry.send.client_msg_id);
   }
 
   /** @param {Entry} entry @param {BluetickError} error */
@@ -156,8 +156,8 @@ export class Sending {
     const { message } = entry.item;
     message._failed(error);
     this.#core.changed(this.#core.conversation(entry.send.to));
-    this.#keeper.put(rowOf(entry)).catch((/** @type {unknown} */ e) => {
-      // Of a storage that takes nothing the application hears already.
+    this.#persistence.put(rowOf(entry)).catch((/** @type {unknown} */ e) => {
+      // A failing storage is reported already.
       if (error.code !== 'storage_failed') this.#core.report(e);
     });
     this.#core.emit('failed', message, error);
@@ -170,13 +170,13 @@ export class Sending {
     if (entry?.item.message !== message || entry.progress !== 'failed') return this.#core.connection.nudge();
     const bytesAreGone = message.error?.code === 'not_uploaded' && entry.item.file !== undefined;
     message._retried();
-    // It goes behind what was written since: its place in the order of sending is lost.
+    // It moves behind the messages that were written since.
     this.#core.sync.outbox.remove(message.clientMsgId);
     this.#lastN += 1;
     const item = { ...entry.item, n: this.#lastN };
     if (bytesAreGone && message.attachment) {
       delete entry.send.attachment;
-      // Those of its thumbnail are as old.
+      // The thumbnail is as old, and gone as well.
       const { thumbnail: gone, ...attachment } = message.attachment;
       message.attachment = { ...attachment, s3Ref: '' };
     }
@@ -193,12 +193,12 @@ export class Sending {
     entry.item.abort?.abort();
     conversation._unqueue(message);
     message._failed(new BluetickError('aborted', 'the message was taken back'));
-    this.#keeper.remove(message.clientMsgId);
+    this.#persistence.remove(message.clientMsgId);
     this.#core.changed(null);
     this.#core.pumpSoon();
   }
 
-  /** Done as soon as there is a connection; tells whether there was none. @param {AbortSignal} signal @returns {Promise<boolean>} */
+  /** Resolves when there is a connection, with whether it had to wait. @param {AbortSignal} signal @returns {Promise<boolean>} */
   #online(signal) {
     return new Promise((resolve, reject) => {
       const aborted = () => {
@@ -216,13 +216,13 @@ export class Sending {
     });
   }
 
-  /** There is a connection: what waited for one begins. */
+  /** A connection is up: starts the uploads that waited for it. */
   connected() {
     for (const done of this.#waitingForOnline) done();
     this.#waitingForOnline.clear();
   }
 
-  /** The client ends; what was not sent stays in the storage. @param {BluetickError} error */
+  /** The client is closed; unsent messages stay in the storage. @param {BluetickError} error */
   close(error) {
     for (const { item, progress } of this.#core.sync.outbox.entries) {
       item.abort?.abort();

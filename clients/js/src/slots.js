@@ -1,8 +1,8 @@
-// Tabs never share a device. Each takes a slot, and a lock on it that ends with the tab.
+// Tabs never share a device. Each tab takes a slot, with a lock that is released when the tab closes.
 
-/** Tabs of one user in one browser; a server takes ten sessions, so nobody gets near it. */
+/** Tabs of one user in one browser at most. A server allows ten sessions by default. */
 const SLOTS_MAX = 64;
-/** A reload asks for its slot while the page before it may not be quite gone. */
+/** How long a reloaded page waits for the slot of the page before. */
 const RELOAD_WAIT_MS = 500;
 
 /** @typedef {{slot: string, shared: boolean, release: () => void}} Slot */
@@ -16,7 +16,7 @@ export function browserLocks() {
 }
 
 /**
- * Takes the first free slot, and the one this tab had before if it can be had.
+ * Takes the slot that this tab had before, or else the first free one.
  *
  * @param {string} user
  * @param {LockManager} locks
@@ -37,7 +37,7 @@ export async function takeSlot(user, locks) {
 }
 
 /**
- * Takes this slot if nobody has it.
+ * Takes this slot if it is free.
  *
  * @param {string} user
  * @param {string} slot
@@ -55,7 +55,7 @@ export function take(user, slot, locks, waitMs = 0) {
       .request(nameOf(user, slot), options, (lock) => {
         if (timer !== null) clearTimeout(timer);
         if (!lock) return resolve(null);
-        // The lock is held until this promise is done.
+        // The lock is held until this promise resolves.
         return new Promise((release) => resolve({ slot, shared: true, release: () => release(undefined) }));
       })
       .catch((error) => (error?.name === 'AbortError' ? resolve(null) : reject(error)));
@@ -63,7 +63,7 @@ export function take(user, slot, locks, waitMs = 0) {
 }
 
 /**
- * Done as soon as nobody has this slot. It is not taken: whoever comes for it finds it free.
+ * Resolves as soon as this slot is free, without taking it.
  *
  * @param {string} user
  * @param {string} slot
@@ -95,6 +95,6 @@ function remember(user, slot) {
   try {
     sessionStorage.setItem(nameOf(user, 'slot'), slot);
   } catch {
-    // Without it a reload takes the first free slot, which is nearly always the same.
+    // Without it, a reload takes the first free slot, which is nearly always the same.
   }
 }

@@ -1,8 +1,8 @@
-// The client's half of the contract as plain state: frames in, frames and news out. No socket, no clock, no chance.
+// The client's half of the contract as plain state: frames in, frames and events out. No socket, no clock, no randomness.
 //
-// Whoever drives it says what happened (`connected`, `frame`, `disconnected`, `retry`), writes every `takeFrames`,
-// and handles the `arrivals` in order, calling `handled` for each: an ack or a cursor never covers what the device
-// does not hold yet. Acks and reads are made when frames are asked for, so those of a batch are one per conversation.
+// Its driver reports what happened (`connected`, `frame`, `disconnected`, `retry`), writes every frame of `takeFrames`,
+// and handles the `arrivals` in order, calling `handled` for each: an ack or a cursor never covers a message that the
+// application has not stored yet. Acks and reads are created in `takeFrames`, so a batch needs one per conversation.
 
 import { BluetickError, fromWire } from './errors.js';
 import { Gaps } from './gaps.js';
@@ -10,37 +10,37 @@ import { laterId } from './ids.js';
 import { Outbox } from './outbox.js';
 import { Thread } from './thread.js';
 
-/** Conversations whose ticks are asked for after a reconnect, the most recent first. */
+/** Conversations whose ticks are requested after a reconnect, the most recent first. */
 const TICKS_ASKED_MAX = 32;
-/** With as many heads as this the server may know conversations that it did not name. */
+/** With this many heads, the list of conversations may be incomplete. */
 const HEADS_MAX = 1000;
 const RETRY_MS = 2_000;
 
 /** @typedef {import('./thread.js').Frame} Frame */
 /**
- * What must be handled in order, one after the other.
+ * What the driver must handle in order, one after the other.
  *
  * @typedef {{kind: 'message', frame: Frame, fresh: boolean, own: boolean, stream: boolean}
  *   | {kind: 'cursor', to: string}
  *   | {kind: 'caughtUp'}} Arrival
  */
 /**
- * What the state tells its driver at once.
+ * What the state reports to its driver at once.
  *
  * @template T
- * @typedef {object} News
- * @property {(entry: import('./outbox.js').Entry<T>, message: Frame) => void} stored the server has it; it may still be in the outbox
- * @property {(entry: import('./outbox.js').Entry<T>) => void} done it has left the outbox, and is stored
+ * @typedef {object} SyncListener
+ * @property {(entry: import('./outbox.js').Entry<T>, message: Frame) => void} stored the server has stored it; it may still be in the outbox
+ * @property {(entry: import('./outbox.js').Entry<T>) => void} done it has left the outbox and is stored
  * @property {(entry: import('./outbox.js').Entry<T>, error: BluetickError) => void} failed
- * @property {(conversationId: string, userId: string, readMoved: boolean) => void} ticks the last: whether the user has read more, and nobody is about to say how much is left
+ * @property {(conversationId: string, userId: string, readMoved: boolean) => void} ticks `readMoved`: the user has read more, and the unread count has to be computed again
  * @property {(conversationId: string) => void} readConfirmed
  */
 /** @typedef {{knowsAll: boolean, cursor: string | null, threads: Map<string, import('./thread.js').SavedThread>}} SavedSync */
 
-/** @template T what the driver keeps with each message of the outbox */
+/** @template T what the driver keeps with each outbox entry */
 export class Sync {
-  /** @type {'down' | 'greeting' | 'draining' | 'live'} */
-  link = 'down';
+  /** @type {'offline' | 'greeting' | 'draining' | 'live'} */
+  phase = 'offline';
   /** @type {string | null} */
   cursor = null;
   maxBodyBytes = Infinity;
@@ -52,18 +52,18 @@ export class Sync {
   dirty = new Set();
 
   #user;
-  #news;
-  /** The last session since this start. It is not saved: what is saved may be older than what was acked. @type {string | null} */
+  #listener;
+  /** The last session of this process. It is not saved, because a saved state may lack messages that this session acked. @type {string | null} */
   #lastSession = null;
-  /** Every conversation that the user had when this device last caught up is known here. */
+  /** Whether every conversation of the last `caught_up` is known here. */
   knowsAll = false;
-  /** Where the cursor may go once no repair is open. @type {string | null} */
-  #cursorOwed = null;
-  /** Between a `reset` and the next `caught_up` gaps mean nothing: everything is loaded anew. */
+  /** The cursor's next value once no repair is open. @type {string | null} */
+  #nextCursor = null;
+  /** Set between a `reset` and the next `caught_up`. Gaps are ignored then, because everything is reloaded. */
   #resetting = false;
   /** @type {Map<string, Thread>} */
   #threads = new Map();
-  /** Conversations that may owe an ack or a read. @type {Set<string>} */
+  /** Conversations that may have an ack or a read to write. @type {Set<string>} */
   #owing = new Set();
   /** Messages of the stream that have arrived and are not handled yet, by conversation and seq. @type {Set<string>} */
   #arriving = new Set();
@@ -73,26 +73,26 @@ export class Sync {
     found: (message) => void (message.sender === this.#user && this.settleOwn(message)),
     ask: (missing) => {
       const ref = this.nextRef();
-      this.#asked.set(ref, { kind: 'repair', missing });
+      this.#pendingRequests.set(ref, { kind: 'repair', missing });
       this.#frames.push({ type: 'history', ref, conversation_id: missing.id, after_seq: missing.after, limit: 200 });
     },
     retryLater: (error) => this.#retryLater(error.retryAfterMs ?? RETRY_MS),
   });
-  /** What a numbered ref stands for. @type {Map<number, {kind: 'repair', missing: import('./gaps.js').Missing} | {kind: 'ticks'} | {kind: 'read', id: string, seq: number}>} */
-  #asked = new Map();
+  /** Requests in flight, by their numeric `ref`. @type {Map<number, {kind: 'repair', missing: import('./gaps.js').MissingRange} | {kind: 'ticks'} | {kind: 'read', id: string, seq: number}>} */
+  #pendingRequests = new Map();
   #lastRef = 0;
   /** @type {number | null} */
   #retryMs = null;
   /** @type {Frame[]} */
   #frames = [];
 
-  /** @param {string} user @param {News<T>} news */
-  constructor(user, news) {
+  /** @param {string} user @param {SyncListener<T>} listener */
+  constructor(user, listener) {
     this.#user = user;
-    this.#news = news;
+    this.#listener = listener;
   }
 
-  /** What an earlier life of the device has kept. @param {SavedSync} saved */
+  /** Restores what an earlier process has stored. @param {SavedSync} saved */
   restore(saved) {
     this.cursor = saved.cursor;
     this.knowsAll = saved.knowsAll;
@@ -111,7 +111,7 @@ export class Sync {
   }
 
   get isUp() {
-    return this.link === 'draining' || this.link === 'live';
+    return this.phase === 'draining' || this.phase === 'live';
   }
 
   nextRef() {
@@ -120,10 +120,10 @@ export class Sync {
 
   // ---- the connection ----
 
-  /** A connection is open: the hello to say on it. @param {string} token @param {string} device @returns {Frame} */
+  /** A connection was opened. Returns the `hello` to write. @param {string} token @param {string} device @returns {Frame} */
   connected(token, device) {
     this.disconnected();
-    this.link = 'greeting';
+    this.phase = 'greeting';
     /** @type {Frame} */
     const hello = { type: 'hello', token, device };
     if (this.cursor !== null) hello.cursor = this.cursor;
@@ -131,28 +131,28 @@ export class Sync {
     return hello;
   }
 
-  /** The connection is gone. What was under way is unknown; what must be said again will be. */
+  /** The connection ended. Frames in flight may or may not have arrived; the next connection repeats what matters. */
   disconnected() {
-    this.link = 'down';
+    this.phase = 'offline';
     this.#frames = [];
     this.#owing.clear();
     this.#gaps.disconnected();
-    this.#cursorOwed = null;
+    this.#nextCursor = null;
     this.#resetting = false;
     this.#retryMs = null;
-    this.#asked.clear();
+    this.#pendingRequests.clear();
     this.outbox.disconnected();
     for (const thread of this.#threads.values()) thread.disconnected();
   }
 
-  /** How long to wait before calling `retry`; told once for each new wait. */
+  /** The delay before the next call of `retry`, returned once for each new delay. */
   takeRetryMs() {
     const ms = this.#retryMs;
     this.#retryMs = null;
     return ms;
   }
 
-  /** The wait is over: what the server refused for the moment is tried again. */
+  /** The delay is over: repeats what the server refused temporarily. */
   retry() {
     this.outbox.releaseHeld();
     this.#oweReads();
@@ -164,9 +164,9 @@ export class Sync {
     this.#retryMs = Math.max(this.#retryMs ?? 0, ms);
   }
 
-  // ---- what the application wants ----
+  // ---- calls of the application ----
 
-  /** The user has read the conversation up to here. Made offline, it is kept and said later. @param {string} id @param {number} seq */
+  /** The user has read the conversation up to `seq`. An offline read is kept and sent later. @param {string} id @param {number} seq */
   read(id, seq) {
     const thread = this.thread(id);
     thread.read = Math.max(thread.read, seq);
@@ -174,14 +174,14 @@ export class Sync {
     this.dirty.add(id);
   }
 
-  /** History was loaded up to `seq`: what comes later must not leave anything out. @param {string} id @param {number} seq */
+  /** History was loaded up to `seq`: a gap after it is noticed. @param {string} id @param {number} seq */
   loaded(id, seq) {
     this.thread(id).seenSince(seq);
   }
 
-  // ---- what comes out ----
+  // ---- output ----
 
-  /** The frames to write now: receipts first, then what waits to be sent. */
+  /** The frames to write now, receipts before sends. */
   takeFrames() {
     if (!this.isUp) return [];
     this.#writeReceipts();
@@ -198,20 +198,20 @@ export class Sync {
     return new BluetickError('body_too_large', `the body is longer than ${this.maxBodyBytes} bytes`);
   }
 
-  /** One ack and one read for each conversation, however many messages came since the last time. */
+  /** One ack and one read per conversation, however many messages came since the last call. */
   #writeReceipts() {
     for (const id of this.#owing) {
       const thread = this.thread(id);
       const ack = thread.takeAck();
       if (ack) {
         this.#frames.push({ type: 'ack', conversation_id: id, seq: ack.seq });
-        // Before the drain is over an ack says nothing about other conversations: theirs may still come.
-        if (this.link === 'live' && ack.messageId !== null) this.#moveCursor(ack.messageId);
+        // During a drain, an ack says nothing about other conversations, whose messages may still come.
+        if (this.phase === 'live' && ack.messageId !== null) this.#moveCursor(ack.messageId);
       }
       const read = thread.takeRead();
       if (read !== null) {
         const ref = this.nextRef();
-        this.#asked.set(ref, { kind: 'read', id, seq: read });
+        this.#pendingRequests.set(ref, { kind: 'read', id, seq: read });
         this.#frames.push({ type: 'read', ref, conversation_id: id, seq: read });
       }
     }
@@ -220,24 +220,24 @@ export class Sync {
 
   /** @param {string} to */
   #moveCursor(to) {
-    this.#cursorOwed = laterId(this.#cursorOwed, to);
+    this.#nextCursor = laterId(this.#nextCursor, to);
     this.#settleCursor();
   }
 
-  /** The cursor follows behind all that has arrived: it must never cover what the device does not hold. */
+  /** The cursor moves after everything that has arrived: it must never cover a message that is not stored. */
   #settleCursor() {
-    if (!this.#gaps.areClosed || this.#cursorOwed === null) return;
-    this.arrivals.push({ kind: 'cursor', to: this.#cursorOwed });
-    this.#cursorOwed = null;
+    if (!this.#gaps.areClosed || this.#nextCursor === null) return;
+    this.arrivals.push({ kind: 'cursor', to: this.#nextCursor });
+    this.#nextCursor = null;
   }
 
   #oweReads() {
     for (const [id, thread] of this.#threads) if (thread.owesRead) this.#owing.add(id);
   }
 
-  // ---- what comes in ----
+  // ---- input ----
 
-  /** Takes one frame of the server's; false if it is an answer to somebody else's question. @param {Frame} frame @returns {boolean} */
+  /** Takes one frame of the server. Returns false if it may be the response to a request of the driver. @param {Frame} frame @returns {boolean} */
   frame(frame) {
     switch (frame.type) {
       case 'welcome': this.#onWelcome(frame); break;
@@ -257,7 +257,7 @@ export class Sync {
       case 'done': return this.#onDone(frame.ref);
       case 'error': return this.#onError(frame);
       case 'bye':
-        // A message that makes the server hang up would do so for ever, and hold up all behind it.
+        // A message that makes the server hang up would do so in every session and block the messages behind it.
         if (frame.code === 'frame_too_large' || frame.code === 'not_json') this.#blameLongest(frame);
         break;
       default: return false;
@@ -268,7 +268,7 @@ export class Sync {
   /** @param {Frame} frame */
   #onWelcome(frame) {
     this.#lastSession = frame.session_id;
-    this.link = 'draining';
+    this.phase = 'draining';
     this.maxBodyBytes = frame.max_body_bytes;
     this.#oweReads();
   }
@@ -280,7 +280,7 @@ export class Sync {
     const thread = this.thread(id);
     this.dirty.add(id);
     if (message.sender === this.#user) this.settleOwn(message);
-    // A conversation that was not there when this device had caught up is new from its first message on.
+    // A conversation that did not exist when this device caught up begins with seq 1.
     const seen = thread.seenSince(this.knowsAll ? 0 : before);
     if (this.#resetting) seen.settle(before);
     if (seen.lacksBefore(message.seq)) {
@@ -291,35 +291,35 @@ export class Sync {
     this.#gaps.release(id);
   }
 
-  /** One's own message that came back before its `sent` did: it is shown as sent, and stays in the outbox. @param {Frame} message */
+  /** An own message that came back before its `sent`: it is shown as sent and stays in the outbox. @param {Frame} message */
   settleOwn(message) {
     const entry = this.outbox.stored(message.client_msg_id);
     if (!entry) return;
     this.thread(message.conversation_id).ownSent(message.seq, message.message_id);
-    this.#news.stored(entry, message);
-    if (!this.outbox.get(message.client_msg_id)) this.#news.done(entry);
+    this.#listener.stored(entry, message);
+    if (!this.outbox.get(message.client_msg_id)) this.#listener.done(entry);
   }
 
-  /** Takes a message that nothing is missing before. @param {Frame} frame @param {boolean} stream whether the stream brought it */
+  /** Takes a message with no gap before it. @param {Frame} frame @param {boolean} stream whether the stream brought it */
   #take(frame, stream) {
     const own = frame.sender === this.#user;
     const thread = this.thread(frame.conversation_id);
     const fresh = thread.seenSince(frame.seq - 1).insert(frame.seq);
     if (own) thread.noteOwn(frame.seq, frame.message_id);
     const key = `${frame.conversation_id} ${frame.seq}`;
-    // Of one that is still being handled, the repetition adds nothing: its ack will be the ack of both.
+    // A repetition of a message that is still being handled needs no ack of its own.
     if (!fresh && (own || !stream || this.#arriving.has(key))) return;
     if (stream) this.#arriving.add(key);
     this.arrivals.push({ kind: 'message', frame, fresh, own, stream });
   }
 
-  /** The device holds it: now it may be acked, or the cursor moved. @param {Arrival} arrival */
+  /** The application has stored it: now it may be acked, or the cursor moved. @param {Arrival} arrival */
   handled(arrival) {
     if (arrival.kind === 'cursor') this.cursor = laterId(this.cursor, arrival.to);
     if (arrival.kind !== 'message') return;
     const { frame, own, stream } = arrival;
     this.dirty.add(frame.conversation_id);
-    // What was fetched past the stream is not acked: it says nothing about what the stream has still to bring.
+    // What a repair brought is not acked: it says nothing about what the stream still has to deliver.
     if (!stream) return;
     this.#arriving.delete(`${frame.conversation_id} ${frame.seq}`);
     if (own) return;
@@ -327,7 +327,7 @@ export class Sync {
     this.#owing.add(frame.conversation_id);
   }
 
-  /** What has arrived and is not held yet, by conversation. @returns {Map<string, number[]>} */
+  /** The seqs that have arrived and are not stored yet, by conversation. @returns {Map<string, number[]>} */
   pending() {
     const pending = new Map();
     for (const arrival of this.arrivals) {
@@ -347,13 +347,13 @@ export class Sync {
     this.#gaps.release(id);
     const entry = this.outbox.confirmed(sent.client_msg_id);
     if (!entry) return;
-    if (!entry.isStored) this.#news.stored(entry, sent);
-    this.#news.done(entry);
+    if (!entry.isStored) this.#listener.stored(entry, sent);
+    this.#listener.done(entry);
   }
 
   /** @param {Frame} frame */
   #onCaughtUp(frame) {
-    this.link = 'live';
+    this.phase = 'live';
     const knewAll = this.knowsAll;
     this.knowsAll = frame.heads.length < HEADS_MAX;
     for (const head of frame.heads) {
@@ -365,7 +365,7 @@ export class Sync {
       this.dirty.add(head.conversation_id);
     }
     this.#resetting = false;
-    // An ack may have been lost with the connection, and what it was for need not come again.
+    // An ack may have been lost with the connection, and the server need not deliver its messages again.
     for (const [id, thread] of this.#threads) if (thread.ackAgain()) this.#owing.add(id);
     this.#moveCursor(frame.cursor);
     this.#askForTicks();
@@ -374,7 +374,7 @@ export class Sync {
 
   // ---- receipts ----
 
-  /** Receipts are state: who was away while they changed asks for them. */
+  /** Requests the ticks that may have changed while the device was offline. */
   #askForTicks() {
     const unfinished = [...this.#threads]
       .map(([id, thread]) => ({ id, last: thread.unfinishedTick }))
@@ -382,7 +382,7 @@ export class Sync {
       .sort((a, b) => (laterId(a.last, b.last) === a.last ? -1 : 1));
     for (const { id } of unfinished.slice(0, TICKS_ASKED_MAX)) {
       const ref = this.nextRef();
-      this.#asked.set(ref, { kind: 'ticks' });
+      this.#pendingRequests.set(ref, { kind: 'ticks' });
       this.#frames.push({ type: 'status', ref, conversation_id: id });
     }
   }
@@ -390,15 +390,15 @@ export class Sync {
   /** @param {Frame} status */
   #onStatus(status) {
     const id = status.conversation_id;
-    const asked = this.#asked.delete(status.ref);
+    const asked = this.#pendingRequests.delete(status.ref);
     this.thread(id).named(status.last_seq);
-    // Somebody else's question was how much is unread: the answer is in the same frame.
+    // A request of the driver reads the unread count from the same frame.
     this.#learn(id, 'own', status.own, asked);
     this.#learn(id, 'peer', status.peer);
     return asked;
   }
 
-  /** @param {string} id @param {'own' | 'peer'} whose @param {Frame} wire @param {boolean} [tell] whether what was read changes what is unread */
+  /** @param {string} id @param {'own' | 'peer'} whose @param {Frame} wire @param {boolean} [tell] whether a moved read changes the unread count */
   #learn(id, whose, wire, tell = true) {
     const theirs = { delivered: wire.last_delivered_seq, read: wire.last_read_seq };
     const thread = this.thread(id);
@@ -407,16 +407,16 @@ export class Sync {
     this.dirty.add(id);
     const [one, other] = id.split('~');
     const peer = one === this.#user ? other : one;
-    this.#news.ticks(id, whose === 'own' ? this.#user : peer, tell && thread.own.read > before);
+    this.#listener.ticks(id, whose === 'own' ? this.#user : peer, tell && thread.own.read > before);
   }
 
-  // ---- answers ----
+  // ---- responses ----
 
   /** @param {unknown} ref @param {Frame | null} page @param {BluetickError | null} error */
   #onAnswer(ref, page, error) {
-    const asked = this.#asked.get(/** @type {number} */ (ref));
+    const asked = this.#pendingRequests.get(/** @type {number} */ (ref));
     if (!asked) return false;
-    this.#asked.delete(/** @type {number} */ (ref));
+    this.#pendingRequests.delete(/** @type {number} */ (ref));
     if (asked.kind === 'repair') {
       this.dirty.add(asked.missing.id);
       this.#gaps.answered(asked.missing, page, error);
@@ -436,12 +436,12 @@ export class Sync {
 
   /** @param {number} ref */
   #onDone(ref) {
-    const asked = this.#asked.get(ref);
+    const asked = this.#pendingRequests.get(ref);
     if (asked?.kind !== 'read') return false;
-    this.#asked.delete(ref);
+    this.#pendingRequests.delete(ref);
     const { read } = this.thread(asked.id).own;
     if (asked.seq > read) this.#learn(asked.id, 'own', { last_delivered_seq: 0, last_read_seq: asked.seq });
-    this.#news.readConfirmed(asked.id);
+    this.#listener.readConfirmed(asked.id);
     return true;
   }
 
@@ -469,9 +469,9 @@ export class Sync {
   /** @param {import('./outbox.js').Entry<T>} entry @param {BluetickError} error */
   #fail(entry, error) {
     entry.progress = 'failed';
-    if (!entry.isStored) return this.#news.failed(entry, error);
-    // Only its repetition was refused.
+    if (!entry.isStored) return this.#listener.failed(entry, error);
+    // Only the repetition was refused: the message is stored.
     this.outbox.remove(entry.send.client_msg_id);
-    this.#news.done(entry);
+    this.#listener.done(entry);
   }
 }

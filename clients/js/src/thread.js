@@ -1,35 +1,36 @@
-// One conversation as the protocol sees it: what was received, what is owed to the server, how far both sides are.
+// One conversation as the protocol sees it: what was received, which receipts have to be written, and how far both
+// members are.
 
 import { laterId } from './ids.js';
 import { Seen } from './seen.js';
 
-/** Messages kept while a gap before them is repaired. Those beyond it are dropped unacked and come again. */
+/** Messages held back at most while a gap is repaired. Further ones are dropped without an ack and delivered again. */
 const HELD_MAX = 1024;
 
 /** @typedef {Record<string, any>} Frame a frame, or a part of one, as it is on the wire */
 /** @typedef {{delivered: number, read: number}} Boundaries */
 /**
- * What is remembered of a conversation across restarts.
+ * The stored state of a conversation.
  *
  * @typedef {object} SavedThread
- * @property {import('./seen.js').SavedSeen | null} seen null while it is known only from ticks
- * @property {number} heard the newest message of the peer's that the stream brought: what is acked, and what a reply has seen
- * @property {number} read how far the user has read; the server may not know yet
- * @property {Boundaries} own the user's own boundaries as the server knows them
- * @property {Boundaries} peer the other member's: these make the ticks
- * @property {[number, string] | null} lastOwn seq and id of the newest own message: while it is not blue, its tick is worth asking for
+ * @property {import('./seen.js').SavedSeen | null} seen null while the conversation is known only from ticks
+ * @property {number} heard the newest message of the peer that the stream brought: the value of acks and of `seen_seq`
+ * @property {number} read how far the user has read; the server may not have confirmed it yet
+ * @property {Boundaries} own the user's boundaries as the server knows them
+ * @property {Boundaries} peer the other member's boundaries, which give the ticks
+ * @property {[number, string] | null} lastOwn seq and id of the newest own message. Its tick is requested after a reconnect while it is not blue
  */
 
-/** What belongs to the connection that is up now, and begins anew with the next. */
+/** The state of the current connection, which is reset with the next. */
 function newSession() {
   return {
-    /** The highest id that the stream brought and the device holds: how far the cursor may go with the next ack. @type {string | null} */
+    /** The highest id that the stream brought and the application has stored: the cursor's value after the next ack. @type {string | null} */
     heardId: null,
     owesAck: false,
     readWritten: 0,
-    /** Came after a gap: neither told nor acked until the gap is closed. @type {Map<number, Frame>} */
+    /** Messages after a gap, by seq: neither shown nor acked until the gap is closed. @type {Map<number, Frame>} */
     held: new Map(),
-    /** The seq up to which a repair is under way. @type {number | null} */
+    /** The seq up to which a repair is in progress. @type {number | null} */
     repairing: null,
   };
 }
@@ -45,7 +46,7 @@ export class Thread {
   peer = { delivered: 0, read: 0 };
   /** @type {[number, string] | null} */
   lastOwn = null;
-  /** The newest seq that a list, a head or a status has named. */
+  /** The newest seq in an inbox entry, a head or a status. */
   #head = 0;
   #session = newSession();
 
@@ -60,7 +61,7 @@ export class Thread {
     this.lastOwn = saved.lastOwn ?? null;
   }
 
-  /** @param {number[]} [pending] what has arrived and is not held yet @returns {SavedThread} */
+  /** @param {number[]} [pending] seqs that have arrived but are not stored by the application yet @returns {SavedThread} */
   save(pending = []) {
     const { heard, read, own, peer, lastOwn } = this;
     return { seen: this.#seen?.save(pending) ?? null, heard, read, own: { ...own }, peer: { ...peer }, lastOwn };
@@ -72,7 +73,7 @@ export class Thread {
 
   // ---- what was received ----
 
-  /** What was received here; a conversation not heard of before expects nothing up to `before`. @param {number} before */
+  /** The received seqs. A conversation that is new to the device expects nothing up to `before`. @param {number} before */
   seenSince(before) {
     this.#seen ??= new Seen();
     this.#seen.found(before);
@@ -83,22 +84,27 @@ export class Thread {
     return this.#seen?.settled ?? 0;
   }
 
-  /** The conversation goes up to here, at least. @param {number} seq */
+  /** The conversation has at least this many messages. @param {number} seq */
   named(seq) {
     this.#head = Math.max(this.#head, seq);
   }
 
-  /** The newest seq that was named without its message. */
+  /** The newest seq that is known without its message. */
   get head() {
     return Math.max(this.#head, this.own.delivered, this.peer.delivered);
   }
 
-  /** The newest seq that is known at all. */
+  /** The newest known seq. */
   get newest() {
     return Math.max(this.head, this.settled, this.heard, this.lastOwn?.[0] ?? 0);
   }
 
-  /** The server has stored a message of one's own; whether that is news. @param {number} seq @param {string} id @param {boolean} [justNow] and not long ago */
+  /**
+   * The server has stored an own message. If it is the first and was stored just now, everything after it is still to
+   * come; a repeated first message does not say that. Returns whether it is new.
+   *
+   * @param {number} seq @param {string} id @param {boolean} [justNow]
+   */
   ownSent(seq, id, justNow = false) {
     this.#seen ??= new Seen();
     if (seq === 1 && justNow) this.#seen.found(0);
@@ -112,9 +118,9 @@ export class Thread {
     if (!this.lastOwn || seq > this.lastOwn[0]) this.lastOwn = [seq, id];
   }
 
-  /** The device holds a message of the peer's that the stream brought. @param {number} seq @param {string} id */
+  /** The application has stored a message of the peer that the stream brought. @param {number} seq @param {string} id */
   stored(seq, id) {
-    // Acking it is right: a stream begins with the first message that nobody has, and all before this is settled.
+    // The ack is safe: the stream begins with the first message that no device has, and all before this one is settled.
     this.heard = Math.max(this.heard, seq);
     this.#session.heardId = laterId(this.#session.heardId, id);
     this.#session.owesAck = true;
@@ -122,7 +128,7 @@ export class Thread {
 
   // ---- receipts ----
 
-  /** The ack to write now, and the message_id to which it moves the cursor. */
+  /** The ack to write now, and the cursor's value after it. */
   takeAck() {
     if (!this.#session.owesAck) return null;
     this.#session.owesAck = false;
@@ -133,7 +139,7 @@ export class Thread {
     return this.#session.owesAck;
   }
 
-  /** Whether the server has not said that it has the last ack: then it is owed once more. */
+  /** Schedules the last ack once more if the server has not confirmed it by `ticks`. */
   ackAgain() {
     const lost = this.heard > this.own.delivered;
     if (lost) this.#session.owesAck = true;
@@ -144,7 +150,7 @@ export class Thread {
     return this.read > Math.max(this.own.read, this.#session.readWritten);
   }
 
-  /** Whether the server does not know yet how far the user has read. */
+  /** Whether the server has not confirmed how far the user has read. */
   get readPending() {
     return this.read > this.own.read;
   }
@@ -156,17 +162,17 @@ export class Thread {
     return this.read;
   }
 
-  /** The read did not arrive and shall be written again. */
+  /** The read was refused temporarily and has to be written again. */
   readLost() {
     this.#session.readWritten = 0;
   }
 
-  /** The server will not take this read, now or later. */
+  /** The read was refused for good. */
   readRefused() {
     this.read = this.own.read;
   }
 
-  /** How far the user has read, said or not. */
+  /** How far the user has read, confirmed or not. */
   get readUpTo() {
     return Math.max(this.read, this.own.read);
   }
@@ -175,7 +181,7 @@ export class Thread {
   merge(whose, theirs) {
     const ours = this[whose];
     const read = Math.max(ours.read, theirs.read);
-    // Read implies delivered, whatever order the two numbers come in.
+    // Read implies delivered, in whatever order the two numbers come.
     const delivered = Math.max(ours.delivered, theirs.delivered, read);
     const grew = read > ours.read || delivered > ours.delivered;
     this[whose] = { delivered, read };
@@ -188,14 +194,14 @@ export class Thread {
     return seq <= this.peer.delivered ? 'delivered' : 'sent';
   }
 
-  /** The newest own message, if its tick may have changed while nobody was listening. */
+  /** The newest own message, if its tick may have changed while the device was offline. */
   get unfinishedTick() {
     return this.lastOwn && this.tickOf(this.lastOwn[0]) !== 'read' ? this.lastOwn[1] : null;
   }
 
   // ---- gaps ----
 
-  /** Keeps a message that came after a gap. @param {Frame} message */
+  /** Holds back a message that came after a gap. @param {Frame} message */
   hold(message) {
     if (this.#session.held.size < HELD_MAX) this.#session.held.set(message.seq, message);
   }
@@ -204,7 +210,7 @@ export class Thread {
     return this.#session.held.size === 0 ? null : Math.min(...this.#session.held.keys());
   }
 
-  /** The next held message that no longer waits for anything. */
+  /** The next held message that has no gap before it any more. */
   nextHeld() {
     const first = this.#firstHeld();
     if (first === null || this.#seen?.lacksBefore(first)) return null;
@@ -213,7 +219,7 @@ export class Thread {
     return message;
   }
 
-  /** Waits for history up to `seq`; false if a repair was under way already. @param {number} seq */
+  /** Begins a repair up to `seq`, or extends the one in progress. Returns whether it is new. @param {number} seq */
   beginRepair(seq) {
     const upto = this.#session.repairing;
     this.#session.repairing = Math.max(seq, upto ?? 0);
@@ -233,7 +239,7 @@ export class Thread {
     this.#session.repairing = null;
   }
 
-  /** Gives up on the gap before the next held message; false if none is held. */
+  /** Gives up on the gap before the next held message. Returns false if none is held. */
   settleToNextHeld() {
     const first = this.#firstHeld();
     if (first === null) return false;

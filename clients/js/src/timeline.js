@@ -2,19 +2,19 @@
 
 /** @typedef {import('./message.js').Message} Message */
 
-/** Beyond this a page that is open for weeks lets go of the oldest; they can be loaded again. */
+/** Messages in memory at most. The oldest are dropped and can be loaded again. */
 const ITEMS_MAX = 10_000;
 
 export class Timeline {
-  /** Whether the newest page is here, so that what comes live may be appended. */
+  /** Whether the newest page is loaded, so that new messages are appended. */
   ready = false;
-  /** The lowest seq covered; what is below has to be loaded. */
+  /** The lowest loaded seq. */
   from = 1;
-  /** Where the page before this begins, null if there is none. @type {number | null} */
+  /** The `before_seq` of the previous page; null if there is none. @type {number | null} */
   earlier = null;
   /** @type {Message[]} */
   #items = [];
-  /** Came while the newest page was on its way. @type {Message[]} */
+  /** Messages that arrived while the newest page was being loaded. @type {Message[]} */
   #later = [];
 
   get items() {
@@ -28,7 +28,7 @@ export class Timeline {
     return this.#later.find((message) => message.seq === seq);
   }
 
-  /** What a history page brought, newest page. @param {Message[]} messages @param {{from_seq: number, to_seq: number, next: number | null}} page */
+  /** Takes the newest page of history. @param {Message[]} messages @param {{from_seq: number, to_seq: number, next: number | null}} page */
   begin(messages, page) {
     const last = this.#items[this.#items.length - 1];
     const adjoins = last !== undefined && page.from_seq <= Number(last.seq) + 1;
@@ -43,20 +43,20 @@ export class Timeline {
     this.#later = [];
   }
 
-  /** The page before what is here. @param {Message[]} messages @param {{from_seq: number, next: number | null}} page */
+  /** Takes the page before the loaded part. @param {Message[]} messages @param {{from_seq: number, next: number | null}} page */
   prepend(messages, page) {
     for (const message of messages) this.#insert(message);
     this.earlier = page.next;
     this.from = page.next === null ? 1 : Math.min(this.from, page.from_seq);
   }
 
-  /** A message that came live, or that was sent from here. @param {Message} message */
+  /** Adds a message of the stream, or an own message that was sent. @param {Message} message */
   add(message) {
     if (!this.ready) {
       this.#later.push(message);
       return;
     }
-    // One from before the loaded part would stand above a gap; it comes with the page that it belongs to.
+    // A message before the loaded part would leave a gap; it comes with its page.
     if (Number(message.seq) < this.from) return;
     this.#insert(message);
     if (this.#items.length > ITEMS_MAX) {
@@ -65,17 +65,12 @@ export class Timeline {
     }
   }
 
-  /** Nothing of this is sure any more: the newest page has to be loaded again. */
+  /** The loaded part may have a gap: the newest page has to be loaded again. */
   doubt() {
     this.ready = false;
   }
 
-  /** Gives back what came while nothing is loaded or loading. */
-  forget() {
-    this.#later = [];
-  }
-
-  /** How many of the peer's come after `seq`. @param {number} seq */
+  /** The number of the peer's messages after `seq`. @param {number} seq */
   countAfter(seq) {
     let count = 0;
     for (let at = this.#items.length - 1; at >= 0 && Number(this.#items[at].seq) > seq; at -= 1) {
@@ -84,7 +79,7 @@ export class Timeline {
     return count;
   }
 
-  /** The newest of the peer's. @returns {Message | undefined} */
+  /** The newest message of the peer. @returns {Message | undefined} */
   get newestOfPeer() {
     for (let at = this.#items.length - 1; at >= 0; at -= 1) if (!this.#items[at].own) return this.#items[at];
     return undefined;
@@ -94,7 +89,7 @@ export class Timeline {
   #insert(message) {
     const seq = Number(message.seq);
     const at = this.#position(seq);
-    // An own message that waited in the outbox is the one that the application has in its hands: it stays.
+    // The application holds the object of an own message from the outbox: that object stays.
     if (this.#items[at]?.seq !== seq) this.#items.splice(at, 0, message);
     else if (message.own) this.#items[at] = message;
   }

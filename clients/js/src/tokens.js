@@ -1,19 +1,19 @@
-// Where tokens come from, and when a fresh one is due.
+// The source of tokens, and their renewal.
 
 import { TIMER_MAX_MS } from './environment.js';
 import { BluetickError, asError } from './errors.js';
 
-/** A token that ends this soon is not used for anything new. */
+/** A token that expires this soon is not used for a new request. */
 const MARGIN_MS = 10_000;
-/** Whoever has not given a token by then gives none. */
+/** The timeout of the token callback. */
 const DEADLINE_MS = 30_000;
-/** A call that takes longer than this may never end: who asks then makes another. */
+/** A running callback is shared for this long; then a new call is made. */
 const SHARED_MS = 5_000;
-/** Between two calls for the sake of one session. */
+/** The shortest and the longest delay between two renewals of a session. */
 const PAUSE_MS = 2_000;
 const PAUSE_CAP_MS = 30_000;
 
-/** When a JWT ends, in milliseconds since 1970; null if it does not say. @param {string} token @returns {number | null} */
+/** When a JWT expires, in milliseconds since 1970; null if it has no `exp`. @param {string} token @returns {number | null} */
 export function expiryOf(token) {
   try {
     const payload = token.split('.')[1].replaceAll('-', '+').replaceAll('_', '/');
@@ -29,7 +29,7 @@ export class Tokens {
   #environment;
   /** @type {string | null} */
   #last = null;
-  /** A call that is under way. @type {{since: number, token: Promise<string>} | null} */
+  /** The running call. @type {{since: number, token: Promise<string>} | null} */
   #pending = null;
 
   /** @param {string | (() => string | Promise<string>)} given @param {import('./environment.js').Environment} environment */
@@ -42,7 +42,7 @@ export class Tokens {
     return typeof this.#given === 'function';
   }
 
-  /** A new one, straight from the application; who asks at the same time gets the same. @returns {Promise<string>} */
+  /** A new token from the application. Concurrent callers share one call. @returns {Promise<string>} */
   fresh() {
     const since = this.#environment.now();
     if (this.#pending && since - this.#pending.since < SHARED_MS) return this.#pending.token;
@@ -55,7 +55,7 @@ export class Tokens {
     return pending.token;
   }
 
-  /** One that is not this, which was refused. @param {string} refused @returns {Promise<string>} */
+  /** Another token than the refused one. @param {string} refused @returns {Promise<string>} */
   async other(refused) {
     return this.#last !== null && this.#last !== refused ? this.#last : this.fresh();
   }
@@ -81,7 +81,7 @@ export class Tokens {
     });
   }
 
-  /** One that is good for a request now. @returns {Promise<string>} */
+  /** A token that is valid for a request now. @returns {Promise<string>} */
   async current() {
     if (this.#last === null) return this.fresh();
     const expiry = expiryOf(this.#last);
@@ -94,14 +94,14 @@ export class Tokens {
   }
 }
 
-/** Gives a session a fresh token before the one it has ends, so that it need not end itself. */
+/** Gives the running session a fresh token before its token expires. */
 export class Renewal {
   #tokens;
   #environment;
   #session;
   /** @type {unknown} */
   #timer = null;
-  /** Grows with each session and each token of one: what was asked for an older one is of no use. */
+  /** Counts sessions and their tokens; a renewal for an older one is dropped. */
   #turn = 0;
 
   /** @param {Tokens} tokens @param {import('./environment.js').Environment} environment @param {{isUp: () => boolean, auth: (token: string) => Promise<unknown>, report: (error: unknown) => void}} session */
@@ -111,7 +111,7 @@ export class Renewal {
     this.#session = session;
   }
 
-  /** The session has this token from now on. @param {string} token */
+  /** The session uses this token from now on. @param {string} token */
   began(token) {
     this.ended();
     const expiry = expiryOf(token);
@@ -131,7 +131,7 @@ export class Renewal {
     this.#timer = this.#environment.setTimeout(() => void this.#renew(expiry), Math.min(Math.max(ms, PAUSE_MS), TIMER_MAX_MS));
   }
 
-  /** @param {number} expiry of the token that the session has */
+  /** @param {number} expiry of the session's token */
   async #renew(expiry) {
     this.#timer = null;
     const turn = this.#turn;
@@ -141,17 +141,17 @@ export class Renewal {
       const next = expiryOf(token);
       if (next === null || next > expiry) {
         await this.#session.auth(token);
-        // Only what the server has taken counts.
+        // Only a token that the server has accepted counts.
         if (this.#turn === turn) this.began(token);
         return;
       }
-      // The application still has the old one, and may get another before it ends.
+      // The application still returns the old token; it may have a new one before that expires.
     } catch (error) {
       if (this.#turn !== turn) return;
       this.#session.report(error);
     }
     const left = expiry - this.#environment.now();
-    // After its end the server says so, and the next connection begins with a fresh one.
+    // After the expiry the server ends the session, and the next one begins with a fresh token.
     if (left > 0) this.#after(Math.min(left / 2, PAUSE_CAP_MS), expiry);
   }
 }

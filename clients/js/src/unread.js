@@ -1,8 +1,8 @@
-// How many of the peer's messages are unread, where not all of them are held: the server's count, and what came since.
+// The unread count where not all messages are loaded: the server's count, and what came since.
 
 export class Unread {
   #count = 0;
-  /** The highest seq that the count has looked at. */
+  /** The highest seq that the count covers. */
   #upto = 0;
 
   get count() {
@@ -13,23 +13,23 @@ export class Unread {
     return this.#upto;
   }
 
-  /** What the server says; false if it said so before the newest message, and has to be asked again. @param {number} count @param {number} lastSeq @param {number} read */
+  /** Takes the server's count. Returns false if it is older than the newest message. @param {number} count @param {number} lastSeq @param {number} read */
   told(count, lastSeq, read) {
     if (lastSeq < this.#upto) return false;
     this.#upto = lastSeq;
-    // A read that the server has not heard of yet counts here already.
+    // A read that the server has not confirmed counts here already.
     this.#count = read >= lastSeq ? 0 : count;
     return true;
   }
 
-  /** A message of the peer's came. @param {number} seq @param {number} read */
+  /** A message of the peer arrived. @param {number} seq @param {number} read */
   arrived(seq, read) {
     if (seq <= this.#upto) return;
     this.#upto = seq;
     if (seq > read) this.#count += 1;
   }
 
-  /** The user has read up to here; false if what is left can only be told by the server. @param {number} seq */
+  /** The user has read up to here. Returns false if only the server knows how many are left. @param {number} seq */
   read(seq) {
     if (seq >= this.#upto) this.#count = 0;
     return this.#count === 0;

@@ -1,15 +1,15 @@
-// Presence: whose coming and going the client hears of.
+// Presence: the users that the client watches.
 
 const WATCHED_MAX = 256;
-/** Changes of the list come in bursts; each watch is answered with everybody's presence. */
+/** Batching delay: each `watch` is answered with the presence of all users. */
 const DELAY_MS = 50;
 
 export class Watch {
   #core;
   #enabled;
-  /** Whom this session watches. @type {Set<string>} */
+  /** The users that this session watches. @type {Set<string>} */
   #watched = new Set();
-  /** Of whom a message has come since, which may let them be seen. @type {Set<string>} */
+  /** Users who have written since, and may have become visible. @type {Set<string>} */
   #heard = new Set();
   /** @type {unknown} */
   #timer = null;
@@ -24,7 +24,7 @@ export class Watch {
     this.soon();
   }
 
-  /** What was known is not known any more. */
+  /** Presence is unknown while offline. */
   disconnected() {
     if (this.#timer !== null) this.#core.environment.clearTimeout(this.#timer);
     this.#timer = null;
@@ -42,9 +42,9 @@ export class Watch {
   }
 
   /**
-   * A message of somebody who looks as if they had never been there: only who has written can be seen, so they are watched
-   * once more.
-   * @param {string} user @returns {boolean} whether more may be known of them now
+   * A message of a user without known presence: only users who have written are visible, so they are watched again.
+   *
+   * @param {string} user @returns {boolean} whether more may be visible of them now
    */
   heard(user) {
     const { presence } = this.#core.conversation(user);
@@ -57,7 +57,7 @@ export class Watch {
 
   #say() {
     if (!this.#core.sync.isUp) return;
-    // Only who has written can be watched: of a conversation without a message nobody has.
+    // Only users with a common conversation can be watched.
     const known = [...this.#core.conversations.values()].filter(({ lastSeq }) => lastSeq > 0);
     known.sort((a, b) => Number(b.loaded) - Number(a.loaded) || b.lastTs - a.lastTs);
     const users = known.slice(0, WATCHED_MAX).map(({ peer }) => peer.userId);

@@ -7,19 +7,19 @@ export class Connection {
     retryAt: number | null;
     /** @type {BluetickError | null} */
     reason: BluetickError | null;
-    /** Be online from now on. While waiting for the next try, it is made at once. */
+    /** Goes online. During the delay before the next attempt, connects at once. */
     connect(): void;
     disconnect(): void;
     close(): void;
-    /** The network has gone, as far as the browser can tell: the connection has to show that it lives. */
+    /** The browser reports that the network is down: probes the connection. */
     doubt(): void;
-    /** The network may have changed: no use in waiting, or in trusting the connection. */
+    /** The network may have changed: connects at once, or probes the connection. */
     nudge(): void;
-    /** All that was missed is here: the next loss is a first one again. */
+    /** The session has caught up: resets the backoff. */
     settled(): void;
     /** @param {Frame} frame */
     write(frame: Frame): void;
-    /** Ends the connection for good, from this side. @param {BluetickError} error */
+    /** Ends the connection from this side and stays offline. @param {BluetickError} error */
     refuse(error: BluetickError): void;
 }
 export type Frame = import("./thread.js").Frame;
@@ -33,11 +33,11 @@ export type Listener = {
     hello: (token: string) => Frame;
     frame: (frame: Frame) => void;
     /**
-     * the connection is gone
+     * the connection ended
      */
     down: () => void;
     /**
-     * state, retryAt or reason are others now
+     * `state`, `retryAt` or `reason` changed
      */
     changed: () => void;
     trace: (direction: "in" | "out", frame: Frame) => void;

@@ -1,9 +1,10 @@
 /** @param {Partial<Environment>} given @returns {Environment} */
 export function environment(given: Partial<Environment>): Environment;
-/** The longest that a timer can wait. */
+/** The longest delay of a timer. */
 export const TIMER_MAX_MS: number;
 /**
- * Runs it after what is already waiting, and soon: timers of hidden tabs may be a minute late, and acks must not be.
+ * Runs a function after the events that are queued already. Not a timer: in hidden tabs those may be a minute late, and
+ * acks must not be.
  *
  * @type {(then: () => void) => void}
  */

@@ -1,6 +1,6 @@
-/** Messages that may wait. */
+/** Unconfirmed messages at most. */
 export const OUTBOX_MAX: 10000;
-/** Written and not yet confirmed: below what the server reads ahead, so that acks are never stuck behind. */
+/** Sends in flight at most: below the number of frames that the server reads ahead, so acks are not delayed. */
 export const IN_FLIGHT_MAX: 32;
 /** @template T what the caller keeps with each entry */
 export class Outbox<T> {
@@ -17,41 +17,41 @@ export class Outbox<T> {
         isStored: boolean;
         item: T;
     };
-    /** What an earlier life left goes before what this one has written so far. @param {Entry<T>[]} entries */
+    /** Inserts the entries of an earlier process before those of this one. @param {Entry<T>[]} entries */
     restore(entries: Entry<T>[]): void;
     /** @param {string} id */
     remove(id: string): Entry<T> | undefined;
-    /** Takes one back. It goes out no more; but should it be there already, it is known again. @param {string} id */
+    /** Discards a message. It is not sent again; if the server has it already, it is recognised. @param {string} id */
     discard(id: string): void;
-    /** The server has it: the entry, also of one that was discarded. @param {string} id */
+    /** The server has confirmed it. Returns the entry, also of a discarded message. @param {string} id */
     confirmed(id: string): Entry<T> | undefined;
     /**
-     * The server has stored it, and will confirm it. The entry, if that is news. One that does not go out again by itself
-     * gets no confirmation either: it leaves the outbox now.
+     * The server has stored it, and `sent` will follow. Returns the entry if that is new. A message that is not sent again
+     * gets no `sent`: it leaves the outbox now.
      *
      * @param {string} id
      */
     stored(id: string): Entry<T> | undefined;
-    /** The server does not have the discarded one. @param {string} id */
+    /** The server does not have the discarded message. @param {string} id */
     forget(id: string): void;
-    /** The next to write. One that is held stops those behind it, so that the order of writing is kept. */
+    /** The next message to write. A held message blocks those behind it, to keep their order. */
     next(): Entry<T> | undefined;
-    /** How long to wait before it goes out again, or null if it never will by itself. @param {Entry<T>} entry @param {BluetickError} error */
+    /** The delay before it is sent again, or null if it is refused for good. @param {Entry<T>} entry @param {BluetickError} error */
     refused(entry: Entry<T>, error: BluetickError): number | null;
     releaseHeld(): void;
-    /** Whatever was on its way may or may not have arrived: all of it goes out again, with the same ids. */
+    /** Messages in flight may or may not have arrived: all are sent again with the same ids. */
     disconnected(): void;
-    /** The longest that is on its way: the one to blame when the server found a frame too large. */
+    /** The longest message in flight: the likeliest cause when the server refuses a frame. */
     longestInFlight(): Entry<T> | undefined;
 }
 export type BluetickError = import("./errors.js").BluetickError;
 /**
- * - `saving`: on its way into the device's storage, no byte has gone out
- * - `uploading`: its file is; it goes out when that is done, and holds up nobody
- * - `waiting`: may go out
- * - `inFlight`: written to the connection that is up now
- * - `held`: refused for now; goes out again when the retry timer fires
- * - `failed`: refused for good, until somebody retries or discards it
+ * - `saving`: being written to the device's storage; nothing was sent yet
+ * - `uploading`: its file is being uploaded; it blocks no other message
+ * - `waiting`: ready to be sent
+ * - `inFlight`: written to the current connection
+ * - `held`: refused temporarily; sent again when the retry timer fires
+ * - `failed`: refused for good, until the application retries or discards it
  */
 export type Progress = "saving" | "uploading" | "waiting" | "inFlight" | "held" | "failed";
 /**

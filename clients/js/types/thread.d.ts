@@ -9,54 +9,59 @@ export class Thread {
     peer: Boundaries;
     /** @type {[number, string] | null} */
     lastOwn: [number, string] | null;
-    /** @param {number[]} [pending] what has arrived and is not held yet @returns {SavedThread} */
+    /** @param {number[]} [pending] seqs that have arrived but are not stored by the application yet @returns {SavedThread} */
     save(pending?: number[]): SavedThread;
     disconnected(): void;
-    /** What was received here; a conversation not heard of before expects nothing up to `before`. @param {number} before */
+    /** The received seqs. A conversation that is new to the device expects nothing up to `before`. @param {number} before */
     seenSince(before: number): Seen;
     get settled(): number;
-    /** The conversation goes up to here, at least. @param {number} seq */
+    /** The conversation has at least this many messages. @param {number} seq */
     named(seq: number): void;
-    /** The newest seq that was named without its message. */
+    /** The newest seq that is known without its message. */
     get head(): number;
-    /** The newest seq that is known at all. */
+    /** The newest known seq. */
     get newest(): number;
-    /** The server has stored a message of one's own; whether that is news. @param {number} seq @param {string} id @param {boolean} [justNow] and not long ago */
+    /**
+     * The server has stored an own message. If it is the first and was stored just now, everything after it is still to
+     * come; a repeated first message does not say that. Returns whether it is new.
+     *
+     * @param {number} seq @param {string} id @param {boolean} [justNow]
+     */
     ownSent(seq: number, id: string, justNow?: boolean): boolean;
     /** @param {number} seq @param {string} id */
     noteOwn(seq: number, id: string): void;
-    /** The device holds a message of the peer's that the stream brought. @param {number} seq @param {string} id */
+    /** The application has stored a message of the peer that the stream brought. @param {number} seq @param {string} id */
     stored(seq: number, id: string): void;
-    /** The ack to write now, and the message_id to which it moves the cursor. */
+    /** The ack to write now, and the cursor's value after it. */
     takeAck(): {
         seq: number;
         messageId: string | null;
     } | null;
     get owesAck(): boolean;
-    /** Whether the server has not said that it has the last ack: then it is owed once more. */
+    /** Schedules the last ack once more if the server has not confirmed it by `ticks`. */
     ackAgain(): boolean;
     get owesRead(): boolean;
-    /** Whether the server does not know yet how far the user has read. */
+    /** Whether the server has not confirmed how far the user has read. */
     get readPending(): boolean;
     /** The read to write now. */
     takeRead(): number | null;
-    /** The read did not arrive and shall be written again. */
+    /** The read was refused temporarily and has to be written again. */
     readLost(): void;
-    /** The server will not take this read, now or later. */
+    /** The read was refused for good. */
     readRefused(): void;
-    /** How far the user has read, said or not. */
+    /** How far the user has read, confirmed or not. */
     get readUpTo(): number;
     /** @param {'own' | 'peer'} whose @param {Boundaries} theirs @returns {boolean} whether they grew */
     merge(whose: "own" | "peer", theirs: Boundaries): boolean;
     /** @param {number} seq @returns {'sent' | 'delivered' | 'read'} */
     tickOf(seq: number): "sent" | "delivered" | "read";
-    /** The newest own message, if its tick may have changed while nobody was listening. */
+    /** The newest own message, if its tick may have changed while the device was offline. */
     get unfinishedTick(): string | null;
-    /** Keeps a message that came after a gap. @param {Frame} message */
+    /** Holds back a message that came after a gap. @param {Frame} message */
     hold(message: Frame): void;
-    /** The next held message that no longer waits for anything. */
+    /** The next held message that has no gap before it any more. */
     nextHeld(): Record<string, any> | null;
-    /** Waits for history up to `seq`; false if a repair was under way already. @param {number} seq */
+    /** Begins a repair up to `seq`, or extends the one in progress. Returns whether it is new. @param {number} seq */
     beginRepair(seq: number): boolean;
     missing(): {
         after: number;
@@ -64,7 +69,7 @@ export class Thread {
     };
     get isRepaired(): boolean;
     endRepair(): void;
-    /** Gives up on the gap before the next held message; false if none is held. */
+    /** Gives up on the gap before the next held message. Returns false if none is held. */
     settleToNextHeld(): boolean;
 }
 /**
@@ -76,31 +81,31 @@ export type Boundaries = {
     read: number;
 };
 /**
- * What is remembered of a conversation across restarts.
+ * The stored state of a conversation.
  */
 export type SavedThread = {
     /**
-     * null while it is known only from ticks
+     * null while the conversation is known only from ticks
      */
     seen: import("./seen.js").SavedSeen | null;
     /**
-     * the newest message of the peer's that the stream brought: what is acked, and what a reply has seen
+     * the newest message of the peer that the stream brought: the value of acks and of `seen_seq`
      */
     heard: number;
     /**
-     * how far the user has read; the server may not know yet
+     * how far the user has read; the server may not have confirmed it yet
      */
     read: number;
     /**
-     * the user's own boundaries as the server knows them
+     * the user's boundaries as the server knows them
      */
     own: Boundaries;
     /**
-     * the other member's: these make the ticks
+     * the other member's boundaries, which give the ticks
      */
     peer: Boundaries;
     /**
-     * seq and id of the newest own message: while it is not blue, its tick is worth asking for
+     * seq and id of the newest own message. Its tick is requested after a reconnect while it is not blue
      */
     lastOwn: [number, string] | null;
 };

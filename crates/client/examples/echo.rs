@@ -5,9 +5,9 @@
 //! cargo run -p bluetick-client --example echo -- --token "$(cargo run -q -- token --user echo)" --state echo.json
 //! ```
 //!
-//! Two things make it once. What the bot has handled is in the state file, written behind every answer. And an answer's id
-//! is made from the message that it answers: a bot that was killed before it could write the file gets the message again,
-//! answers again, and the server finds that it has this answer already.
+//! Two things ensure that. The state file is written after every answer. And the id of an answer is
+//! derived from the message: a bot that was killed before it wrote the file receives the message again,
+//! answers again, and the server recognises the id.
 
 use std::{
     error::Error,
@@ -21,29 +21,29 @@ use bluetick_client::{
 };
 use clap::Parser;
 
-/// Marks an answer, so that two bots do not answer each other for ever.
+/// Marks an answer, so that two bots do not answer each other endlessly.
 const MARK: &str = r#"{"echo":true}"#;
 
 /// Answer each message with its own text
 #[derive(Parser)]
-struct Arguments {
+struct EchoArguments {
     /// The server's WebSocket
     #[arg(long, value_name = "URL", default_value = "ws://127.0.0.1:8080/v1/ws")]
     server: String,
     /// The bot's token, as `bluetick token --user echo` prints it
     #[arg(long, env = "BLUETICK_TOKEN", hide_env_values = true)]
     token: String,
-    /// What the bot remembers; without it, it begins anew with each start
+    /// The state file; without it, each start is that of a new device
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// The name of this installation; of two bots with one name the older has to go
+    /// The device id; a second bot with the same id replaces the first
     #[arg(long, default_value = "echo-bot")]
     device: String,
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let Arguments { server, token, state, device } = Arguments::parse();
+    let EchoArguments { server, token, state, device } = EchoArguments::parse();
     let saved = state.as_deref().map(load).transpose()?.flatten();
     let options = Options::new(server, DeviceId::new(&device)?, token).saved(saved);
     let (client, mut events) = Client::connect(options);
@@ -51,7 +51,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     loop {
         let event = tokio::select! {
             event = events.next() => event,
-            // The last Saved and Closed come behind it, and the loop ends with them.
+            // The last `Saved` and `Closed` follow, and end the loop.
             _ = tokio::signal::ctrl_c() => {
                 client.close().await?;
                 continue;

@@ -1,4 +1,4 @@
-//! How long to wait before connecting again.
+//! The delay before the next connection attempt.
 
 use std::time::Duration;
 
@@ -6,10 +6,11 @@ use rand::{RngExt, rngs::StdRng};
 
 const BASE: Duration = Duration::from_millis(200);
 const CAP: Duration = Duration::from_secs(30);
-/// Even the luckiest draw leaves a failing server a moment.
+/// The shortest delay, for a server that keeps failing.
 const FLOOR: Duration = Duration::from_millis(50);
 
-/// Exponential backoff with full jitter: clients that were cut off together do not come back together.
+/// Exponential backoff with full jitter, so that clients that lost their connections together do not
+/// reconnect together.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,
@@ -20,7 +21,7 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// The wait before the next attempt, no shorter than the server asked for.
+    /// The delay before the next attempt, no shorter than the server asked for.
     pub(crate) fn next(&mut self, at_least: Duration, rng: &mut StdRng) -> Duration {
         let limit = BASE.saturating_mul(1 << self.failures.min(16)).min(CAP);
         self.failures = self.failures.saturating_add(1);

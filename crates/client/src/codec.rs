@@ -1,7 +1,7 @@
-//! Reading a server's frame: `type` first, then that one struct.
+//! Decodes a frame of the server: `type` first, then the struct of that type.
 //!
-//! The derived reader of [`ServerFrame`] buffers a frame to find its tag, and raw JSON (`meta`, `attachment`)
-//! cannot be read from such a buffer; this one can.
+//! The derived `Deserialize` of [`ServerFrame`] buffers the frame to find its tag, and raw JSON
+//! (`meta`, `attachment`) cannot be read from such a buffer.
 
 use std::borrow::Cow;
 
@@ -11,33 +11,33 @@ use serde::{
     de::{DeserializeOwned, Error as _},
 };
 
-/// Why a text is no frame of a server's.
+/// Why a text is not a valid frame of a server.
 #[derive(Debug, thiserror::Error)]
-pub enum DecodeError {
-    /// It is not JSON, or lacks what a frame of its type must have.
-    #[error("the server's frame is not what it should be: {0}")]
+pub enum FrameError {
+    /// It is not JSON, or lacks a field of its type.
+    #[error("malformed frame from the server: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// A newer server may send frames that this client has not heard of.
-    #[error("the server sent an unknown frame {0:?}")]
+    /// A newer server may send frames that this client does not know. Ignore them.
+    #[error("unknown frame type from the server: {0:?}")]
     UnknownType(String),
 }
 
 #[derive(Deserialize)]
-struct Peek<'a> {
+struct FrameHeader<'a> {
     #[serde(rename = "type", borrow)]
     kind: Cow<'a, str>,
 }
 
-/// Reads one text frame of the server's.
+/// Decodes one text frame of the server.
 ///
-/// [`Client`](crate::Client) and [`RawConnection`](crate::RawConnection) do it by themselves; this is for those who bring
-/// a socket of their own.
-pub fn decode(text: &str) -> Result<ServerFrame, DecodeError> {
-    // A list would pass for a struct whose fields have lost their names.
+/// [`Client`](crate::Client) and [`RawConnection`](crate::RawConnection) call it themselves. It is public
+/// for applications with their own socket.
+pub fn decode(text: &str) -> Result<ServerFrame, FrameError> {
+    // serde would accept a list as a struct without field names.
     if text.trim_start().starts_with('[') {
         return Err(serde_json::Error::custom("a frame is an object").into());
     }
-    let peek: Peek<'_> = serde_json::from_str(text)?;
+    let peek: FrameHeader<'_> = serde_json::from_str(text)?;
     Ok(match &*peek.kind {
         "welcome" => ServerFrame::Welcome(parse(text)?),
         "sent" => ServerFrame::Sent(parse(text)?),
@@ -54,7 +54,7 @@ pub fn decode(text: &str) -> Result<ServerFrame, DecodeError> {
         "error" => ServerFrame::Error(parse(text)?),
         "bye" => ServerFrame::Bye(parse(text)?),
         "pong" => ServerFrame::Pong(parse(text)?),
-        other => return Err(DecodeError::UnknownType(other.chars().take(32).collect())),
+        other => return Err(FrameError::UnknownType(other.chars().take(32).collect())),
     })
 }
 
@@ -95,8 +95,8 @@ mod tests {
 
     #[test]
     fn what_is_no_frame_is_an_error_and_not_a_panic() {
-        assert!(matches!(decode("nope"), Err(DecodeError::Malformed(_))));
-        assert!(matches!(decode(r#"{"type":"sent"}"#), Err(DecodeError::Malformed(_))));
-        assert!(matches!(decode(r#"{"type":"novel"}"#), Err(DecodeError::UnknownType(_))));
+        assert!(matches!(decode("nope"), Err(FrameError::Malformed(_))));
+        assert!(matches!(decode(r#"{"type":"sent"}"#), Err(FrameError::Malformed(_))));
+        assert!(matches!(decode(r#"{"type":"novel"}"#), Err(FrameError::UnknownType(_))));
     }
 }

@@ -1,4 +1,4 @@
-//! The handle an application holds: it sends commands to the task that owns the connection.
+//! The application's handle: it sends commands to the task that owns the connection.
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -7,47 +7,47 @@ use bluetick_protocol::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use crate::{Answer, Draft, Event, HistoryRange, Refused, Saved, driver};
+use crate::{Draft, Event, HistoryRange, QueryResult, Refusal, Saved, driver};
 
-/// Commands between the handles and the task; a handle waits when the task is behind.
+/// Commands queued for the task at most. A handle waits while the queue is full.
 const COMMANDS_MAX: usize = 256;
 
-/// Where tokens come from.
+/// The source of tokens.
 #[derive(Clone)]
-pub enum Token {
-    /// The same one for ever: when it expires, the client ends.
+pub enum TokenSource {
+    /// One token. The client ends when it expires.
     Fixed(String),
-    /// Asked before every connection, and by [`Client::refresh_token`].
+    /// Called before every connection, and by [`Client::refresh_token`].
     Provider(Arc<dyn Fn() -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>),
 }
 
-impl Token {
-    /// Tokens that are fetched: from a file, or from the application's own back end.
+impl TokenSource {
+    /// Fetches tokens, for example from a file or from the application's back end.
     pub fn provider<F, Fut>(provide: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = String> + Send + 'static,
     {
-        Token::Provider(Arc::new(move || Box::pin(provide())))
+        TokenSource::Provider(Arc::new(move || Box::pin(provide())))
     }
 
     pub(crate) async fn get(&self) -> String {
         match self {
-            Token::Fixed(token) => token.clone(),
-            Token::Provider(provide) => provide().await,
+            TokenSource::Fixed(token) => token.clone(),
+            TokenSource::Provider(provide) => provide().await,
         }
     }
 }
 
-impl From<&str> for Token {
+impl From<&str> for TokenSource {
     fn from(token: &str) -> Self {
-        Token::Fixed(token.to_owned())
+        TokenSource::Fixed(token.to_owned())
     }
 }
 
-impl From<String> for Token {
+impl From<String> for TokenSource {
     fn from(token: String) -> Self {
-        Token::Fixed(token)
+        TokenSource::Fixed(token)
     }
 }
 
@@ -56,24 +56,25 @@ impl From<String> for Token {
 pub struct Options {
     /// `ws://…/v1/ws` or `wss://…/v1/ws`.
     pub url: String,
-    /// Names this installation: made once, kept, and not shared. A device that connects again replaces its older
-    /// session.
+    /// Identifies this installation. Generate it once and keep it. A device that connects again
+    /// replaces its older session.
     pub device: DeviceId,
-    /// Who the user is: a JWT whose `sub` is the user id.
-    pub token: Token,
-    /// What the device remembered; see [`Event::Saved`].
+    /// A JWT whose `sub` is the user id, or where to get one.
+    pub token: TokenSource,
+    /// The stored state of the device; see [`Event::Saved`].
     pub saved: Option<Saved>,
-    /// Events that may wait for the application before the socket is no longer read.
+    /// Events queued for the application at most. The socket is not read while the queue is full.
     pub events_max: usize,
-    /// How long a request may wait for its answer, reconnects included. Sends wait for ever.
+    /// The timeout of a request, reconnects included. Sends have none.
     pub request_timeout: Duration,
-    /// For a private certificate authority or a client certificate; the public roots otherwise.
+    /// A private certificate authority or a client certificate; the public authorities if absent.
     pub tls: Option<Arc<rustls::ClientConfig>>,
 }
 
 impl Options {
-    /// The defaults: nothing remembered, 1024 events, 30 seconds for a request, the public certificate authorities.
-    pub fn new(url: impl Into<String>, device: DeviceId, token: impl Into<Token>) -> Self {
+    /// The defaults: no stored state, 1024 events, a request timeout of 30 seconds, and the public
+    /// certificate authorities.
+    pub fn new(url: impl Into<String>, device: DeviceId, token: impl Into<TokenSource>) -> Self {
         Options {
             url: url.into(),
             device,
@@ -85,91 +86,92 @@ impl Options {
         }
     }
 
-    /// With what the device remembered of an earlier run; `None` for a device's first one.
+    /// Sets the stored state of an earlier run; `None` for a new device.
     pub fn saved(mut self, saved: Option<Saved>) -> Self {
         self.saved = saved;
         self
     }
 }
 
-/// Why a call of the client's failed.
+/// Why a call of the client failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The client has ended: it was closed, or [`Event::Closed`] says why.
+    /// The client has ended; [`Event::Closed`] gives the reason.
     #[error("the client is closed")]
     Closed,
-    /// Nothing came within [`Options::request_timeout`]. The request may have been served all the same.
-    #[error("no answer came in time")]
+    /// No response within [`Options::request_timeout`]. The server may have executed the request.
+    #[error("no response in time; check the connection and try again")]
     Timeout,
-    /// [`Client::cancel`] took the message out of the outbox, or its id was sent once more and that call waits now.
-    #[error("the message was taken back")]
+    /// [`Client::cancel`] removed the message, or a later call sent the same id and waits for it.
+    #[error("the message was cancelled")]
     Cancelled,
-    /// A fault of the server's.
-    #[error("the server answered something else than was asked")]
-    WrongAnswer,
-    /// The server's word on the matter.
+    /// The server responded with another type than requested.
+    #[error("unexpected response type from the server")]
+    UnexpectedResult,
+    /// The server refused the call.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The client's own word, before the server was asked.
+    /// The client refused the call before sending it.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] Refusal),
 }
 
 pub(crate) type Confirmation = oneshot::Sender<Result<Sent, Error>>;
-pub(crate) type Reply = oneshot::Sender<Result<Answer, Error>>;
+pub(crate) type ReplySender = oneshot::Sender<Result<QueryResult, Error>>;
 
-pub(crate) enum Query {
+pub(crate) enum ClientQuery {
     Inbox { limit: Option<u32>, before: Option<String> },
     History { conversation: ConversationId, range: HistoryRange, limit: Option<u32> },
     Status(ConversationId),
 }
 
-/// What the state can serve, connected or not.
-pub(crate) enum DeskCommand {
+/// Commands that need no connection.
+pub(crate) enum StateCommand {
     Post { draft: Draft, taken: oneshot::Sender<Result<ClientMsgId, Error>>, confirmed: Option<Confirmation> },
     Cancel(ClientMsgId, oneshot::Sender<bool>),
-    Ask(Query, Reply),
+    Ask(ClientQuery, ReplySender),
     Read(ConversationId, Seq),
     Typing(ConversationId),
     Watch(Vec<UserId>, oneshot::Sender<Result<(), Error>>),
     Save,
 }
 
-/// What the connection's task is told to do.
-pub(crate) enum Command {
-    Desk(DeskCommand),
+/// Commands to the task that owns the connection.
+pub(crate) enum ClientCommand {
+    State(StateCommand),
     RefreshToken,
     GoOffline,
     GoOnline,
     Close,
 }
 
-impl From<DeskCommand> for Command {
-    fn from(command: DeskCommand) -> Self {
-        Command::Desk(command)
+impl From<StateCommand> for ClientCommand {
+    fn from(command: StateCommand) -> Self {
+        ClientCommand::State(command)
     }
 }
 
-/// A client that keeps itself connected. Clones share the connection; it ends when the last of them is gone.
+/// A client that stays connected. Clones share the connection, which ends when the last one is dropped.
 ///
-/// No call here needs a connection. What is sent waits in the outbox, reads are kept, requests wait for
-/// [`Options::request_timeout`]; all of it goes out when there is a connection again.
+/// No call needs a connection. Offline, sends wait in the outbox, reads are kept, and requests wait up
+/// to [`Options::request_timeout`].
 #[derive(Clone)]
 pub struct Client {
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<ClientCommand>,
     request_timeout: Duration,
 }
 
-/// What happens, in order; ends after [`Event::Closed`]. It must be read: see [the crate's words](crate#reading-the-events).
+/// The stream of events, in order; it ends after [`Event::Closed`]. The application must read it: see
+/// [reading the events](crate#reading-the-events).
 pub struct Events(mpsc::Receiver<Event>);
 
 impl Events {
-    /// Waits for the next event; `None` when the client has ended. Cancelling this loses nothing.
+    /// Waits for the next event; `None` when the client has ended. Cancel-safe.
     pub async fn next(&mut self) -> Option<Event> {
         self.0.recv().await
     }
 
-    /// An event that is there already.
+    /// The next event, if there is one already.
     pub fn try_next(&mut self) -> Option<Event> {
         self.0.try_recv().ok()
     }
@@ -192,85 +194,85 @@ impl Client {
 
     /// Sends a message and waits until the server has stored it, across as many reconnects as that takes.
     ///
-    /// Giving up the wait does not take the message back: it stays in the outbox.
+    /// Dropping the future does not cancel the message: it stays in the outbox.
     pub async fn send_draft(&self, draft: Draft) -> Result<Sent, Error> {
         let (confirmed, confirmation) = oneshot::channel();
         self.put(draft, Some(confirmed)).await?;
         confirmation.await.map_err(|_| Error::Closed)?
     }
 
-    /// Puts a message into the outbox and does not wait for the server: [`Event::Sent`] or
-    /// [`Event::SendFailed`] will tell.
+    /// Adds a message to the outbox and does not wait for the server. [`Event::Sent`] or
+    /// [`Event::SendFailed`] follows.
     pub async fn post(&self, draft: Draft) -> Result<ClientMsgId, Error> {
         self.put(draft, None).await
     }
 
     async fn put(&self, draft: Draft, confirmed: Option<Confirmation>) -> Result<ClientMsgId, Error> {
         let (taken, id) = oneshot::channel();
-        self.command(DeskCommand::Post { draft, taken, confirmed }).await?;
+        self.command(StateCommand::Post { draft, taken, confirmed }).await?;
         id.await.map_err(|_| Error::Closed)?
     }
 
-    /// Takes a message out of the outbox; true if it was still there. The server may have stored it all the same.
+    /// Removes a message from the outbox. Returns whether it was still there. The server may have
+    /// stored it nevertheless.
     pub async fn cancel(&self, id: ClientMsgId) -> Result<bool, Error> {
         let (answer, was_there) = oneshot::channel();
-        self.command(DeskCommand::Cancel(id, answer)).await?;
+        self.command(StateCommand::Cancel(id, answer)).await?;
         was_there.await.map_err(|_| Error::Closed)
     }
 
-    /// The user has read this conversation up to here. Said offline, it is kept and told later.
+    /// The user has read this conversation up to `seq`. An offline read is kept and sent later.
     pub async fn read(&self, conversation: ConversationId, seq: Seq) -> Result<(), Error> {
-        self.command(DeskCommand::Read(conversation, seq)).await
+        self.command(StateCommand::Read(conversation, seq)).await
     }
 
-    /// The user is typing. Say it every few seconds while it is true; offline it is forgotten.
+    /// The user is typing. Call it every few seconds while it is true; it is dropped while offline.
     pub async fn typing(&self, conversation: ConversationId) -> Result<(), Error> {
-        self.command(DeskCommand::Typing(conversation)).await
+        self.command(StateCommand::Typing(conversation)).await
     }
 
-    /// Whose presence to hear of, in place of those watched before; at most 256, kept across reconnects. Only users one
-    /// shares a conversation with can be watched.
+    /// Subscribes to the presence of at most 256 users, in place of those watched before. The
+    /// subscription is kept across reconnects. Only users with a common conversation can be watched.
     pub async fn watch(&self, users: Vec<UserId>) -> Result<(), Error> {
         let (taken, was_taken) = oneshot::channel();
-        self.command(DeskCommand::Watch(users, taken)).await?;
+        self.command(StateCommand::Watch(users, taken)).await?;
         was_taken.await.map_err(|_| Error::Closed)?
     }
 
-    /// A page of the conversations, newest first: `limit` up to 100, `before` the [`next`](InboxPage::next) of the page
-    /// before.
+    /// A page of conversations, newest first: `limit` up to 100, `before` the [`next`](InboxPage::next)
+    /// of the previous page.
     pub async fn inbox(&self, limit: Option<u32>, before: Option<String>) -> Result<InboxPage, Error> {
-        match self.ask(Query::Inbox { limit, before }).await? {
-            Answer::Inbox(page) => Ok(page),
-            _ => Err(Error::WrongAnswer),
+        match self.ask(ClientQuery::Inbox { limit, before }).await? {
+            QueryResult::Inbox(page) => Ok(page),
+            _ => Err(Error::UnexpectedResult),
         }
     }
 
-    /// A page of a conversation, `limit` up to 200. It is the application's alone: what it shows does not count as
-    /// received.
+    /// A page of a conversation for display, `limit` up to 200. Its messages do not count as received.
     pub async fn history(
         &self,
         conversation: ConversationId,
         range: HistoryRange,
         limit: Option<u32>,
     ) -> Result<HistoryPage, Error> {
-        match self.ask(Query::History { conversation, range, limit }).await? {
-            Answer::History(page) => Ok(page),
-            _ => Err(Error::WrongAnswer),
+        match self.ask(ClientQuery::History { conversation, range, limit }).await? {
+            QueryResult::History(page) => Ok(page),
+            _ => Err(Error::UnexpectedResult),
         }
     }
 
     /// How far both members of a conversation have received and read.
     pub async fn status(&self, conversation: ConversationId) -> Result<StatusAnswer, Error> {
-        match self.ask(Query::Status(conversation)).await? {
-            Answer::Status(status) => Ok(status),
-            _ => Err(Error::WrongAnswer),
+        match self.ask(ClientQuery::Status(conversation)).await? {
+            QueryResult::Status(status) => Ok(status),
+            _ => Err(Error::UnexpectedResult),
         }
     }
 
-    async fn ask(&self, query: Query) -> Result<Answer, Error> {
+    async fn ask(&self, query: ClientQuery) -> Result<QueryResult, Error> {
         let (reply, answer) = oneshot::channel();
         let asking = async {
-            self.command(DeskCommand::Ask(query, reply)).await?;
+            self.command(StateCommand::Ask(query, reply)).await?;
             answer.await.map_err(|_| Error::Closed)?
         };
         tokio::time::timeout(self.request_timeout, asking).await.map_err(|_| Error::Timeout)?
@@ -278,31 +280,30 @@ impl Client {
 
     /// Gives the running session a fresh token, before the old one expires.
     pub async fn refresh_token(&self) -> Result<(), Error> {
-        self.command(Command::RefreshToken).await
+        self.command(ClientCommand::RefreshToken).await
     }
 
-    /// Leaves the server on purpose; what is sent meanwhile waits in the outbox.
+    /// Disconnects until [`go_online`](Self::go_online). Sends wait in the outbox.
     pub async fn go_offline(&self) -> Result<(), Error> {
-        self.command(Command::GoOffline).await
+        self.command(ClientCommand::GoOffline).await
     }
 
-    /// Connects again at once, also when a wait for the next attempt is under way.
+    /// Connects at once, also during the delay before the next attempt.
     pub async fn go_online(&self) -> Result<(), Error> {
-        self.command(Command::GoOnline).await
+        self.command(ClientCommand::GoOnline).await
     }
 
-    /// Asks for an [`Event::Saved`] behind all events so far.
+    /// Requests an [`Event::Saved`] after all events so far.
     pub async fn save(&self) -> Result<(), Error> {
-        self.command(DeskCommand::Save).await
+        self.command(StateCommand::Save).await
     }
 
-    /// Ends the connection. What is still in the outbox is in the [`Event::Saved`] that precedes
-    /// [`Event::Closed`].
+    /// Ends the client. The [`Event::Saved`] before [`Event::Closed`] has the outbox.
     pub async fn close(&self) -> Result<(), Error> {
-        self.command(Command::Close).await
+        self.command(ClientCommand::Close).await
     }
 
-    async fn command(&self, command: impl Into<Command>) -> Result<(), Error> {
+    async fn command(&self, command: impl Into<ClientCommand>) -> Result<(), Error> {
         self.commands.send(command.into()).await.map_err(|_| Error::Closed)
     }
 }

@@ -1,4 +1,4 @@
-//! The task that owns the connection: it drives a [`ClientState`] over a WebSocket and reconnects when that ends.
+//! The task that owns the connection. It drives a [`ClientState`] over a WebSocket and reconnects.
 
 use std::{future::Future, pin::Pin, task::Poll, time::Duration};
 
@@ -12,30 +12,30 @@ use tokio::{
 use tokio_tungstenite::tungstenite::{self, Message};
 
 use crate::{
-    ClientState, Event, Lost, Options, Reconnect, Token,
+    ClientState, Event, Lost, Options, Reconnect, TokenSource,
     backoff::Backoff,
-    codec::{DecodeError, decode},
-    connection::Command,
-    desk::Desk,
-    transport::{self, Socket},
+    codec::{FrameError, decode},
+    connection::ClientCommand,
+    dispatcher::ClientDispatcher,
+    transport::{self, ClientSocket},
 };
 
-/// The server answers a hello much sooner; a connection without a welcome is of no use.
+/// A connection without a `welcome` by then counts as dead.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
-/// Frames written before the socket is flushed, and frames read before acks are written.
+/// Frames written before a flush, and frames read before acks are written, at most.
 const BATCH_MAX: usize = 64;
-/// A socket that takes no bytes for this long is dead.
+/// A socket that takes no bytes for this long counts as dead.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Beyond two heartbeats a lost packet may still be on its third try.
+/// Added to two heartbeats, for TCP retransmissions.
 const HEARTBEAT_GRACE: Duration = Duration::from_secs(5);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// For arms of a select that wait for nothing.
+/// For `select!` branches without a deadline.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How a phase of the task's life ended.
-enum Next {
+/// What the task does next.
+enum DriverAction {
     Connect,
-    /// The connection failed or was ended; what the server said, if it said so.
+    /// Reconnect if the server's `bye` allows it.
     Retry(Option<Bye>, Lost),
     StayOffline,
     End {
@@ -46,9 +46,9 @@ enum Next {
 
 struct Driver {
     options: Options,
-    commands: mpsc::Receiver<Command>,
-    desk: Desk,
-    /// When to try again what the server refused for the moment.
+    commands: mpsc::Receiver<ClientCommand>,
+    dispatcher: ClientDispatcher,
+    /// When to repeat what the server refused temporarily.
     retry_at: Option<Instant>,
     fresh_token: Option<Pin<Box<dyn Future<Output = String> + Send>>>,
     backoff: Backoff,
@@ -57,7 +57,7 @@ struct Driver {
 
 pub(crate) async fn run(
     mut options: Options,
-    commands: mpsc::Receiver<Command>,
+    commands: mpsc::Receiver<ClientCommand>,
     events: mpsc::Sender<Event>,
 ) {
     let mut rng: StdRng = rand::make_rng();
@@ -65,7 +65,7 @@ pub(crate) async fn run(
     let driver = Driver {
         options,
         commands,
-        desk: Desk::new(state, events),
+        dispatcher: ClientDispatcher::new(state, events),
         retry_at: None,
         fresh_token: None,
         backoff: Backoff::default(),
@@ -76,43 +76,43 @@ pub(crate) async fn run(
 
 impl Driver {
     async fn run(mut self) {
-        let mut next = Next::Connect;
+        let mut next = DriverAction::Connect;
         loop {
             next = match next {
-                Next::Connect => self.connect().await,
-                Next::Retry(bye, why) => self.reconnect(bye, why).await,
-                Next::StayOffline => {
-                    self.desk.tell(Event::Disconnected { will_retry_in: None, why: None });
+                DriverAction::Connect => self.connect().await,
+                DriverAction::Retry(bye, why) => self.reconnect(bye, why).await,
+                DriverAction::StayOffline => {
+                    self.dispatcher.push_event(Event::Disconnected { will_retry_in: None, why: None });
                     self.wait(None).await
                 }
-                Next::End { code, reason } => return self.desk.close(code, reason).await,
+                DriverAction::End { code, reason } => return self.dispatcher.close(code, reason).await,
             };
         }
     }
 
     /// Waits before the next attempt, unless the server's `bye` was final.
-    async fn reconnect(&mut self, bye: Option<Bye>, why: Lost) -> Next {
-        let can_refresh_token = matches!(self.options.token, Token::Provider(_));
+    async fn reconnect(&mut self, bye: Option<Bye>, why: Lost) -> DriverAction {
+        let can_refresh_token = matches!(self.options.token, TokenSource::Provider(_));
         match (Reconnect::after(bye.as_ref(), can_refresh_token), bye) {
-            (Reconnect::Never, Some(bye)) => Next::End { code: Some(bye.code), reason: bye.reason },
-            (Reconnect::Never, None) => Next::End { code: None, reason: why.to_string() },
+            (Reconnect::Never, Some(bye)) => DriverAction::End { code: Some(bye.code), reason: bye.reason },
+            (Reconnect::Never, None) => DriverAction::End { code: None, reason: why.to_string() },
             (Reconnect::After(at_least), _) => {
                 let wait = self.backoff.next(at_least, &mut self.rng);
-                self.desk.tell(Event::Disconnected { will_retry_in: Some(wait), why: Some(why) });
+                self.dispatcher.push_event(Event::Disconnected { will_retry_in: Some(wait), why: Some(why) });
                 self.wait(Some(Instant::now() + wait)).await
             }
         }
     }
 
-    /// Offline, on purpose or until the next attempt: commands are served and events handed on.
-    async fn wait(&mut self, until: Option<Instant>) -> Next {
+    /// Offline, on purpose or until the next attempt. Commands are executed and events delivered.
+    async fn wait(&mut self, until: Option<Instant>) -> DriverAction {
         loop {
-            self.desk.hand_on();
+            self.dispatcher.deliver_events();
             tokio::select! {
-                () = sleep_until(until.unwrap_or_else(|| Instant::now() + FAR)) => return Next::Connect,
-                () = self.desk.room(), if self.desk.is_full() => {}
+                () = sleep_until(until.unwrap_or_else(|| Instant::now() + FAR)) => return DriverAction::Connect,
+                () = self.dispatcher.wait_for_room(), if self.dispatcher.is_full() => {}
                 command = self.commands.recv() => match self.command(command) {
-                    Some(Next::StayOffline) if until.is_none() => {}
+                    Some(DriverAction::StayOffline) if until.is_none() => {}
                     Some(next) => return next,
                     None => {}
                 }
@@ -120,19 +120,19 @@ impl Driver {
         }
     }
 
-    async fn connect(&mut self) -> Next {
+    async fn connect(&mut self) -> DriverAction {
         let options = self.options.clone();
         let mut connecting = Box::pin(async move {
             let token = options.token.get().await;
             (token, transport::open(&options.url, &[], options.tls).await)
         });
         let (token, opened) = loop {
-            self.desk.hand_on();
+            self.dispatcher.deliver_events();
             tokio::select! {
                 done = &mut connecting => break done,
-                () = self.desk.room(), if self.desk.is_full() => {}
+                () = self.dispatcher.wait_for_room(), if self.dispatcher.is_full() => {}
                 command = self.commands.recv() => {
-                    if let Some(next @ (Next::End { .. } | Next::StayOffline)) = self.command(command) {
+                    if let Some(next @ (DriverAction::End { .. } | DriverAction::StayOffline)) = self.command(command) {
                         return next;
                     }
                 }
@@ -140,56 +140,56 @@ impl Driver {
         };
         match opened {
             Ok(socket) => {
-                self.desk.state.connected(token);
+                self.dispatcher.state.connected(token);
                 let next = Box::pin(self.talk(socket)).await;
-                self.desk.state.disconnected();
+                self.dispatcher.state.disconnected();
                 self.retry_at = None;
                 next
             }
-            Err(tungstenite::Error::Url(e)) => Next::End { code: None, reason: e.to_string() },
+            Err(tungstenite::Error::Url(e)) => DriverAction::End { code: None, reason: e.to_string() },
             Err(e) => {
                 tracing::debug!(error = %e, "could not connect");
-                Next::Retry(None, Lost::of(&e))
+                DriverAction::Retry(None, Lost::of(&e))
             }
         }
     }
 
     /// One connection, from hello to its end.
-    async fn talk(&mut self, socket: Socket) -> Next {
+    async fn talk(&mut self, socket: ClientSocket) -> DriverAction {
         let (mut sink, mut stream) = socket.split();
-        let mut line = Line::new();
+        let mut liveness = Liveness::new();
         loop {
-            if let Err(e) = self.write_batch(&mut sink, &mut line).await {
+            if let Err(e) = self.write_batch(&mut sink, &mut liveness).await {
                 return self.broken(&e.to_string());
             }
-            self.desk.hand_on();
+            self.dispatcher.deliver_events();
             self.set_retry_timer();
-            let full = self.desk.is_full();
+            let full = self.dispatcher.is_full();
             tokio::select! {
-                flushed = sink.flush(), if line.unflushed_since.is_some() => match flushed {
-                    Ok(()) => line.unflushed_since = None,
+                flushed = sink.flush(), if liveness.unflushed_since.is_some() => match flushed {
+                    Ok(()) => liveness.unflushed_since = None,
                     Err(e) => return self.broken(&e.to_string()),
                 },
-                () = self.desk.room(), if full => line.last_heard = Instant::now(),
-                // An application that takes no events stops the reading: the server notices, and nothing is lost.
+                () = self.dispatcher.wait_for_room(), if full => liveness.last_heard = Instant::now(),
+                // Backpressure: while the application takes no events, the socket is not read.
                 heard = stream.next(), if !full => {
-                    if let Err(why) = self.hear(heard, &mut stream, &mut line) {
+                    if let Err(why) = self.hear(heard, &mut stream, &mut liveness) {
                         return self.broken(&why);
                     }
                 }
                 () = sleep_until(self.retry_at.unwrap_or_else(|| Instant::now() + FAR)) => {
                     self.retry_at = None;
-                    self.desk.state.retry();
+                    self.dispatcher.state.retry();
                 }
-                () = sleep_until(line.deadline(full)) => return self.broken("the connection went silent"),
+                () = sleep_until(liveness.deadline(full)) => return self.broken("the connection went silent"),
                 token = fetched(&mut self.fresh_token) => {
                     self.fresh_token = None;
-                    self.desk.state.authenticate(token);
+                    self.dispatcher.state.authenticate(token);
                 }
                 command = self.commands.recv() => match self.command(command) {
-                    None | Some(Next::Connect) => {}
+                    None | Some(DriverAction::Connect) => {}
                     Some(next) => {
-                        let leaving = self.leave(&mut sink, &mut stream, &mut line);
+                        let leaving = self.leave(&mut sink, &mut stream, &mut liveness);
                         let _ = tokio::time::timeout(CLOSE_TIMEOUT, leaving).await;
                         return next;
                     }
@@ -198,89 +198,89 @@ impl Driver {
         }
     }
 
-    /// What was just acked or read is said before leaving, and the server given the time to take it.
+    /// Writes the last receipts before closing, and waits until the server has confirmed the reads.
     async fn leave(
         &mut self,
-        sink: &mut SplitSink<Socket, Message>,
-        stream: &mut SplitStream<Socket>,
-        line: &mut Line,
+        sink: &mut SplitSink<ClientSocket, Message>,
+        stream: &mut SplitStream<ClientSocket>,
+        liveness: &mut Liveness,
     ) {
         loop {
             if sink.flush().await.is_err() {
                 return;
             }
-            line.unflushed_since = None;
-            if self.write_batch(sink, line).await.is_err() {
+            liveness.unflushed_since = None;
+            if self.write_batch(sink, liveness).await.is_err() {
                 return;
             }
-            if line.unflushed_since.is_some() {
+            if liveness.unflushed_since.is_some() {
                 continue;
             }
-            if !self.desk.state.awaits_receipts() {
+            if !self.dispatcher.state.awaits_receipts() {
                 break;
             }
             let heard = stream.next().await;
-            if self.take_message(heard, line).is_err() {
+            if self.take_message(heard, liveness).is_err() {
                 return;
             }
         }
         let _ = sink.close().await;
     }
 
-    fn broken(&self, why: &str) -> Next {
-        let bye = self.desk.state.bye().cloned();
+    fn broken(&self, why: &str) -> DriverAction {
+        let bye = self.dispatcher.state.bye().cloned();
         tracing::debug!(why, bye = ?bye.as_ref().map(|bye| bye.code), "the connection ended");
         let why = bye.as_ref().map_or(why.to_owned(), |bye| format!("{}: {}", bye.code, bye.reason));
-        Next::Retry(bye, Lost::Connection(why))
+        DriverAction::Retry(bye, Lost::Connection(why))
     }
 
     fn set_retry_timer(&mut self) {
-        if let Some(ms) = self.desk.state.take_retry_ms() {
+        if let Some(ms) = self.dispatcher.state.take_retry_ms() {
             let at = Instant::now() + Duration::from_millis(ms);
             self.retry_at = Some(self.retry_at.map_or(at, |other| other.max(at)));
         }
     }
 
-    /// Puts frames into the socket's buffer, but only when the last batch is out: the buffer stays small, and
-    /// waiting for the socket never stops the reading.
+    /// Buffers frames once the last batch is flushed. The buffer stays small, and waiting for the
+    /// socket never blocks reading.
     async fn write_batch(
         &mut self,
-        sink: &mut SplitSink<Socket, Message>,
-        line: &mut Line,
+        sink: &mut SplitSink<ClientSocket, Message>,
+        liveness: &mut Liveness,
     ) -> Result<(), tungstenite::Error> {
-        if line.unflushed_since.is_some() {
+        if liveness.unflushed_since.is_some() {
             return Ok(());
         }
         for _ in 0..BATCH_MAX {
             match std::future::poll_fn(|cx| Poll::Ready(sink.poll_ready_unpin(cx))).await {
                 Poll::Ready(ready) => ready?,
                 Poll::Pending => {
-                    line.unflushed_since.get_or_insert_with(Instant::now);
+                    liveness.unflushed_since.get_or_insert_with(Instant::now);
                     break;
                 }
             }
-            let Some(frame) = self.desk.state.next_frame() else {
+            let Some(frame) = self.dispatcher.state.next_frame() else {
                 break;
             };
             sink.start_send_unpin(Message::text(frame.to_text()))?;
-            line.unflushed_since.get_or_insert_with(Instant::now);
+            liveness.unflushed_since.get_or_insert_with(Instant::now);
         }
         Ok(())
     }
 
-    /// Takes what came, and whatever else is there already: their acks then go out together.
+    /// Takes a message and all that are readable already, so that they share an ack.
     fn hear(
         &mut self,
         first: Option<Result<Message, tungstenite::Error>>,
-        stream: &mut SplitStream<Socket>,
-        line: &mut Line,
+        stream: &mut SplitStream<ClientSocket>,
+        liveness: &mut Liveness,
     ) -> Result<(), String> {
-        self.take_message(first, line)?;
+        self.take_message(first, liveness)?;
         for _ in 1..BATCH_MAX {
             let Some(another) = stream.next().now_or_never() else {
                 break;
             };
-            self.take_message(another, line)?;
+            self.take_message(another, liveness)?;
         }
         Ok(())
     }
@@ -288,53 +288,53 @@ impl Driver {
     fn take_message(
         &mut self,
         message: Option<Result<Message, tungstenite::Error>>,
-        line: &mut Line,
+        liveness: &mut Liveness,
     ) -> Result<(), String> {
-        line.last_heard = Instant::now();
+        liveness.last_heard = Instant::now();
         match message {
             None | Some(Ok(Message::Close(_))) => return Err("the server closed the connection".into()),
             Some(Err(e)) => return Err(e.to_string()),
-            Some(Ok(Message::Text(text))) => self.take_text(&text, line),
-            // The answer is in the socket's buffer already and wants to be flushed.
+            Some(Ok(Message::Text(text))) => self.take_text(&text, liveness),
+            // The pong is in the socket's buffer and has to be flushed.
             Some(Ok(Message::Ping(_))) => {
-                line.unflushed_since.get_or_insert_with(Instant::now);
+                liveness.unflushed_since.get_or_insert_with(Instant::now);
             }
             Some(Ok(_)) => {}
         }
-        match self.desk.state.bye() {
-            Some(_) => Err("the server said goodbye".into()),
+        match self.dispatcher.state.bye() {
+            Some(_) => Err("the server ended the session".into()),
             None => Ok(()),
         }
     }
 
-    fn take_text(&mut self, text: &str, line: &mut Line) {
+    fn take_text(&mut self, text: &str, liveness: &mut Liveness) {
         match decode(text) {
             Ok(frame) => {
                 match &frame {
-                    ServerFrame::Welcome(welcome) => line.welcomed(welcome.heartbeat_secs),
+                    ServerFrame::Welcome(welcome) => liveness.welcomed(welcome.heartbeat_secs),
                     ServerFrame::CaughtUp(_) => self.backoff.succeeded(),
                     _ => {}
                 }
-                self.desk.state.frame(frame);
+                self.dispatcher.state.frame(frame);
             }
-            Err(DecodeError::UnknownType(kind)) => tracing::debug!(kind, "an unknown frame was left alone"),
-            Err(e) => tracing::warn!(error = %e, "a frame could not be read"),
+            Err(FrameError::UnknownType(kind)) => tracing::debug!(kind, "ignored an unknown frame"),
+            Err(e) => tracing::warn!(error = %e, "could not decode a frame"),
         }
     }
 
-    /// Serves a command; says what comes next if that changes.
-    fn command(&mut self, command: Option<Command>) -> Option<Next> {
+    /// Executes a command. Returns an action if the connection has to change.
+    fn command(&mut self, command: Option<ClientCommand>) -> Option<DriverAction> {
         match command {
-            Some(Command::Desk(command)) => self.desk.serve(command),
-            Some(Command::RefreshToken) => {
+            Some(ClientCommand::State(command)) => self.dispatcher.execute(command),
+            Some(ClientCommand::RefreshToken) => {
                 let token = self.options.token.clone();
                 self.fresh_token = Some(Box::pin(async move { token.get().await }));
             }
-            Some(Command::GoOffline) => return Some(Next::StayOffline),
-            Some(Command::GoOnline) => return Some(Next::Connect),
-            // Without a handle nobody can use the connection any more.
-            Some(Command::Close) | None => {
-                return Some(Next::End { code: None, reason: "closed".into() });
+            Some(ClientCommand::GoOffline) => return Some(DriverAction::StayOffline),
+            Some(ClientCommand::GoOnline) => return Some(DriverAction::Connect),
+            // `None`: the last handle was dropped.
+            Some(ClientCommand::Close) | None => {
+                return Some(DriverAction::End { code: None, reason: "closed".into() });
             }
         }
         None
@@ -348,17 +348,17 @@ async fn fetched(token: &mut Option<Pin<Box<dyn Future<Output = String> + Send>>
     }
 }
 
-/// The signs of life of one connection.
-struct Line {
+/// When a connection counts as dead.
+struct Liveness {
     last_heard: Instant,
     silence_allowed: Duration,
-    /// Set while bytes wait to be taken by the socket.
+    /// Set while bytes wait for the socket.
     unflushed_since: Option<Instant>,
 }
 
-impl Line {
+impl Liveness {
     fn new() -> Self {
-        Line { last_heard: Instant::now(), silence_allowed: WELCOME_TIMEOUT, unflushed_since: None }
+        Liveness { last_heard: Instant::now(), silence_allowed: WELCOME_TIMEOUT, unflushed_since: None }
     }
 
     fn welcomed(&mut self, heartbeat_secs: u64) {
@@ -366,7 +366,7 @@ impl Line {
         self.silence_allowed = heartbeat * 2 + HEARTBEAT_GRACE;
     }
 
-    /// When the connection counts as dead; while it is not read, only for what it does not write.
+    /// When the connection counts as dead. While it is not read, only its writes are timed.
     fn deadline(&self, unread: bool) -> Instant {
         let silent = if unread { Instant::now() + FAR } else { self.last_heard + self.silence_allowed };
         self.unflushed_since.map_or(silent, |since| silent.min(since + WRITE_TIMEOUT))

@@ -1,4 +1,4 @@
-//! What the application says to the client and hears from it.
+//! The types that the application exchanges with the client.
 
 use std::time::Duration;
 
@@ -12,73 +12,78 @@ use crate::{Lost, Saved};
 /// What happened, in the order in which the application should handle it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The server took the session; what was missed comes next.
+    /// The server accepted the session; the messages that the device missed follow.
     Connected {
-        /// Whom the token names.
+        /// The user that the token names.
         user_id: UserId,
         /// The server's clock, in ms since 1970.
         server_time: u64,
     },
-    /// The connection is gone. Without a time to wait, the client stays offline until told otherwise.
+    /// The connection ended. Without a delay, the client stays offline until it is told otherwise.
     Disconnected {
-        /// When the next try is; `None` after [`go_offline`](crate::Client::go_offline).
+        /// The delay before the next attempt; `None` after [`go_offline`](crate::Client::go_offline).
         will_retry_in: Option<Duration>,
-        /// Why; `None` after [`go_offline`](crate::Client::go_offline).
+        /// The cause; `None` after [`go_offline`](crate::Client::go_offline).
         why: Option<Lost>,
     },
-    /// Everything that was waiting when the session began has been delivered.
+    /// Everything that was pending when the session began has been delivered.
     CaughtUp,
-    /// A message that this device has not seen before; `sender` may be the user's own other device.
+    /// A message that this device has not received before. The sender is the other member, or the
+    /// user on another device.
     Message(MessageFrame),
-    /// The server has stored a message of ours.
+    /// The server has stored a message that this device sent.
     Sent(Sent),
-    /// The server will never take this message as it is.
+    /// The message was refused for good.
     SendFailed {
-        /// Which one: what [`post`](crate::Client::post) returned.
+        /// The id that [`post`](crate::Client::post) returned.
         client_msg_id: ClientMsgId,
-        /// Why.
+        /// The reason.
         error: WireError,
     },
-    /// Somebody's boundaries grew; both numbers are the merged ones.
+    /// A member has received or read more. Both numbers are merged by maximum.
     Ticks(Ticks),
-    /// Somebody is typing. There is no event for the end of it: after some seconds without one, they stopped.
+    /// The other member is typing. There is no event for the end: after some seconds without this
+    /// event, they stopped.
     Typing(Typing),
-    /// A watched user came or went, or is as they were when the watch began.
+    /// A watched user went online or offline. The current presence follows the start of a watch.
     Presence(Presence),
-    /// The device was away for too long: reload the inbox and the open histories.
+    /// The cursor is too old: reload the inbox and the open histories.
     Reset {
         /// For people.
         reason: String,
     },
-    /// What the device should remember; covers every event before this one.
+    /// The state to store. It covers every event before this one.
     Saved(Box<Saved>),
-    /// The client has ended and will not come back. Without a code, it was closed from this side.
+    /// The client has ended and will not reconnect. Without a code, the application closed it.
     Closed {
-        /// The server's word: `Replaced`, `Unauthorized`, `TokenExpired`, `TokenRevoked`, `Erased` or `TooManySessions`.
+        /// The code of the server's `bye`: `Replaced`, `Unauthorized`, `TokenExpired`,
+        /// `TokenRevoked`, `Erased` or `TooManySessions`.
         code: Option<ErrorCode>,
         /// For people.
         reason: String,
     },
 }
 
-/// A message about to be sent.
+/// A message to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
-    /// The id of the message, if the application has a reason to choose it; drawn at random otherwise.
+    /// The id of the message. The client chooses one if it is absent.
     ///
-    /// The same id always means the same message, for 30 days and across restarts, and the server stores it once. Who makes
-    /// it from what the message stands for (the order that is confirmed, the question that is answered) can send it
-    /// again without asking whether it went out before.
+    /// For 30 days and across restarts, the same id means the same message, and the server stores
+    /// it once. An application that derives the id from the purpose of the message (the order that
+    /// it confirms, the question that it answers) can send it again without checking whether it was
+    /// sent before.
     pub client_msg_id: Option<ClientMsgId>,
-    /// To whom.
+    /// The recipient.
     pub to: UserId,
     /// The text; may be empty only with an attachment.
     pub body: String,
-    /// What was uploaded before, as `{"s3_ref": …}`; the upload itself goes over HTTP.
+    /// A file that was uploaded over HTTP before, as `{"s3_ref": …}`.
     pub attachment: Option<Json>,
-    /// The application's own, a JSON object of at most 4,096 bytes; comes back as it was written.
+    /// A JSON object of the application, at most 4,096 bytes. It is returned unchanged.
     pub meta: Option<Json>,
-    /// How far the user had read when writing this. If absent, what the device had received counts as read.
+    /// How far the user had read when writing this. If absent, everything that the device had
+    /// received counts as read.
     pub seen_seq: Option<Seq>,
 }
 
@@ -89,7 +94,7 @@ impl Draft {
     }
 }
 
-/// Which part of a conversation's history.
+/// The part of a conversation to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HistoryRange {
     /// The page that ends with the newest message.
@@ -100,13 +105,13 @@ pub enum HistoryRange {
     After(Seq),
 }
 
-/// Names a request until its answer comes.
+/// Identifies a request until its result comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub i64);
 
-/// The answer to a request.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum QueryResult {
     /// A page of conversations.
     Inbox(InboxPage),
     /// A page of messages.
@@ -115,7 +120,7 @@ pub enum Answer {
     Status(StatusAnswer),
 }
 
-/// How far a message of one's own has come.
+/// The delivery status of an own message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tick {
     /// Stored by the server.
@@ -126,16 +131,16 @@ pub enum Tick {
     Blue,
 }
 
-/// Why the client did not even take something.
+/// Why the client did not accept a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum Refusal {
     /// [`OUTBOX_MAX`](crate::OUTBOX_MAX) messages wait for the server.
     #[error("too many messages are waiting to be sent")]
     OutboxFull,
     /// [`REQUESTS_MAX`](crate::REQUESTS_MAX) requests wait for the server.
-    #[error("too many requests are waiting for an answer")]
+    #[error("too many requests are waiting for a response")]
     Busy,
-    /// The server would not take it either: too long, empty, to oneself.
+    /// The server would refuse it: it is too long, empty, or addressed to the sender.
     #[error(transparent)]
     Invalid(#[from] WireError),
 }

@@ -1,4 +1,4 @@
-//! Why a connection could not be made or ended, in words for people.
+//! Why a connection failed, as text for people.
 
 use std::{error::Error, io};
 
@@ -7,16 +7,17 @@ use rustls::CertificateError;
 /// Why there is no connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
-    /// The server's certificate is not trusted, has expired or names another server. Trying again does not help.
+    /// The server's certificate is not trusted, has expired or names another server. A retry does not
+    /// help.
     #[error("{0}")]
     Certificate(String),
-    /// Anything else: nobody listens there, the server is restarting, the network is gone.
+    /// Anything else: nothing listens there, the server is restarting, or the network is down.
     #[error("{0}")]
     Connection(String),
 }
 
 impl Lost {
-    /// Reads the cause out of an error of a WebSocket or HTTP client, which wraps it several times over.
+    /// Extracts the cause from a nested error of a WebSocket or HTTP client.
     pub fn of(error: &(dyn Error + 'static)) -> Lost {
         match tls_error(error) {
             Some(rustls::Error::InvalidCertificate(wrong)) => Lost::Certificate(in_words(wrong)),
@@ -57,7 +58,7 @@ fn in_words(wrong: &CertificateError) -> String {
     }
 }
 
-/// An `io::Error` hides what it was made of from `source`.
+/// Looks inside every `io::Error`, because its `source` skips the error it was made from.
 fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -73,7 +74,7 @@ fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> 
     None
 }
 
-/// What really went wrong, in lower case: clients wrap it several times over.
+/// The innermost cause of a nested error, in lower case.
 pub fn innermost(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {

@@ -1,4 +1,4 @@
-//! One connection, one frame at a time, with nothing done behind the caller's back except answering pings.
+//! One connection, one frame at a time. Only pings are answered automatically.
 
 use std::{future::poll_fn, task::Poll, time::Duration};
 
@@ -10,33 +10,33 @@ use tokio_tungstenite::{
     tungstenite::{self, Message, protocol::CloseFrame},
 };
 
-use crate::{DecodeError, codec::decode, transport};
+use crate::{FrameError, codec::decode, transport};
 
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a [`RawConnection`] has nothing to give.
+/// Why a [`RawConnection`] returned no frame.
 #[derive(Debug, thiserror::Error)]
 pub enum RawError {
-    /// Nothing came for as long as the caller wanted to wait.
+    /// No frame came within the time that the caller gave.
     #[error("no frame came in time")]
     Timeout,
-    /// The server closed, with its close code if it gave one.
+    /// The server closed the connection, with its close code if it gave one.
     #[error("the connection is closed ({code:?} {reason})")]
     Closed {
         /// The WebSocket's close code.
         code: Option<u16>,
-        /// The text beside it: one of the protocol's error codes.
+        /// The close reason: one of the protocol's error codes.
         reason: String,
     },
-    /// What came is no frame.
+    /// The text is not a valid frame.
     #[error(transparent)]
-    Decode(#[from] DecodeError),
-    /// Another frame came than the one that had to.
+    Decode(#[from] FrameError),
+    /// Another frame came than the expected one.
     #[error("expected {expected}, got {got:?}")]
     Unexpected {
-        /// In words.
+        /// The expected frame, in words.
         expected: &'static str,
-        /// What came.
+        /// The frame that came.
         got: Box<ServerFrame>,
     },
     /// The connection could not be made, or broke.
@@ -66,16 +66,16 @@ fn closed(frame: Option<CloseFrame>) -> RawError {
 
 /// A WebSocket to a Bluetick server for tests and load generators: it sends what it is told, wrong frames included.
 pub struct RawConnection {
-    socket: transport::Socket,
+    socket: transport::ClientSocket,
 }
 
 impl RawConnection {
-    /// Opens a WebSocket to `ws://…/v1/ws` or `wss://…/v1/ws`, and says nothing on it.
+    /// Opens a WebSocket to `ws://…/v1/ws` or `wss://…/v1/ws` and sends nothing.
     pub async fn connect(url: &str) -> Result<Self, RawError> {
         Self::connect_with(url, &[]).await
     }
 
-    /// The same with certificate authorities of one's own; the public ones otherwise.
+    /// Like [`connect`](Self::connect), with a TLS configuration; the public authorities otherwise.
     pub async fn connect_trusting(
         url: &str,
         tls: Option<std::sync::Arc<rustls::ClientConfig>>,
@@ -83,12 +83,12 @@ impl RawConnection {
         Ok(RawConnection { socket: transport::open(url, &[], tls).await? })
     }
 
-    /// Connects with further headers of the upgrade, such as an `Origin`.
+    /// Like [`connect`](Self::connect), with more headers, such as an `Origin`.
     pub async fn connect_with(url: &str, headers: &[(&str, &str)]) -> Result<Self, RawError> {
         Ok(RawConnection { socket: transport::open(url, headers, None).await? })
     }
 
-    /// Says hello and waits for the welcome.
+    /// Sends `hello` and waits for `welcome`.
     pub async fn hello(
         &mut self,
         token: &str,
@@ -99,7 +99,7 @@ impl RawConnection {
         self.hello_as(Hello { reference: None, token, device, cursor, resumes: None }).await
     }
 
-    /// The same, with whatever else a hello can say.
+    /// Like [`hello`](Self::hello), with all fields.
     pub async fn hello_as(&mut self, hello: Hello) -> Result<Welcome, RawError> {
         self.send_frame(&ClientFrame::Hello(hello)).await?;
         match self.next_frame(HELLO_TIMEOUT).await? {
@@ -113,37 +113,37 @@ impl RawConnection {
         self.send_text(frame.to_text()).await
     }
 
-    /// Writes a text message, whatever is in it.
+    /// Writes a text message, valid or not.
     pub async fn send_text(&mut self, text: impl Into<String>) -> Result<(), RawError> {
         Ok(self.socket.send(Message::text(text.into())).await?)
     }
 
-    /// Writes a binary message, which no server wants.
+    /// Writes a binary message, which servers refuse.
     pub async fn send_binary(&mut self, bytes: Vec<u8>) -> Result<(), RawError> {
         Ok(self.socket.send(Message::binary(bytes)).await?)
     }
 
-    /// Puts a frame into the buffer only; [`flush`](Self::flush) writes all that was put there.
+    /// Buffers a frame; [`flush`](Self::flush) writes the buffer.
     pub async fn feed_frame(&mut self, frame: &ClientFrame) -> Result<(), RawError> {
         Ok(self.socket.feed(Message::text(frame.to_text())).await?)
     }
 
-    /// The same with a text, whatever is in it.
+    /// Buffers a text, valid or not.
     pub async fn feed_text(&mut self, text: impl Into<String>) -> Result<(), RawError> {
         Ok(self.socket.feed(Message::text(text.into())).await?)
     }
 
-    /// Writes what [`feed_frame`](Self::feed_frame) has put into the buffer.
+    /// Writes the frames that [`feed_frame`](Self::feed_frame) has buffered.
     pub async fn flush(&mut self) -> Result<(), RawError> {
         Ok(self.socket.flush().await?)
     }
 
-    /// The next frame of the server's; pings are answered on the way.
+    /// The next frame of the server. Pings are answered meanwhile.
     pub async fn next_frame(&mut self, within: Duration) -> Result<ServerFrame, RawError> {
         Ok(decode(&self.next_text(within).await?)?)
     }
 
-    /// The next frame as it came. Cancelling this loses nothing.
+    /// The next frame as text. Cancel-safe.
     pub async fn next_text(&mut self, within: Duration) -> Result<String, RawError> {
         let deadline = Instant::now() + within;
         loop {
@@ -158,8 +158,8 @@ impl RawConnection {
         }
     }
 
-    /// Waits for a frame, and gives it and those that came with it to `take`, at most `most` of them: for load
-    /// generators, which have no time for a timer and a copy a frame. Cancelling this loses nothing.
+    /// Waits for a frame, and passes it and the frames that came with it to `take`, at most `most`. It
+    /// saves load generators a timer and a copy per frame. Cancel-safe.
     pub async fn next_texts(&mut self, most: usize, mut take: impl FnMut(&str)) -> Result<(), RawError> {
         let mut taken = 0;
         poll_fn(|cx| {
@@ -182,7 +182,7 @@ impl RawConnection {
         .await
     }
 
-    /// Reads on until a frame fits, dropping the others.
+    /// Reads until `pick` accepts a frame, and drops the others.
     pub async fn next_where<T>(
         &mut self,
         within: Duration,
@@ -197,7 +197,7 @@ impl RawConnection {
         }
     }
 
-    /// Closes as a client should: with a close frame, and waiting a moment for the server's.
+    /// Closes with a close frame, and waits up to two seconds for the server's.
     pub async fn close(mut self) {
         let goodbye = async {
             let _ = self.socket.close(None).await;
@@ -206,7 +206,7 @@ impl RawConnection {
         let _ = tokio::time::timeout(Duration::from_secs(2), goodbye).await;
     }
 
-    /// Drops the connection as a crash would: no close frame, and a reset instead of a shutdown where TCP allows.
+    /// Drops the connection as a crash would: no close frame, and a TCP reset where possible.
     pub fn abort(self) {
         if let MaybeTlsStream::Plain(tcp) = self.socket.get_ref() {
             let _ = tcp.set_zero_linger();

@@ -1,39 +1,39 @@
-//! Which seqs of one conversation this device has: a few ranges, however long the conversation.
+//! The seqs of one conversation that this device has, as a few ranges.
 
 use bluetick_protocol::Seq;
 use serde::{Deserialize, Serialize};
 
-/// Beyond this many ranges the lowest is forgotten. That can only make an ancient message appear twice; it never
-/// hides one.
+/// Beyond this many ranges, the lowest is dropped. A very old message may then be shown twice, but none
+/// is ever hidden.
 const RANGES_MAX: usize = 256;
 
-/// What was received, and up to where nothing more is expected.
+/// The received seqs, and the seq up to which nothing more is expected (`settled`).
 ///
-/// The two differ: a new device expects nothing below the first message it hears of, yet has not received what
-/// lies there; and a void seq is settled without ever arriving. Only what was received counts as a duplicate.
+/// The two differ: a new device expects nothing before its first message, but has not received it
+/// either; and a void seq is settled without a message. Only received seqs count as duplicates.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seen {
-    /// Up to here every seq is received, void, or history that this device never had to receive. Unknown while only
-    /// messages of its own are there: they say nothing of what else is on its way.
+pub struct SeenSeqs {
+    /// Up to here every seq is received, void, or older than the device. `None` while the device has
+    /// only its own messages, which say nothing about the others.
     settled: Option<Seq>,
     /// Received seqs as inclusive ranges, ascending and never touching.
     ranges: Vec<(Seq, Seq)>,
 }
 
-impl Seen {
-    /// Of a conversation in which nothing up to `settled` is expected any more.
+impl SeenSeqs {
+    /// A conversation in which nothing up to `settled` is expected.
     pub fn from(settled: Seq) -> Self {
-        Seen { settled: Some(settled), ranges: Vec::new() }
+        SeenSeqs { settled: Some(settled), ranges: Vec::new() }
     }
 
-    /// Nothing up to `before` is expected, if nothing was known of that so far.
+    /// Settles up to `before`, if nothing is settled yet.
     pub fn found(&mut self, before: Seq) {
         if self.settled.is_none() {
             self.settle(before);
         }
     }
 
-    /// Up to here nothing more is expected.
+    /// The seq up to which nothing more is expected.
     pub fn settled(&self) -> Seq {
         self.settled.unwrap_or(0)
     }
@@ -44,7 +44,7 @@ impl Seen {
         self.ranges.get(at).is_some_and(|&(start, _)| start <= seq)
     }
 
-    /// Notes a received seq; false if it was there already.
+    /// Adds a received seq. Returns false if it was there already.
     pub fn insert(&mut self, seq: Seq) -> bool {
         let at = self.ranges.partition_point(|&(_, end)| end < seq);
         if self.ranges.get(at).is_some_and(|&(start, _)| start <= seq) {
@@ -71,7 +71,7 @@ impl Seen {
         true
     }
 
-    /// Nothing up to `seq` is expected any more.
+    /// Nothing more is expected up to `seq`.
     pub fn settle(&mut self, seq: Seq) {
         let settled = self.settled().max(seq);
         self.settled = Some(settled);
@@ -84,7 +84,7 @@ impl Seen {
         }
     }
 
-    /// Whether something expected before `seq` has not come: what is settled always reaches as far as it can.
+    /// Whether a message before `seq` is missing. `settled` always reaches as far as it can.
     pub fn lacks_before(&self, seq: Seq) -> bool {
         self.settled.is_some_and(|settled| seq > settled.saturating_add(1))
     }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_conversation_in_order_stays_one_range() {
-        let mut seen = Seen::from(40);
+        let mut seen = SeenSeqs::from(40);
         for seq in 41..10_000 {
             assert!(!seen.lacks_before(seq));
             assert!(seen.insert(seq));
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_hole_holds_back_what_is_settled_until_it_closes() {
-        let mut seen = Seen::from(0);
+        let mut seen = SeenSeqs::from(0);
         assert!(seen.insert(1));
         assert!(seen.insert(4));
         assert_eq!(seen.settled(), 1);
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn what_is_settled_without_being_received_is_still_new_when_it_comes() {
-        let mut seen = Seen::from(50);
+        let mut seen = SeenSeqs::from(50);
         assert!(seen.insert(51));
         assert!(seen.insert(49));
         assert!(!seen.insert(49));
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn own_messages_say_nothing_of_what_comes_before_them() {
-        let mut seen = Seen::default();
+        let mut seen = SeenSeqs::default();
         assert!(seen.insert(3));
         assert_eq!(seen.settled(), 0);
         assert!(!seen.lacks_before(9));
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn many_holes_stay_small() {
-        let mut seen = Seen::from(0);
+        let mut seen = SeenSeqs::from(0);
         for seq in (1..20_000).step_by(2) {
             seen.insert(seq);
         }
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_ends_of_the_number_line_do_not_overflow() {
-        let mut seen = Seen::from(Seq::MAX - 1);
+        let mut seen = SeenSeqs::from(Seq::MAX - 1);
         assert!(seen.insert(Seq::MAX));
         assert!(!seen.insert(Seq::MAX));
         assert!(!seen.lacks_before(Seq::MAX));

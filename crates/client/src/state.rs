@@ -1,15 +1,16 @@
 //! The client's half of the contract as plain state: frames in, frames and events out.
 //!
-//! Nothing here sleeps, reads a clock, draws a random number or touches a socket. Whoever drives it
+//! This module has no timer, clock, randomness or socket. Its driver
 //!
-//! 1. says what happened ([`connected`](ClientState::connected), [`frame`](ClientState::frame),
-//!    [`disconnected`](ClientState::disconnected), [`retry`](ClientState::retry)) or what the application wants
+//! 1. reports what happened ([`connected`](ClientState::connected), [`frame`](ClientState::frame),
+//!    [`disconnected`](ClientState::disconnected), [`retry`](ClientState::retry)) or what the application asks for
 //!    ([`send`](ClientState::send), [`read`](ClientState::read) …),
-//! 2. writes every [`next_frame`](ClientState::next_frame), hands on every [`next_event`](ClientState::next_event)
-//!    and [`next_answer`](ClientState::next_answer),
-//! 3. calls `retry` as long after as [`take_retry_ms`](ClientState::take_retry_ms) says.
+//! 2. writes every [`next_frame`](ClientState::next_frame), and delivers every
+//!    [`next_event`](ClientState::next_event) and
+//!    [`next_query_result`](ClientState::next_query_result) to the application,
+//! 3. calls `retry` after the delay that [`take_retry_ms`](ClientState::take_retry_ms) returns.
 //!
-//! Acks and reads are made when frames are asked for, so those of a batch of messages become one per conversation.
+//! Acks and reads are created in `next_frame`, so a batch of messages needs one per conversation.
 
 mod conversation;
 mod incoming;
@@ -26,92 +27,103 @@ use bluetick_protocol::{
     check_send, limits,
 };
 
-use crate::{Answer, Draft, Event, HistoryRange, Refused, RequestId, Saved, Tick};
-use conversation::Conversation;
-use outbox::Outbox;
-use repair::{Missing, Repairs};
+use crate::{Draft, Event, HistoryRange, QueryResult, Refusal, RequestId, Saved, Tick};
+use conversation::ConversationState;
+use outbox::SendOutbox;
+use repair::{MissingRange, Repairs};
 
-/// Messages that may wait for the server's confirmation.
+/// Unconfirmed messages that the outbox holds at most.
 pub const OUTBOX_MAX: usize = 10_000;
-/// Messages written and not yet confirmed; below what the server reads ahead, so that acks are never stuck behind.
+/// Sends in flight at most. It is below the number of frames that the server reads ahead, so acks are
+/// not delayed behind sends.
 pub const IN_FLIGHT_MAX: usize = 32;
-/// Requests of the application's that may wait for an answer.
+/// Requests of the application in flight at most.
 pub const REQUESTS_MAX: usize = 256;
-/// Conversations whose ticks are asked for after a reconnect, the most recent first.
+/// Conversations whose ticks are requested after a reconnect, the most recent first.
 const TICKS_ASKED_MAX: usize = 32;
 
 const _: () = assert!(IN_FLIGHT_MAX < limits::REQUESTS_AHEAD_MAX);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Link {
-    Down,
+enum ConnectionPhase {
+    Offline,
     /// The hello is written, the welcome has not come.
     Greeting,
-    Up {
-        caught_up: bool,
-    },
+    /// Between `welcome` and `caught_up`.
+    Draining,
+    Live,
 }
 
-/// What a numbered `ref` stands for.
+/// A request in flight, by its numeric `ref`.
 #[derive(Debug)]
-enum Asked {
-    /// The application waits; the frame is kept, because it is asked again after a reconnect.
-    ByApplication(ClientFrame),
-    Repair(ConversationId, Missing),
+enum PendingRequest {
+    /// Made by the application. The frame is kept, because it is sent again after a reconnect.
+    Application(ClientFrame),
+    Repair(ConversationId, MissingRange),
     Ticks,
     Read(ConversationId, Seq),
     Watch,
 }
 
-/// One device's state. See the module's words for how to drive it.
+/// The state of one device.
+///
+/// Report what happened ([`connected`](Self::connected), [`frame`](Self::frame),
+/// [`disconnected`](Self::disconnected), [`retry`](Self::retry)) or what the application asks for, then
+/// take every frame, event and query result, and call `retry` after the delay of
+/// [`take_retry_ms`](Self::take_retry_ms).
 #[derive(Debug)]
 pub struct ClientState {
     device: DeviceId,
-    /// Makes message ids differ from those of every other start of every device.
+    /// Makes message ids unique across all starts of all devices.
     nonce: u64,
     messages_named: u64,
     user: Option<UserId>,
-    link: Link,
-    /// The last session since this start. It is not saved: what is saved may be older than what was acked.
+    phase: ConnectionPhase,
+    /// The last session of this process. It is not saved, because a saved state may lack messages
+    /// that this session acked.
     last_session: Option<SessionId>,
     cursor: Option<MessageId>,
-    /// Every conversation that the user had when this device last caught up is known here.
+    /// Whether `conversations` has every conversation of the last `caught_up`.
     knows_all: bool,
-    /// Where the cursor may go once no repair is open: it must never pass a message that is still missing.
+    /// The cursor's next value once no repair is open. It must not pass a missing message.
     cursor_owed: Option<MessageId>,
-    /// Between a `reset` and the next `caught_up` gaps mean nothing: the application loads everything anew.
+    /// Set between a `reset` and the next `caught_up`. Gaps are ignored then, because the application
+    /// reloads everything.
     resetting: bool,
     max_body_bytes: usize,
     /// When the present session began, by the server's clock.
     server_time: u64,
-    outbox: Outbox,
-    conversations: BTreeMap<ConversationId, Conversation>,
-    /// Conversations that may owe an ack or a read.
+    outbox: SendOutbox,
+    conversations: BTreeMap<ConversationId, ConversationState>,
+    /// Conversations that may have an ack or a read to write.
     owing: BTreeSet<ConversationId>,
     repairs: Repairs,
-    asked: BTreeMap<i64, Asked>,
+    pending_requests: BTreeMap<i64, PendingRequest>,
     last_ref: i64,
     watched: Vec<UserId>,
     retry_ms: Option<u64>,
     bye: Option<Bye>,
     frames: VecDeque<ClientFrame>,
     events: VecDeque<Event>,
-    answers: VecDeque<(RequestId, Result<Answer, WireError>)>,
+    query_results: VecDeque<(RequestId, Result<QueryResult, WireError>)>,
 }
 
 impl ClientState {
-    /// `nonce` must be drawn at random for every start: the ids of messages are made from it, and an id used
-    /// twice would make the server take a new message for a repetition.
+    /// `nonce` must be random for every start. Message ids are derived from it, and the server takes
+    /// a new message with a used id for a repetition.
     pub fn new(device: DeviceId, nonce: u64, saved: Option<Saved>) -> Self {
         let saved = saved.unwrap_or_default();
-        let conversations =
-            saved.conversations.into_iter().map(|(id, kept)| (id, Conversation::restore(kept))).collect();
+        let conversations = saved
+            .conversations
+            .into_iter()
+            .map(|(id, kept)| (id, ConversationState::restore(kept)))
+            .collect();
         ClientState {
             device,
             nonce,
             messages_named: 0,
             user: saved.user,
-            link: Link::Down,
+            phase: ConnectionPhase::Offline,
             last_session: None,
             cursor: saved.cursor,
             knows_all: saved.knows_all,
@@ -119,23 +131,23 @@ impl ClientState {
             resetting: false,
             max_body_bytes: limits::BODY_HARD_MAX_BYTES,
             server_time: 0,
-            outbox: Outbox::restore(saved.outbox, &saved.first_sent_at),
+            outbox: SendOutbox::restore(saved.outbox, &saved.first_sent_at),
             conversations,
             owing: BTreeSet::new(),
             repairs: Repairs::default(),
-            asked: BTreeMap::new(),
+            pending_requests: BTreeMap::new(),
             last_ref: 0,
             watched: Vec::new(),
             retry_ms: None,
             bye: None,
             frames: VecDeque::new(),
             events: VecDeque::new(),
-            answers: VecDeque::new(),
+            query_results: VecDeque::new(),
         }
     }
 
-    /// What to store so that the device can go on from here. Covers every event, taken or not: store it only
-    /// after the events before it were handled.
+    /// The state to store, so that the device can resume from here. It covers every event, taken or
+    /// not: store it only after those events were handled.
     pub fn saved(&self) -> Saved {
         let conversations = self
             .conversations
@@ -154,50 +166,51 @@ impl ClientState {
 
     // ---- the connection ----
 
-    /// A connection is open: says hello on it.
+    /// A connection was opened. The next frame is `hello`.
     pub fn connected(&mut self, token: String) {
         self.disconnected();
         self.bye = None;
-        self.link = Link::Greeting;
+        self.phase = ConnectionPhase::Greeting;
         let (device, cursor, resumes) = (self.device.clone(), self.cursor, self.last_session);
         let hello = Hello { reference: None, token, device, cursor, resumes };
         self.frames.push_back(ClientFrame::Hello(hello));
     }
 
-    /// The connection is gone. What was under way is unknown; what must be said again will be.
+    /// The connection ended. Frames in flight may or may not have arrived; the next connection
+    /// repeats what matters.
     pub fn disconnected(&mut self) {
-        self.link = Link::Down;
+        self.phase = ConnectionPhase::Offline;
         self.frames.clear();
         self.owing.clear();
         self.repairs = Repairs::default();
         self.cursor_owed = None;
         self.resetting = false;
         self.retry_ms = None;
-        self.asked.retain(|_, asked| matches!(asked, Asked::ByApplication(_)));
+        self.pending_requests.retain(|_, asked| matches!(asked, PendingRequest::Application(_)));
         self.outbox.disconnected();
         for conversation in self.conversations.values_mut() {
             conversation.disconnected();
         }
     }
 
-    /// Why the server ended the session, if it said so.
+    /// The server's reason for ending the session, if it gave one.
     pub fn bye(&self) -> Option<&Bye> {
         self.bye.as_ref()
     }
 
     /// A fresh token for the running session.
     pub fn authenticate(&mut self, token: String) {
-        if self.link != Link::Down {
+        if self.phase != ConnectionPhase::Offline {
             self.frames.push_back(ClientFrame::Auth(Auth { reference: None, token }));
         }
     }
 
-    /// How long to wait before calling [`retry`](Self::retry); told once for each new wait.
+    /// The delay before the next call of [`retry`](Self::retry), returned once for each new delay.
     pub fn take_retry_ms(&mut self) -> Option<u64> {
         self.retry_ms.take()
     }
 
-    /// The wait is over: what the server refused for the moment is tried again.
+    /// The delay is over: repeats what the server refused temporarily.
     pub fn retry(&mut self) {
         self.outbox.release_held();
         self.owe_reads();
@@ -208,10 +221,11 @@ impl ClientState {
         self.retry_ms = Some(self.retry_ms.map_or(ms, |other| other.max(ms)));
     }
 
-    // ---- what the application wants ----
+    // ---- calls of the application ----
 
-    /// Puts a message into the outbox, whether connected or not. One whose id is in it already is there, and stays as it is.
-    pub fn send(&mut self, draft: Draft) -> Result<ClientMsgId, Refused> {
+    /// Adds a message to the outbox, online or offline. A message whose id is in the outbox already
+    /// is not added again.
+    pub fn send(&mut self, draft: Draft) -> Result<ClientMsgId, Refusal> {
         if draft.body.len() > self.max_body_bytes {
             return Err(self.body_too_large().into());
         }
@@ -220,8 +234,8 @@ impl ClientState {
             Some(id) => id,
             None => self.new_id()?,
         };
-        // Fixed when the message is written: what comes in before it goes out was not seen by its author.
-        // A device that knows nothing says so: left out, it would stand for what the user's other devices have.
+        // Fixed now: the author has not seen what arrives before the message is sent. Always given,
+        // because its absence stands for everything that the user's other devices received.
         let seen_seq = draft.seen_seq.or_else(|| Some(self.received_from(&draft.to).unwrap_or(0)));
         let send = check_send(Send {
             reference: Some(Ref::Text(id.to_string())),
@@ -237,32 +251,33 @@ impl ClientState {
         Ok(id)
     }
 
-    fn new_id(&mut self) -> Result<ClientMsgId, Refused> {
+    fn new_id(&mut self) -> Result<ClientMsgId, Refusal> {
         self.messages_named += 1;
         ClientMsgId::new(&format!("{:016x}-{}", self.nonce, self.messages_named))
-            .map_err(|e| Refused::Invalid(WireError::new(ErrorCode::InvalidId, e.to_string())))
+            .map_err(|e| Refusal::Invalid(WireError::new(ErrorCode::InvalidId, e.to_string())))
     }
 
-    /// Takes a message out of the outbox. The server may have it already; then it stays sent.
+    /// Removes a message from the outbox. If the server has stored it already, it stays sent.
     pub fn cancel(&mut self, id: &ClientMsgId) -> bool {
         self.outbox.remove(id).is_some()
     }
 
-    /// The user has read the conversation up to here. Made offline, it is kept and said later.
+    /// The user has read the conversation up to `seq`. An offline read is kept and sent later.
     pub fn read(&mut self, conversation: ConversationId, seq: Seq) {
         self.conversation(&conversation).read(seq);
         self.owing.insert(conversation);
     }
 
-    /// The user is typing; nobody wants to hear of it later, so offline it is forgotten.
+    /// The user is typing. It is dropped while offline, because it would be stale later.
     pub fn typing(&mut self, conversation_id: ConversationId) {
         if self.is_up() {
             self.frames.push_back(ClientFrame::Typing(InConversation { reference: None, conversation_id }));
         }
     }
 
-    /// Whose presence to hear of, in place of whoever was watched before; kept across reconnects.
-    pub fn watch(&mut self, users: Vec<UserId>) -> Result<(), Refused> {
+    /// Subscribes to the presence of these users, in place of those watched before. The subscription
+    /// is kept across reconnects.
+    pub fn watch(&mut self, users: Vec<UserId>) -> Result<(), Refusal> {
         if users.len() > limits::WATCH_MAX_USERS {
             let why = format!("at most {} users can be watched", limits::WATCH_MAX_USERS);
             return Err(WireError::new(ErrorCode::BadRequest, why).into());
@@ -272,18 +287,18 @@ impl ClientState {
         Ok(())
     }
 
-    /// A page of the conversations, newest first.
-    pub fn inbox(&mut self, limit: Option<u32>, before: Option<String>) -> Result<RequestId, Refused> {
+    /// Requests a page of conversations, newest first.
+    pub fn inbox(&mut self, limit: Option<u32>, before: Option<String>) -> Result<RequestId, Refusal> {
         self.ask(|reference| ClientFrame::Inbox(InboxQuery { reference: Some(reference), limit, before }))
     }
 
-    /// A page of history. It is the application's alone: what it shows does not count as received.
+    /// Requests a page of history for display. Its messages do not count as received.
     pub fn history(
         &mut self,
         conversation_id: ConversationId,
         range: HistoryRange,
         limit: Option<u32>,
-    ) -> Result<RequestId, Refused> {
+    ) -> Result<RequestId, Refusal> {
         let (after_seq, before_seq) = match range {
             HistoryRange::Newest => (None, None),
             HistoryRange::Before(seq) => (None, Some(seq)),
@@ -295,23 +310,23 @@ impl ClientState {
         })
     }
 
-    /// How far both members of a conversation have received and read.
-    pub fn status(&mut self, conversation_id: ConversationId) -> Result<RequestId, Refused> {
+    /// Requests how far both members of a conversation have received and read.
+    pub fn status(&mut self, conversation_id: ConversationId) -> Result<RequestId, Refusal> {
         self.ask(|reference| {
             ClientFrame::Status(InConversation { reference: Some(reference), conversation_id })
         })
     }
 
-    /// Nobody waits for this answer any more.
+    /// Drops a request whose result is no longer needed.
     pub fn forget(&mut self, request: RequestId) {
-        if matches!(self.asked.get(&request.0), Some(Asked::ByApplication(_))) {
-            self.asked.remove(&request.0);
+        if matches!(self.pending_requests.get(&request.0), Some(PendingRequest::Application(_))) {
+            self.pending_requests.remove(&request.0);
         }
     }
 
-    // ---- what is known ----
+    // ---- state ----
 
-    /// Who the server says we are; unknown until the first welcome of the device's life.
+    /// The user of the last `welcome`; `None` before the first one.
     pub fn user(&self) -> Option<&UserId> {
         self.user.as_ref()
     }
@@ -323,37 +338,37 @@ impl ClientState {
 
     /// Whether the server has welcomed this connection.
     pub fn is_up(&self) -> bool {
-        matches!(self.link, Link::Up { .. })
+        matches!(self.phase, ConnectionPhase::Draining | ConnectionPhase::Live)
     }
 
-    /// Whether what was waiting when the session began has come.
+    /// Whether the session has caught up.
     pub fn is_caught_up(&self) -> bool {
-        self.link == Link::Up { caught_up: true }
+        self.phase == ConnectionPhase::Live
     }
 
-    /// Whether the server has not yet confirmed a read that was written to it.
+    /// Whether a written read is not confirmed yet.
     pub fn awaits_receipts(&self) -> bool {
-        self.asked.values().any(|asked| matches!(asked, Asked::Read(..)))
+        self.pending_requests.values().any(|asked| matches!(asked, PendingRequest::Read(..)))
     }
 
-    /// Messages that the server has not confirmed, oldest first.
+    /// The unconfirmed messages, oldest first.
     pub fn outbox(&self) -> impl Iterator<Item = &Send> {
         self.outbox.sends()
     }
 
-    /// How many there are.
+    /// The number of unconfirmed messages.
     pub fn outbox_len(&self) -> usize {
         self.outbox.len()
     }
 
-    /// The tick of a message of one's own.
+    /// The tick of an own message.
     pub fn tick_of(&self, conversation: &ConversationId, seq: Seq) -> Tick {
         self.conversations.get(conversation).map_or(Tick::Single, |known| known.tick_of(seq))
     }
 
-    // ---- what comes out ----
+    // ---- output ----
 
-    /// The next frame to write, acks first.
+    /// The next frame to write, receipts before sends.
     pub fn next_frame(&mut self) -> Option<ClientFrame> {
         if self.frames.is_empty() && self.is_up() {
             self.write_receipts();
@@ -370,19 +385,19 @@ impl ClientState {
         self.frames.pop_front()
     }
 
-    /// The next thing that the application should hear of.
+    /// The next event for the application.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// The next answer to an [`inbox`](Self::inbox), [`history`](Self::history) or [`status`](Self::status).
-    pub fn next_answer(&mut self) -> Option<(RequestId, Result<Answer, WireError>)> {
-        self.answers.pop_front()
+    /// The next result of an [`inbox`](Self::inbox), [`history`](Self::history) or [`status`](Self::status).
+    pub fn next_query_result(&mut self) -> Option<(RequestId, Result<QueryResult, WireError>)> {
+        self.query_results.pop_front()
     }
 
     // ---- shared by the modules below ----
 
-    fn conversation(&mut self, id: &ConversationId) -> &mut Conversation {
+    fn conversation(&mut self, id: &ConversationId) -> &mut ConversationState {
         self.conversations.entry(id.clone()).or_default()
     }
 
@@ -407,24 +422,28 @@ impl ClientState {
         self.last_ref
     }
 
-    fn ask(&mut self, frame: impl FnOnce(Ref) -> ClientFrame) -> Result<RequestId, Refused> {
-        let waiting = self.asked.values().filter(|asked| matches!(asked, Asked::ByApplication(_))).count();
+    fn ask(&mut self, frame: impl FnOnce(Ref) -> ClientFrame) -> Result<RequestId, Refusal> {
+        let waiting = self
+            .pending_requests
+            .values()
+            .filter(|asked| matches!(asked, PendingRequest::Application(_)))
+            .count();
         if waiting >= REQUESTS_MAX {
-            return Err(Refused::Busy);
+            return Err(Refusal::Busy);
         }
         let number = self.next_ref();
         let frame = frame(Ref::Number(number));
         if self.is_up() {
             self.frames.push_back(frame.clone());
         }
-        self.asked.insert(number, Asked::ByApplication(frame));
+        self.pending_requests.insert(number, PendingRequest::Application(frame));
         Ok(RequestId(number))
     }
 
     fn write_watch(&mut self) {
         if self.is_up() {
             let number = self.next_ref();
-            self.asked.insert(number, Asked::Watch);
+            self.pending_requests.insert(number, PendingRequest::Watch);
             let watch = Watch { reference: Some(Ref::Number(number)), users: self.watched.clone() };
             self.frames.push_back(ClientFrame::Watch(watch));
         }
@@ -435,7 +454,7 @@ impl ClientState {
         self.owing.extend(unread.map(|(id, _)| id.clone()));
     }
 
-    /// One ack and one read for each conversation, however many messages came since the last time.
+    /// Writes one ack and one read per conversation, however many messages came since the last call.
     fn write_receipts(&mut self) {
         for id in std::mem::take(&mut self.owing) {
             let Some(conversation) = self.conversations.get_mut(&id) else {
@@ -445,14 +464,15 @@ impl ClientState {
             if let Some((seq, message_id)) = ack {
                 let receipt = Receipt { reference: None, conversation_id: id.clone(), seq };
                 self.frames.push_back(ClientFrame::Ack(receipt));
-                // Before the drain is over an ack says nothing about other conversations: theirs may still come.
+                // During a drain, an ack says nothing about other conversations, whose messages may
+                // still come.
                 if self.is_caught_up() {
                     self.move_cursor(message_id);
                 }
             }
             if let Some(seq) = read {
                 let number = self.next_ref();
-                self.asked.insert(number, Asked::Read(id.clone(), seq));
+                self.pending_requests.insert(number, PendingRequest::Read(id.clone(), seq));
                 let receipt = Receipt { reference: Some(Ref::Number(number)), conversation_id: id, seq };
                 self.frames.push_back(ClientFrame::Read(receipt));
             }
@@ -465,7 +485,7 @@ impl ClientState {
     }
 
     fn settle_cursor(&mut self) {
-        if self.repairs.are_done() {
+        if self.repairs.is_empty() {
             self.cursor = self.cursor.max(self.cursor_owed.take());
         }
     }

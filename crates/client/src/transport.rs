@@ -1,4 +1,4 @@
-//! Opening a WebSocket, plain or over TLS.
+//! Opens a WebSocket, plain or over TLS.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,24 +14,24 @@ use tokio_tungstenite::{
     },
 };
 
-pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+pub(crate) type ClientSocket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Above any page of history that a server sends, and low enough that no server can fill the memory.
+/// Above any page of history, and low enough that a server cannot exhaust the memory.
 const FRAME_MAX_BYTES: usize = 16 * 1024 * 1024;
-/// A chat's frames are small; a load generator opens thousands of sockets.
+/// Frames of a chat are small, and a load generator opens thousands of sockets.
 const READ_BUFFER_BYTES: usize = 8 * 1024;
 
 pub(crate) async fn open(
     url: &str,
     headers: &[(&str, &str)],
     tls: Option<Arc<rustls::ClientConfig>>,
-) -> Result<Socket, Error> {
+) -> Result<ClientSocket, Error> {
     if !url.starts_with("ws://") && !url.starts_with("wss://") {
         return Err(Error::Url(UrlError::UnsupportedUrlScheme));
     }
     if url.starts_with("wss:") {
-        // Someone else may have chosen a provider for the process; theirs does as well.
+        // Fails if the process has a provider already, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
     let mut request = url.into_client_request()?;

@@ -4,7 +4,7 @@
 use std::{sync::atomic::AtomicU32, sync::atomic::Ordering, time::Duration};
 
 use bluetick_client::{
-    Client, Draft, Error, Event, Events, HistoryRange, Options, RawConnection, RawError, Token,
+    Client, Draft, Error, Event, Events, HistoryRange, Options, RawConnection, RawError, TokenSource,
 };
 use bluetick_protocol::*;
 use futures_util::{SinkExt, StreamExt};
@@ -22,7 +22,7 @@ struct FakeServer {
 }
 
 /// One connection of the fake server's.
-struct Peer(WebSocketStream<TcpStream>);
+struct ScriptedServer(WebSocketStream<TcpStream>);
 
 impl FakeServer {
     async fn start() -> Self {
@@ -35,13 +35,13 @@ impl FakeServer {
         Options::new(self.url.clone(), "laptop".parse().unwrap(), "a token")
     }
 
-    async fn accept(&self) -> Peer {
+    async fn accept(&self) -> ScriptedServer {
         let (tcp, _) = timeout(SOON, self.listener.accept()).await.expect("nobody connected").unwrap();
-        Peer(accept_async(tcp).await.unwrap())
+        ScriptedServer(accept_async(tcp).await.unwrap())
     }
 
     /// Accepts a session and lets it catch up.
-    async fn accept_session(&self) -> (Peer, Hello) {
+    async fn accept_session(&self) -> (ScriptedServer, Hello) {
         let mut peer = self.accept().await;
         let ClientFrame::Hello(hello) = peer.heard().await else { panic!("no hello") };
         peer.say(welcome(20)).await;
@@ -50,7 +50,7 @@ impl FakeServer {
     }
 }
 
-impl Peer {
+impl ScriptedServer {
     async fn say(&mut self, frame: ServerFrame) {
         self.0.send(Message::text(frame.to_text())).await.unwrap();
     }
@@ -222,7 +222,7 @@ async fn codes_that_forbid_a_return_end_the_client() {
 async fn an_expired_token_is_replaced_by_a_fresh_one_and_the_hint_is_waited_for() {
     let server = FakeServer::start().await;
     let made = std::sync::Arc::new(AtomicU32::new(0));
-    let token = Token::provider(move || {
+    let token = TokenSource::provider(move || {
         let number = made.fetch_add(1, Ordering::Relaxed);
         async move { format!("token {number}") }
     });

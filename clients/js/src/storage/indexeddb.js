@@ -5,7 +5,7 @@
 // outbox:  [user, slot, id]  -> {user, slot, row}
 // kept:    [user, slot, key] -> {user, slot, key, value}
 
-import { Heirs } from '../heirs.js';
+import { OutboxTakeover } from '../takeover.js';
 import { randomId } from '../ids.js';
 import { browserLocks, take, takeSlot } from '../slots.js';
 import { Database, done, result } from './database.js';
@@ -61,23 +61,23 @@ async function openSlot(storage, user, device, locks, reloadMs) {
       result(reading.objectStore('outbox').getAll(within(user, slot))),
       result(reading.objectStore('kept').getAll(within(user, slot))),
     ]);
-    const estate = { slots: async () => slotsIn(await storage.open(), user), move: async (/** @type {string} */ from) => move(await storage.open(), user, from, slot) };
-    const heirs = device === undefined && locks ? new Heirs(user, slot, locks, estate, reloadMs) : null;
-    return saved(storage, user, slot, own, rows, kept, release, heirs);
+    const shared = { slots: async () => slotsIn(await storage.open(), user), move: async (/** @type {string} */ from) => move(await storage.open(), user, from, slot) };
+    const takeover = device === undefined && locks ? new OutboxTakeover(user, slot, locks, shared, reloadMs) : null;
+    return saved(storage, user, slot, own, rows, kept, release, takeover);
   } catch (error) {
     release();
     throw error;
   }
 }
 
-/** @param {Database} storage @param {string} user @param {string} slot @param {string} device @param {any[]} rows @param {any[]} kept @param {() => void} release @param {Heirs | null} heirs @returns {Saved} */
-function saved(storage, user, slot, device, rows, kept, release, heirs) {
+/** @param {Database} storage @param {string} user @param {string} slot @param {string} device @param {any[]} rows @param {any[]} kept @param {() => void} release @param {OutboxTakeover | null} takeover @returns {Saved} */
+function saved(storage, user, slot, device, rows, kept, release, takeover) {
   return {
     device,
     outbox: rows.map(({ row }) => row),
     kept: Object.fromEntries(kept.map(({ key, value }) => [key, value])),
     put: (row) => {
-      heirs?.tell();
+      takeover?.tell();
       return storage.write('outbox', (store) => store.put({ user, slot, row }));
     },
     remove: (id) => storage.write('outbox', (store) => store.delete([user, slot, id])),
@@ -88,9 +88,9 @@ function saved(storage, user, slot, device, rows, kept, release, heirs) {
           else store.put({ user, slot, key, value });
         }
       }),
-    inherit: async (heir) => heirs?.start(heir),
+    inherit: async (heir) => takeover?.start(heir),
     close: async () => {
-      await heirs?.close();
+      await takeover?.close();
       storage.close();
       release();
     },

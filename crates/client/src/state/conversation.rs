@@ -1,54 +1,56 @@
-//! One conversation as the device knows it: what it received, what it owes the server, and how far both sides are.
+//! One conversation on this device: what it received, which receipts it has to write, and how far
+//! both members are.
 
 use std::collections::BTreeMap;
 
 use bluetick_protocol::{Boundaries, MessageFrame, MessageId, Seq};
 
-use super::repair::Missing;
-use crate::{SavedConversation, Seen, Tick};
+use super::repair::MissingRange;
+use crate::{SavedConversation, SeenSeqs, Tick};
 
-/// Messages kept while a gap before them is repaired. Those beyond it are dropped unacked and come again.
+/// Messages held back at most while a gap before them is repaired. Further ones are dropped without an
+/// ack, so the server delivers them again.
 const HELD_MAX: usize = 1024;
 
 /// How a message reached the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum MessageSource {
     Stream,
-    /// Fetched past the stream: it says nothing about what the stream has still to bring, so it is not acked. If the
-    /// server owes it, it comes by the stream as well.
+    /// Read by a `history` request. It is not acked, because it says nothing about what the stream
+    /// still has to deliver. If the server has it pending, the stream brings it as well.
     Repair,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Conversation {
+pub(super) struct ConversationState {
     pub(super) kept: SavedConversation,
-    /// Belongs to the connection that is up now, and begins anew with the next.
-    session: Session,
+    /// Valid for the current connection only.
+    session: SessionScope,
 }
 
 #[derive(Debug, Default)]
-struct Session {
-    /// The highest id that the stream brought: how far the cursor may go with the next ack.
+struct SessionScope {
+    /// The highest message id that the stream brought: the cursor's value after the next ack.
     heard_id: MessageId,
     owes_ack: bool,
     read_written: Seq,
-    /// Came after a gap: neither told to the application nor acked until the gap is closed.
+    /// Messages after a gap, by seq. They are neither shown nor acked until the gap is closed.
     held: BTreeMap<Seq, MessageFrame>,
-    /// The seq up to which a repair is under way.
+    /// The seq up to which a repair is in progress.
     repairing: Option<Seq>,
 }
 
-impl Conversation {
+impl ConversationState {
     pub(super) fn restore(kept: SavedConversation) -> Self {
-        Conversation { kept, session: Session::default() }
+        ConversationState { kept, session: SessionScope::default() }
     }
 
     pub(super) fn disconnected(&mut self) {
-        self.session = Session::default();
+        self.session = SessionScope::default();
     }
 
-    /// What was received here; a conversation not heard of before expects nothing up to `before`.
-    pub(super) fn seen_since(&mut self, before: Seq) -> &mut Seen {
+    /// The received seqs. A conversation that is new to the device expects nothing up to `before`.
+    pub(super) fn seen_since(&mut self, before: Seq) -> &mut SeenSeqs {
         let seen = self.kept.seen.get_or_insert_default();
         seen.found(before);
         seen
@@ -66,17 +68,17 @@ impl Conversation {
     }
 
     pub(super) fn settled(&self) -> Seq {
-        self.kept.seen.as_ref().map_or(0, Seen::settled)
+        self.kept.seen.as_ref().map_or(0, SeenSeqs::settled)
     }
 
-    /// Takes a message with nothing missing before it; whether it is new.
-    pub(super) fn take(&mut self, message: &MessageFrame, own: bool, source: Source) -> bool {
+    /// Takes a message with no gap before it. Returns whether it is new.
+    pub(super) fn take(&mut self, message: &MessageFrame, own: bool, source: MessageSource) -> bool {
         let fresh = self.seen_since(message.seq.saturating_sub(1)).insert(message.seq);
         if own {
             self.note_own(message.seq, message.message_id);
-        } else if source == Source::Stream {
-            // Acking it is right, because the server begins a stream with the first message that nobody has, and all
-            // before this one is settled.
+        } else if source == MessageSource::Stream {
+            // The ack is safe: the stream begins with the first message that no device has, and
+            // everything before this one is settled.
             self.kept.heard = self.kept.heard.max(message.seq);
             self.session.heard_id = self.session.heard_id.max(message.message_id);
             self.session.owes_ack = true;
@@ -88,7 +90,7 @@ impl Conversation {
         self.kept.last_own = self.kept.last_own.max(Some((seq, id)));
     }
 
-    /// The ack to write now, and the message_id to which it moves the cursor.
+    /// The ack to write now, and the cursor's value after it.
     pub(super) fn take_ack(&mut self) -> Option<(Seq, MessageId)> {
         if !std::mem::take(&mut self.session.owes_ack) {
             return None;
@@ -96,7 +98,7 @@ impl Conversation {
         Some((self.kept.heard, self.session.heard_id))
     }
 
-    /// Whether the server has not said that it has the last ack.
+    /// Schedules the last ack once more if the server has not confirmed it by `ticks`.
     pub(super) fn ack_again(&mut self) -> bool {
         let lost = self.kept.heard > self.kept.own.last_delivered_seq;
         self.session.owes_ack |= lost;
@@ -127,12 +129,12 @@ impl Conversation {
         merge(&mut self.kept.own, &Boundaries { last_delivered_seq: 0, last_read_seq: seq });
     }
 
-    /// The read did not arrive and shall be written again.
+    /// The read was refused temporarily and has to be written again.
     pub(super) fn read_lost(&mut self) {
         self.session.read_written = 0;
     }
 
-    /// The server will not take this read, now or later.
+    /// The read was refused for good.
     pub(super) fn read_refused(&mut self) {
         self.kept.read = self.kept.own.last_read_seq;
     }
@@ -155,36 +157,36 @@ impl Conversation {
         }
     }
 
-    /// The newest own message, if its tick may have changed while nobody was listening.
+    /// The newest own message, if its tick may have changed while the device was offline.
     pub(super) fn unfinished_tick(&self) -> Option<MessageId> {
         self.kept.last_own.filter(|(seq, _)| self.tick_of(*seq) != Tick::Blue).map(|(_, id)| id)
     }
 
     // ---- gaps ----
 
-    /// Keeps a message that came after a gap.
+    /// Holds back a message that came after a gap.
     pub(super) fn hold(&mut self, message: MessageFrame) {
         if self.session.held.len() < HELD_MAX {
             self.session.held.insert(message.seq, message);
         }
     }
 
-    /// The next held message that no longer waits for anything.
+    /// The next held message that has no gap before it any more.
     pub(super) fn next_held(&mut self) -> Option<MessageFrame> {
         let first = self.session.held.first_entry()?;
         let ready = self.kept.seen.as_ref().is_none_or(|seen| !seen.lacks_before(*first.key()));
         ready.then(|| first.remove())
     }
 
-    /// Waits for history up to `seq`; false if a repair was under way already.
+    /// Begins a repair up to `seq`, or extends the one in progress. Returns whether it is new.
     pub(super) fn begin_repair(&mut self, seq: Seq) -> bool {
         let upto = self.session.repairing.map_or(seq, |upto| upto.max(seq));
         self.session.repairing.replace(upto).is_none()
     }
 
-    pub(super) fn missing(&self) -> Missing {
+    pub(super) fn missing(&self) -> MissingRange {
         let after = self.settled();
-        Missing { after, upto: self.session.repairing.unwrap_or(after) }
+        MissingRange { after, upto: self.session.repairing.unwrap_or(after) }
     }
 
     pub(super) fn is_repaired(&self) -> bool {
@@ -195,7 +197,7 @@ impl Conversation {
         self.session.repairing = None;
     }
 
-    /// Gives up on the gap before the next held message; false if none is held.
+    /// Gives up on the gap before the next held message. Returns false if none is held.
     pub(super) fn settle_to_next_held(&mut self) -> bool {
         let Some((&seq, _)) = self.session.held.first_key_value() else {
             return false;
@@ -207,7 +209,7 @@ impl Conversation {
 
 fn merge(ours: &mut Boundaries, theirs: &Boundaries) -> bool {
     let read = ours.last_read_seq.max(theirs.last_read_seq);
-    // Read implies delivered, whatever order the two numbers come in.
+    // Read implies delivered, in whatever order the two numbers come.
     let delivered = ours.last_delivered_seq.max(theirs.last_delivered_seq).max(read);
     let grew = read > ours.last_read_seq || delivered > ours.last_delivered_seq;
     *ours = Boundaries { last_delivered_seq: delivered, last_read_seq: read };

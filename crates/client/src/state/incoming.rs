@@ -1,4 +1,4 @@
-//! What each frame of the server's does to the state.
+//! How each frame of the server changes the state.
 
 use bluetick_protocol::{
     Boundaries, Bye, CaughtUp, ClientFrame, ClientMsgId, ConversationId, ErrorCode, ErrorFrame,
@@ -6,11 +6,14 @@ use bluetick_protocol::{
     WireError, limits,
 };
 
-use super::{Asked, ClientState, Link, TICKS_ASKED_MAX, conversation::Source, outbox::Verdict};
-use crate::{Answer, Event, RequestId};
+use super::{
+    ClientState, ConnectionPhase, PendingRequest, TICKS_ASKED_MAX, conversation::MessageSource,
+    outbox::SendRefusal,
+};
+use crate::{Event, QueryResult, RequestId};
 
 impl ClientState {
-    /// Takes one frame of the server's.
+    /// Takes one frame of the server.
     pub fn frame(&mut self, frame: ServerFrame) {
         match frame {
             ServerFrame::Welcome(welcome) => self.on_welcome(welcome),
@@ -26,12 +29,14 @@ impl ClientState {
             ServerFrame::Presence(presence) => self.events.push_back(Event::Presence(presence)),
             ServerFrame::Inbox(page) => {
                 self.learn_from_inbox(&page);
-                self.on_answer(page.reference.clone(), Ok(Answer::Inbox(page)));
+                self.on_response(page.reference.clone(), Ok(QueryResult::Inbox(page)));
             }
-            ServerFrame::History(page) => self.on_answer(page.reference.clone(), Ok(Answer::History(page))),
+            ServerFrame::History(page) => {
+                self.on_response(page.reference.clone(), Ok(QueryResult::History(page)))
+            }
             ServerFrame::Status(status) => {
                 self.learn_from_status(&status);
-                self.on_answer(status.reference.clone(), Ok(Answer::Status(status)));
+                self.on_response(status.reference.clone(), Ok(QueryResult::Status(status)));
             }
             ServerFrame::Done(done) => self.on_done(&done.reference),
             ServerFrame::Error(error) => self.on_error(error),
@@ -51,14 +56,14 @@ impl ClientState {
         }
         self.user = Some(welcome.user_id.clone());
         self.last_session = Some(welcome.session_id);
-        self.link = Link::Up { caught_up: false };
+        self.phase = ConnectionPhase::Draining;
         self.max_body_bytes = welcome.max_body_bytes;
         self.server_time = welcome.server_time;
         self.fail_too_old();
         let event = Event::Connected { user_id: welcome.user_id, server_time: welcome.server_time };
         self.events.push_back(event);
-        for asked in self.asked.values() {
-            if let Asked::ByApplication(frame) = asked {
+        for asked in self.pending_requests.values() {
+            if let PendingRequest::Application(frame) = asked {
                 self.frames.push_back(frame.clone());
             }
         }
@@ -76,7 +81,7 @@ impl ClientState {
         }
     }
 
-    /// The token is of another user than the saved state: nothing of the one may reach the other.
+    /// The token belongs to another user than the saved state: no data of one may reach the other.
     fn start_over_as_another(&mut self) {
         self.cursor = None;
         self.knows_all = false;
@@ -94,7 +99,7 @@ impl ClientState {
 
     fn on_message(&mut self, message: MessageFrame) {
         let before = message.seq.saturating_sub(1);
-        // A conversation that was not there when this device had caught up is new from its first message on.
+        // A conversation that did not exist when this device caught up begins with seq 1.
         let (resetting, base) = (self.resetting, if self.knows_all { 0 } else { before });
         let seen = self.conversation(&message.conversation_id).seen_since(base);
         if resetting {
@@ -104,18 +109,18 @@ impl ClientState {
             return self.hold_behind_gap(message);
         }
         let id = message.conversation_id.clone();
-        self.take(message, Source::Stream);
+        self.take(message, MessageSource::Stream);
         self.release_held(&id);
     }
 
-    /// Takes a message that nothing is missing before.
-    pub(super) fn take(&mut self, message: MessageFrame, source: Source) {
+    /// Takes a message with no gap before it.
+    pub(super) fn take(&mut self, message: MessageFrame, source: MessageSource) {
         let own = self.user.as_ref() == Some(&message.sender);
         let fresh = self.conversation(&message.conversation_id).take(&message, own, source);
         if !own {
             self.owing.insert(message.conversation_id.clone());
         }
-        // One's own message in the outbox is told as `Sent` when the server confirms it, not as a message.
+        // An own message of the outbox is reported by `Sent` when the server confirms it.
         if fresh && !(own && self.outbox.contains(&message.client_msg_id)) {
             self.events.push_back(Event::Message(message));
         }
@@ -130,7 +135,7 @@ impl ClientState {
     }
 
     fn on_caught_up(&mut self, caught_up: CaughtUp) {
-        self.link = Link::Up { caught_up: true };
+        self.phase = ConnectionPhase::Live;
         let knew_all = std::mem::replace(&mut self.knows_all, caught_up.heads.len() < limits::HEADS_MAX);
         for head in caught_up.heads {
             let (resetting, base) = (self.resetting, if knew_all { 0 } else { head.last_seq });
@@ -151,7 +156,8 @@ impl ClientState {
 
     // ---- receipts ----
 
-    /// An ack may have been lost with the connection, and what it was for need not come again.
+    /// An ack may have been lost with the connection, and the server need not deliver its messages
+    /// again.
     fn ack_again(&mut self) {
         for (id, conversation) in &mut self.conversations {
             if conversation.ack_again() {
@@ -160,7 +166,7 @@ impl ClientState {
         }
     }
 
-    /// Receipts are state: who was away while they changed asks for them.
+    /// Requests the ticks that may have changed while the device was offline.
     fn ask_for_ticks(&mut self) {
         let mut unfinished: Vec<_> = self
             .conversations
@@ -170,7 +176,7 @@ impl ClientState {
         unfinished.sort_unstable_by(|a, b| b.cmp(a));
         for (_, conversation_id) in unfinished.into_iter().take(TICKS_ASKED_MAX) {
             let number = self.next_ref();
-            self.asked.insert(number, Asked::Ticks);
+            self.pending_requests.insert(number, PendingRequest::Ticks);
             let query = InConversation { reference: Some(Ref::Number(number)), conversation_id };
             self.frames.push_back(ClientFrame::Status(query));
         }
@@ -224,21 +230,23 @@ impl ClientState {
         }));
     }
 
-    // ---- answers ----
+    // ---- responses ----
 
-    fn on_answer(&mut self, reference: Option<Ref>, answer: Result<Answer, WireError>) {
+    fn on_response(&mut self, reference: Option<Ref>, response: Result<QueryResult, WireError>) {
         let Some(Ref::Number(number)) = reference else {
             return;
         };
-        match self.asked.remove(&number) {
-            Some(Asked::ByApplication(_)) => self.answers.push_back((RequestId(number), answer)),
-            Some(Asked::Repair(id, missing)) => match answer {
-                Ok(Answer::History(page)) => self.repaired(id, missing, Ok(page)),
+        match self.pending_requests.remove(&number) {
+            Some(PendingRequest::Application(_)) => {
+                self.query_results.push_back((RequestId(number), response))
+            }
+            Some(PendingRequest::Repair(id, missing)) => match response {
+                Ok(QueryResult::History(page)) => self.repaired(id, missing, Ok(page)),
                 Ok(_) => {}
                 Err(error) => self.repaired(id, missing, Err(error)),
             },
-            Some(Asked::Read(id, _)) => self.on_read_refused(&id, answer.err()),
-            Some(Asked::Ticks | Asked::Watch) | None => {}
+            Some(PendingRequest::Read(id, _)) => self.on_read_refused(&id, response.err()),
+            Some(PendingRequest::Ticks | PendingRequest::Watch) | None => {}
         }
     }
 
@@ -254,7 +262,7 @@ impl ClientState {
 
     fn on_done(&mut self, reference: &Ref) {
         let Ref::Number(number) = reference else { return };
-        if let Some(Asked::Read(id, seq)) = self.asked.remove(number) {
+        if let Some(PendingRequest::Read(id, seq)) = self.pending_requests.remove(number) {
             self.conversation(&id).read_confirmed(seq);
         }
     }
@@ -264,15 +272,15 @@ impl ClientState {
             Some(Ref::Text(name)) => {
                 let Ok(id) = ClientMsgId::new(&name) else { return };
                 match self.outbox.refused(&id, &error.error) {
-                    Verdict::NotOurs => {}
-                    Verdict::RetryAfterMs(ms) => self.retry_later(ms),
-                    Verdict::Failed => {
+                    SendRefusal::UnknownMessage => {}
+                    SendRefusal::RetryAfterMs(ms) => self.retry_later(ms),
+                    SendRefusal::Failed => {
                         let event = Event::SendFailed { client_msg_id: id, error: error.error };
                         self.events.push_back(event);
                     }
                 }
             }
-            reference => self.on_answer(reference, Err(error.error)),
+            reference => self.on_response(reference, Err(error.error)),
         }
     }
 

@@ -1,13 +1,13 @@
-//! Messages that the server has not confirmed, in the order in which they were written.
+//! The messages that the server has not confirmed, in the order in which they were written.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bluetick_protocol::{ClientMsgId, Json, Send, WireError};
 
 use super::{IN_FLIGHT_MAX, OUTBOX_MAX};
-use crate::Refused;
+use crate::Refusal;
 
-/// The wait after a refusal that names none: doubled with each, up to the cap.
+/// The delay after a refusal without `retry_after_ms`, doubled with each up to the cap.
 const RETRY_BASE_MS: u64 = 1_000;
 const RETRY_CAP_MS: u64 = 30_000;
 /// For this long the server remembers the id of a message. A message that was first sent earlier
@@ -15,55 +15,56 @@ const RETRY_CAP_MS: u64 = 30_000;
 const RESEND_MAX_MS: u64 = 30 * 24 * 3600 * 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Progress {
+enum SendProgress {
     Waiting,
-    /// Written to the connection that is up now.
+    /// Written to the current connection.
     InFlight,
-    /// Refused for now; goes out again when the retry timer fires.
+    /// Refused temporarily; sent again when the retry timer fires.
     Held,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct OutboxEntry {
     send: Send,
-    progress: Progress,
+    progress: SendProgress,
     refusals: u32,
     /// When it was first written to a connection, by the server's clock.
     first_sent_at: Option<u64>,
 }
 
-/// What an error means for the message it names.
+/// What an error means for the message that it names.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    NotOurs,
+pub(super) enum SendRefusal {
+    UnknownMessage,
     RetryAfterMs(u64),
     Failed,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
-    entries: VecDeque<Entry>,
+pub(super) struct SendOutbox {
+    entries: VecDeque<OutboxEntry>,
     in_flight: usize,
 }
 
-impl Outbox {
+impl SendOutbox {
     pub(super) fn restore(sends: Vec<Send>, first_sent_at: &BTreeMap<ClientMsgId, u64>) -> Self {
-        let restored = |send: Send| Entry {
+        let restored = |send: Send| OutboxEntry {
             first_sent_at: first_sent_at.get(&send.client_msg_id).copied(),
-            ..Entry::new(send)
+            ..OutboxEntry::new(send)
         };
-        Outbox { entries: sends.into_iter().map(restored).collect(), in_flight: 0 }
+        SendOutbox { entries: sends.into_iter().map(restored).collect(), in_flight: 0 }
     }
 
     pub(super) fn first_sent_at(&self) -> BTreeMap<ClientMsgId, u64> {
-        let sent = |entry: &Entry| Some((entry.send.client_msg_id.clone(), entry.first_sent_at?));
+        let sent = |entry: &OutboxEntry| Some((entry.send.client_msg_id.clone(), entry.first_sent_at?));
         self.entries.iter().filter_map(sent).collect()
     }
 
     /// Removes the messages that the server may have stored and forgotten.
     pub(super) fn remove_too_old(&mut self, now: u64) -> Vec<ClientMsgId> {
-        let is_too_old =
-            |entry: &Entry| entry.first_sent_at.is_some_and(|at| now.saturating_sub(at) > RESEND_MAX_MS);
+        let is_too_old = |entry: &OutboxEntry| {
+            entry.first_sent_at.is_some_and(|at| now.saturating_sub(at) > RESEND_MAX_MS)
+        };
         let too_old = self.entries.iter().filter(|entry| is_too_old(entry));
         let ids: Vec<_> = too_old.map(|entry| entry.send.client_msg_id.clone()).collect();
         self.entries.retain(|entry| !is_too_old(entry));
@@ -82,24 +83,24 @@ impl Outbox {
         self.position(id).is_some()
     }
 
-    pub(super) fn push(&mut self, send: Send) -> Result<(), Refused> {
+    pub(super) fn push(&mut self, send: Send) -> Result<(), Refusal> {
         if self.entries.len() >= OUTBOX_MAX {
-            return Err(Refused::OutboxFull);
+            return Err(Refusal::OutboxFull);
         }
-        self.entries.push_back(Entry::new(send));
+        self.entries.push_back(OutboxEntry::new(send));
         Ok(())
     }
 
-    /// The next message to write. One that is held stops those behind it, so that the order of writing is kept.
+    /// The next message to write. A held message blocks those behind it, to keep their order.
     pub(super) fn next(&mut self, now: u64) -> Option<Send> {
         if self.in_flight >= IN_FLIGHT_MAX {
             return None;
         }
-        let entry = self.entries.iter_mut().find(|entry| entry.progress != Progress::InFlight)?;
-        if entry.progress == Progress::Held {
+        let entry = self.entries.iter_mut().find(|entry| entry.progress != SendProgress::InFlight)?;
+        if entry.progress == SendProgress::Held {
             return None;
         }
-        entry.progress = Progress::InFlight;
+        entry.progress = SendProgress::InFlight;
         entry.first_sent_at.get_or_insert(now);
         self.in_flight += 1;
         Some(entry.send.clone())
@@ -107,33 +108,33 @@ impl Outbox {
 
     pub(super) fn remove(&mut self, id: &ClientMsgId) -> Option<Send> {
         let entry = self.entries.remove(self.position(id)?)?;
-        if entry.progress == Progress::InFlight {
+        if entry.progress == SendProgress::InFlight {
             self.in_flight -= 1;
         }
         Some(entry.send)
     }
 
-    pub(super) fn refused(&mut self, id: &ClientMsgId, error: &WireError) -> Verdict {
+    pub(super) fn refused(&mut self, id: &ClientMsgId, error: &WireError) -> SendRefusal {
         let Some(at) = self.position(id) else {
-            return Verdict::NotOurs;
+            return SendRefusal::UnknownMessage;
         };
         if !error.code.is_retryable() {
             self.remove(id);
-            return Verdict::Failed;
+            return SendRefusal::Failed;
         }
         let entry = &mut self.entries[at];
-        if entry.progress == Progress::InFlight {
+        if entry.progress == SendProgress::InFlight {
             self.in_flight -= 1;
         }
-        entry.progress = Progress::Held;
+        entry.progress = SendProgress::Held;
         entry.refusals = entry.refusals.saturating_add(1);
         let own = RETRY_BASE_MS.saturating_mul(1 << (entry.refusals - 1).min(16)).min(RETRY_CAP_MS);
-        Verdict::RetryAfterMs(error.retry_after_ms.unwrap_or(own))
+        SendRefusal::RetryAfterMs(error.retry_after_ms.unwrap_or(own))
     }
 
-    /// The longest message that is on its way: the one to blame when the server found a frame too large.
+    /// The longest message in flight.
     pub(super) fn longest_in_flight(&self) -> Option<ClientMsgId> {
-        let in_flight = self.entries.iter().filter(|entry| entry.progress == Progress::InFlight);
+        let in_flight = self.entries.iter().filter(|entry| entry.progress == SendProgress::InFlight);
         let json_len = |json: &Option<Json>| json.as_ref().map_or(0, |json| json.as_str().len());
         let longest = in_flight.max_by_key(|entry| {
             let Send { body, attachment, meta, .. } = &entry.send;
@@ -144,16 +145,16 @@ impl Outbox {
 
     pub(super) fn release_held(&mut self) {
         for entry in &mut self.entries {
-            if entry.progress == Progress::Held {
-                entry.progress = Progress::Waiting;
+            if entry.progress == SendProgress::Held {
+                entry.progress = SendProgress::Waiting;
             }
         }
     }
 
-    /// Whatever was on its way may or may not have arrived: all of it goes out again, with the same ids.
+    /// Messages in flight may or may not have arrived: all are sent again with the same ids.
     pub(super) fn disconnected(&mut self) {
         for entry in &mut self.entries {
-            entry.progress = Progress::Waiting;
+            entry.progress = SendProgress::Waiting;
         }
         self.in_flight = 0;
     }
@@ -168,8 +169,8 @@ impl Outbox {
     }
 }
 
-impl Entry {
+impl OutboxEntry {
     fn new(send: Send) -> Self {
-        Entry { send, progress: Progress::Waiting, refusals: 0, first_sent_at: None }
+        OutboxEntry { send, progress: SendProgress::Waiting, refusals: 0, first_sent_at: None }
     }
 }

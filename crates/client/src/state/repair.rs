@@ -1,8 +1,8 @@
-//! Gaps: a seq that should have come and did not is asked for as history, and what came after it waits.
+//! Gaps: a skipped seq is requested by `history`, and the messages after it are held back.
 //!
-//! The server delivers each conversation in seq order, so a gap is rare: a void, a message withheld, or a fault.
-//! While one is open, the messages behind it are neither told nor acked, and the cursor stands still; should the
-//! connection end before the answer, all of it comes again.
+//! The server delivers each conversation in seq order, so a gap is rare: a void seq, a withheld
+//! message, or a fault. While a gap is open, the messages behind it are neither shown nor acked, and
+//! the cursor does not move. If the connection ends first, the server delivers all of them again.
 
 use std::collections::BTreeSet;
 
@@ -10,46 +10,46 @@ use bluetick_protocol::{
     ClientFrame, ConversationId, HistoryPage, HistoryQuery, MessageFrame, Ref, Seq, WireError, limits,
 };
 
-use super::{Asked, ClientState, conversation::Source};
+use super::{ClientState, PendingRequest, conversation::MessageSource};
 
-/// Histories asked for at the same time: a device that lacks much must not crowd out its own acks.
+/// Repair requests in flight at most, so that a device with many gaps does not delay its own acks.
 const IN_FLIGHT_MAX: usize = 4;
-/// The wait after a refusal that names none.
+/// The delay after a refusal without `retry_after_ms`.
 const RETRY_MS: u64 = 2_000;
 
-/// What a repair asks for. Other frames may bring a part of it before the answer comes.
+/// The range that a repair requests. Other frames may bring a part of it before the page comes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Missing {
+pub(super) struct MissingRange {
     pub(super) after: Seq,
     pub(super) upto: Seq,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Repairs {
-    /// Every conversation with a gap that is being closed.
+    /// Every conversation with an open gap.
     open: BTreeSet<ConversationId>,
-    /// Those of them whose next page is not asked for yet.
+    /// Those of them whose next page is not requested yet.
     waiting: BTreeSet<ConversationId>,
     in_flight: usize,
-    /// After a refusal nothing is asked until the retry timer fires.
+    /// After a refusal, nothing is requested until the retry timer fires.
     paused: bool,
 }
 
 impl Repairs {
-    pub(super) fn are_done(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 }
 
 impl ClientState {
-    /// A message came whose predecessors did not.
+    /// Holds back a message whose predecessors are missing.
     pub(super) fn hold_behind_gap(&mut self, message: MessageFrame) {
         let (id, before) = (message.conversation_id.clone(), message.seq.saturating_sub(1));
         self.conversation(&id).hold(message);
         self.repair_up_to(id, before);
     }
 
-    /// Asks for everything up to `seq` that is not here; once, however often it is noticed.
+    /// Requests what is missing up to `seq`, once per gap.
     pub(super) fn repair_up_to(&mut self, id: ConversationId, seq: Seq) {
         if self.conversation(&id).begin_repair(seq) {
             self.repairs.open.insert(id.clone());
@@ -71,7 +71,7 @@ impl ClientState {
             self.repairs.in_flight += 1;
             let number = self.next_ref();
             let missing = self.conversation(&id).missing();
-            self.asked.insert(number, Asked::Repair(id.clone(), missing));
+            self.pending_requests.insert(number, PendingRequest::Repair(id.clone(), missing));
             let query = HistoryQuery {
                 reference: Some(Ref::Number(number)),
                 after_seq: Some(missing.after),
@@ -83,16 +83,16 @@ impl ClientState {
         }
     }
 
-    /// The answer to a repair. The page begins where the device's knowledge ended, so whatever it leaves out up to
-    /// its end is void.
+    /// The response to a repair. The page begins after the last settled seq, so every seq that it
+    /// covers without a message is void.
     pub(super) fn repaired(
         &mut self,
         id: ConversationId,
-        asked: Missing,
-        answer: Result<HistoryPage, WireError>,
+        asked: MissingRange,
+        response: Result<HistoryPage, WireError>,
     ) {
         self.repairs.in_flight = self.repairs.in_flight.saturating_sub(1);
-        match answer {
+        match response {
             Ok(page) => self.take_repair_page(&id, asked, page),
             Err(error) if error.code.is_retryable() => {
                 self.repairs.paused = true;
@@ -105,12 +105,12 @@ impl ClientState {
         self.settle_cursor();
     }
 
-    fn take_repair_page(&mut self, id: &ConversationId, asked: Missing, page: HistoryPage) {
+    fn take_repair_page(&mut self, id: &ConversationId, asked: MissingRange, page: HistoryPage) {
         let upto = self.conversation(id).missing().upto;
         for message in page.messages {
             if message.conversation_id == *id {
                 self.conversation(id).seen_since(0).settle(message.seq.saturating_sub(1));
-                self.take(message, Source::Repair);
+                self.take(message, MessageSource::Repair);
             }
         }
         self.conversation(id).seen_since(0).settle(page.to_seq.min(upto));
@@ -123,19 +123,19 @@ impl ClientState {
         } else if more_to_read || upto > asked.upto {
             self.repairs.waiting.insert(id.clone());
         } else {
-            // The history ends before the gap does: there is nothing to wait for.
+            // The history ends before the gap does: nothing more will come.
             self.give_up_repair(id);
         }
     }
 
-    /// Takes what waited behind a gap that has closed.
+    /// Takes the messages that were held back behind a closed gap.
     pub(super) fn release_held(&mut self, id: &ConversationId) {
         while let Some(message) = self.conversation(id).next_held() {
-            self.take(message, Source::Stream);
+            self.take(message, MessageSource::Stream);
         }
     }
 
-    /// Goes on without what is missing; should it come after all, it is still new.
+    /// Continues without the missing messages. If they come after all, they are still new.
     fn give_up_repair(&mut self, id: &ConversationId) {
         let upto = self.conversation(id).missing().upto;
         while self.conversation(id).settle_to_next_held() {

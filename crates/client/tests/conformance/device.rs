@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use bluetick_client::{ClientState, DecodeError, Draft, Event, HistoryRange, Reconnect, Saved, Tick, decode};
+use bluetick_client::{ClientState, Draft, Event, FrameError, HistoryRange, Reconnect, Saved, Tick, decode};
 use bluetick_protocol::{ClientMsgId, ConversationId, Seq, UserId};
 use serde_json::{Value, json};
 
@@ -107,7 +107,7 @@ impl Device {
         for frame in frames {
             match decode(&frame.to_string()) {
                 Ok(frame) => self.state.frame(frame),
-                Err(DecodeError::UnknownType(_)) => {}
+                Err(FrameError::UnknownType(_)) => {}
                 Err(e) => panic!("{e}: {frame}"),
             }
         }
@@ -160,7 +160,7 @@ impl Device {
         while let Some(frame) = self.state.next_frame() {
             self.frames.push(serde_json::from_str(&frame.to_text()).unwrap());
         }
-        while self.state.next_answer().is_some() {}
+        while self.state.next_query_result().is_some() {}
         while let Some(event) = self.state.next_event() {
             self.tell(event);
         }

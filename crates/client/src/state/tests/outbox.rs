@@ -135,7 +135,7 @@ fn a_body_the_server_would_not_take_fails_here() {
         error: WireError::new(ErrorCode::BodyTooLarge, "the body is longer than 100 bytes"),
     };
     assert!(events(&mut offline).contains(&failed));
-    assert!(matches!(offline.send(Draft::text(user("bob"), "x".repeat(101))), Err(Refused::Invalid(_))));
+    assert!(matches!(offline.send(Draft::text(user("bob"), "x".repeat(101))), Err(Refusal::Invalid(_))));
 }
 
 #[test]

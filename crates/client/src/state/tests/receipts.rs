@@ -47,7 +47,7 @@ fn ticks_missed_while_away_are_asked_for() {
         StatusAnswer { reference, conversation_id: ab(), last_seq: 1, unread_count: 0, own, peer: read };
     state.frame(ServerFrame::Status(answer));
     assert_eq!(state.tick_of(&ab(), 1), Tick::Blue);
-    assert_eq!(state.next_answer(), None, "the application did not ask");
+    assert_eq!(state.next_query_result(), None, "the application did not ask");
 }
 
 #[test]

@@ -14,8 +14,10 @@ fn a_request_is_asked_again_after_a_reconnect_and_answered_once() {
     let reference = asked[0].reference.clone().unwrap();
     state.frame(history(reference.clone(), vec![], 0, None));
     state.frame(history(reference, vec![], 0, None));
-    assert!(matches!(state.next_answer(), Some((answered, Ok(Answer::History(_)))) if answered == id));
-    assert_eq!(state.next_answer(), None);
+    assert!(
+        matches!(state.next_query_result(), Some((answered, Ok(QueryResult::History(_)))) if answered == id)
+    );
+    assert_eq!(state.next_query_result(), None);
 }
 
 #[test]
@@ -32,7 +34,7 @@ fn what_is_watched_is_watched_again() {
 fn requests_are_bounded_and_forgetting_makes_room() {
     let mut state = ready();
     let ids: Vec<_> = (0..REQUESTS_MAX).map(|_| state.status(ab()).unwrap()).collect();
-    assert_eq!(state.inbox(None, None), Err(Refused::Busy));
+    assert_eq!(state.inbox(None, None), Err(Refusal::Busy));
     state.forget(ids[0]);
     assert!(state.inbox(None, None).is_ok());
 }

@@ -1,57 +1,57 @@
-// What a tab leaves unsent when it goes, an open one takes over: each waits for the slots of the others that have something.
+// An open tab takes over the outbox of a closed one. Each tab waits for the locks of the other slots with unsent rows.
 
 import { freed, nameOf, take } from './slots.js';
 
-/** A page that reloads comes back for its slot, and for what is unsent in it. */
+/** A reloading page takes its slot and its outbox back within this time. */
 const RELOAD_MS = 5_000;
 
 /** @typedef {import('./storage/memory.js').OutboxRow} OutboxRow */
 /**
- * @typedef {object} Estate
- * @property {() => Promise<Iterable<string>>} slots those that have something unsent
- * @property {(from: string) => Promise<OutboxRow[]>} move makes all of it this slot's, at once or not at all
+ * @typedef {object} SharedOutbox
+ * @property {() => Promise<Iterable<string>>} slots the slots with unsent rows
+ * @property {(from: string) => Promise<OutboxRow[]>} move moves all rows to this slot, atomically
  */
 
-export class Heirs {
+export class OutboxTakeover {
   #user;
   #slot;
   #locks;
-  #estate;
+  #shared;
   #reloadMs;
   #channel;
   #closing = new AbortController();
-  /** Slots that are waited for. @type {Set<string>} */
+  /** Slots whose lock is awaited. @type {Set<string>} */
   #awaited = new Set();
-  /** What is being taken over just now. @type {Set<Promise<unknown>>} */
+  /** Takeovers in progress. @type {Set<Promise<unknown>>} */
   #moving = new Set();
   /** @type {((rows: OutboxRow[]) => void) | null} */
-  #heir = null;
+  #onTakenOver = null;
 
-  /** @param {string} user @param {string} slot its lock is held until after `close` @param {LockManager} locks @param {Estate} estate @param {number} [reloadMs] */
-  constructor(user, slot, locks, estate, reloadMs = RELOAD_MS) {
+  /** @param {string} user @param {string} slot its lock is held until after `close` @param {LockManager} locks @param {SharedOutbox} shared @param {number} [reloadMs] */
+  constructor(user, slot, locks, shared, reloadMs = RELOAD_MS) {
     this.#user = user;
     this.#slot = slot;
     this.#locks = locks;
-    this.#estate = estate;
+    this.#shared = shared;
     this.#reloadMs = reloadMs;
     this.#channel = typeof BroadcastChannel === 'function' ? new BroadcastChannel(nameOf(user, 'unsent')) : null;
-    // In Node it would keep the process.
+    // In Node it would keep the process alive.
     /** @type {any} */ (this.#channel)?.unref?.();
   }
 
-  /** From now on; `heir` is given what is taken over, when it is stored. @param {(rows: OutboxRow[]) => void} heir */
-  async start(heir) {
-    this.#heir = heir;
+  /** From now on; `heir` is given what is taken over, when it is stored. @param {(rows: OutboxRow[]) => void} onTakenOver */
+  async start(onTakenOver) {
+    this.#onTakenOver = onTakenOver;
     if (this.#channel) this.#channel.onmessage = ({ data }) => this.#await(String(data));
-    for (const slot of await this.#estate.slots()) this.#await(slot);
+    for (const slot of await this.#shared.slots()) this.#await(slot);
   }
 
-  /** This slot is about to have something unsent: the others wait for it. */
+  /** Announces that this slot gets unsent rows, so that the others wait for its lock. */
   tell() {
     if (!this.#closing.signal.aborted) this.#channel?.postMessage(this.#slot);
   }
 
-  /** Nothing is taken over after it. */
+  /** Ends all waits. No takeover begins after it. */
   async close() {
     this.#closing.abort();
     this.#channel?.close();
@@ -60,11 +60,11 @@ export class Heirs {
 
   /** @param {string} slot */
   #await(slot) {
-    // A device that the application has named is its own affair.
+    // A device id of the application is not shared between tabs.
     if (slot === this.#slot || slot.startsWith('device-') || this.#awaited.has(slot)) return;
     this.#awaited.add(slot);
     this.#inherit(slot)
-      // Where it is, the next tab that opens finds it.
+      // The next tab that opens finds the rows where they are.
       .catch((error) => console.warn('bluetick: what another tab has not sent could not be taken over', error))
       .finally(() => this.#awaited.delete(slot));
   }
@@ -81,19 +81,19 @@ export class Heirs {
       } finally {
         this.#moving.delete(moving);
       }
-      // Somebody has it again.
+      // Another tab has the slot again.
     }
   }
 
-  /** Whether it could be had. @param {string} slot */
+  /** Returns whether the slot was free. @param {string} slot */
   async #takeOver(slot) {
     const taken = await take(this.#user, slot, this.#locks);
     if (!taken) return false;
     try {
-      // Before it is here: from then on others have to know.
+      // Announced before the rows are here: the others have to wait for this slot then.
       this.tell();
-      const rows = await this.#estate.move(slot);
-      if (rows.length > 0 && !this.#closing.signal.aborted) this.#heir?.(rows);
+      const rows = await this.#shared.move(slot);
+      if (rows.length > 0 && !this.#closing.signal.aborted) this.#onTakenOver?.(rows);
       return true;
     } finally {
       taken.release();

@@ -1,4 +1,5 @@
-//! Between the state and the application: who waits for what, and the events that are on their way.
+//! Between the state and the application: dispatches commands to the state, and its events and results
+//! to the callers that wait for them.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -7,21 +8,22 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 
 use crate::{
     ClientState, Error, Event, RequestId,
-    connection::{Confirmation, DeskCommand, Query, Reply},
+    connection::{ClientQuery, Confirmation, ReplySender, StateCommand},
 };
 
-pub(crate) struct Desk {
+pub(crate) struct ClientDispatcher {
     pub(crate) state: ClientState,
     confirmations: HashMap<ClientMsgId, Confirmation>,
-    replies: HashMap<RequestId, Reply>,
-    /// What the application has not made room for. The socket is not read meanwhile, so it stays short.
+    replies: HashMap<RequestId, ReplySender>,
+    /// Events that the application's channel has no room for. The socket is not read meanwhile, so
+    /// the backlog stays short.
     backlog: VecDeque<Event>,
     events: mpsc::Sender<Event>,
 }
 
-impl Desk {
+impl ClientDispatcher {
     pub(crate) fn new(state: ClientState, events: mpsc::Sender<Event>) -> Self {
-        Desk {
+        ClientDispatcher {
             state,
             confirmations: HashMap::new(),
             replies: HashMap::new(),
@@ -30,18 +32,18 @@ impl Desk {
         }
     }
 
-    /// Whether the application should take events before more is read.
+    /// Whether the application has to take events before the socket is read again.
     pub(crate) fn is_full(&self) -> bool {
         !self.backlog.is_empty()
     }
 
-    /// Waits until the application has taken an event.
-    pub(crate) async fn room(&self) {
+    /// Waits until the application's channel has room.
+    pub(crate) async fn wait_for_room(&self) {
         let _ = self.events.reserve().await;
     }
 
-    /// Answers who waits, and hands events on as far as there is room.
-    pub(crate) fn hand_on(&mut self) {
+    /// Resolves waiting calls, and delivers events as far as there is room.
+    pub(crate) fn deliver_events(&mut self) {
         self.collect();
         while let Some(event) = self.backlog.pop_front() {
             if let Err(TrySendError::Full(event)) = self.events.try_send(event) {
@@ -52,7 +54,7 @@ impl Desk {
     }
 
     fn collect(&mut self) {
-        while let Some((id, answer)) = self.state.next_answer() {
+        while let Some((id, answer)) = self.state.next_query_result() {
             if let Some(reply) = self.replies.remove(&id) {
                 let _ = reply.send(answer.map_err(Error::Wire));
             }
@@ -75,10 +77,11 @@ impl Desk {
         }
     }
 
-    /// Tells something of the connection's, behind all that came before it.
-    pub(crate) fn tell(&mut self, event: Event) {
+    /// Adds an event of the connection, after all earlier events.
+    pub(crate) fn push_event(&mut self, event: Event) {
         self.collect();
-        // Of two in a row only the later one is of use, and an application that reads nothing must not cost memory.
+        // Of two in a row only the later one matters, and an application that takes no events must
+        // not cost memory.
         let superseded = matches!(
             (self.backlog.back(), &event),
             (Some(Event::Saved(_)), Event::Saved(_))
@@ -90,38 +93,38 @@ impl Desk {
         self.backlog.push_back(event);
     }
 
-    pub(crate) fn serve(&mut self, command: DeskCommand) {
+    pub(crate) fn execute(&mut self, command: StateCommand) {
         match command {
-            DeskCommand::Post { draft, taken, confirmed } => {
+            StateCommand::Post { draft, taken, confirmed } => {
                 let posted = self.state.send(draft).map_err(Error::from);
                 if let (Ok(id), Some(confirmed)) = (&posted, confirmed) {
-                    // The same id again is the same message: who asked last waits for it.
+                    // The same id is the same message: the last caller waits for it.
                     if let Some(before) = self.confirmations.insert(id.clone(), confirmed) {
                         let _ = before.send(Err(Error::Cancelled));
                     }
                 }
                 let _ = taken.send(posted);
             }
-            DeskCommand::Cancel(id, answer) => {
+            StateCommand::Cancel(id, answer) => {
                 self.confirm(&id, || Err(Error::Cancelled));
                 let _ = answer.send(self.state.cancel(&id));
             }
-            DeskCommand::Ask(query, reply) => self.ask(query, reply),
-            DeskCommand::Read(conversation, seq) => self.state.read(conversation, seq),
-            DeskCommand::Typing(conversation) => self.state.typing(conversation),
-            DeskCommand::Watch(users, taken) => {
+            StateCommand::Ask(query, reply) => self.ask(query, reply),
+            StateCommand::Read(conversation, seq) => self.state.read(conversation, seq),
+            StateCommand::Typing(conversation) => self.state.typing(conversation),
+            StateCommand::Watch(users, taken) => {
                 let _ = taken.send(self.state.watch(users).map_err(Error::from));
             }
-            DeskCommand::Save => {
+            StateCommand::Save => {
                 self.collect();
                 let saved = Box::new(self.state.saved());
-                self.tell(Event::Saved(saved));
+                self.push_event(Event::Saved(saved));
             }
         }
     }
 
-    fn ask(&mut self, query: Query, reply: Reply) {
-        // Those who gave up waiting make room for those who still do.
+    fn ask(&mut self, query: ClientQuery, reply: ReplySender) {
+        // Requests whose callers gave up make room for new ones.
         let state = &mut self.state;
         self.replies.retain(|id, waiting| {
             let waits = !waiting.is_closed();
@@ -131,9 +134,9 @@ impl Desk {
             waits
         });
         let asked = match query {
-            Query::Inbox { limit, before } => state.inbox(limit, before),
-            Query::History { conversation, range, limit } => state.history(conversation, range, limit),
-            Query::Status(conversation) => state.status(conversation),
+            ClientQuery::Inbox { limit, before } => state.inbox(limit, before),
+            ClientQuery::History { conversation, range, limit } => state.history(conversation, range, limit),
+            ClientQuery::Status(conversation) => state.status(conversation),
         };
         match asked {
             Ok(id) => {
@@ -145,10 +148,10 @@ impl Desk {
         }
     }
 
-    /// The last words; who still waits learns that the client is closed.
+    /// Delivers the last events. Waiting calls end with [`Error::Closed`].
     pub(crate) async fn close(mut self, code: Option<ErrorCode>, reason: String) {
-        self.serve(DeskCommand::Save);
-        self.tell(Event::Closed { code, reason });
+        self.execute(StateCommand::Save);
+        self.push_event(Event::Closed { code, reason });
         self.confirmations.clear();
         self.replies.clear();
         for event in self.backlog {

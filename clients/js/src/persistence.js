@@ -1,19 +1,19 @@
-// Writes what the device has to remember: the outbox at once, the rest when it has changed.
+// Writes the state that survives a restart: outbox rows at once, the rest in batches.
 
 import { soon } from './environment.js';
 
 /** @typedef {import('./storage/memory.js').Saved} Saved */
 /** @typedef {import('./storage/memory.js').Storage} Storage */
 
-/** The key of the state that is not of one conversation. */
+/** The key of the state that belongs to no conversation. */
 const DEVICE = 'device';
-/** While messages come faster than they are stored, the place among them is written this often. */
+/** How often the cursor is written while messages come faster than the application stores them. */
 const BUSY_MS = 500;
-/** The wait before a failed write is tried again, doubled up to the cap. */
+/** The delay before a failed write is retried, doubled up to the cap. */
 const RETRY_MS = 2_000;
 const RETRY_CAP_MS = 60_000;
 
-export class Keeper {
+export class Persistence {
   #sync;
   #whole;
   #environment;
@@ -23,11 +23,11 @@ export class Keeper {
   #scheduled = false;
   /** @type {unknown} */
   #timer = null;
-  /** Writes that failed since one did not. */
+  /** Consecutive failed writes. */
   #failures = 0;
   #closing = false;
   #cursor = '';
-  /** Conversations of which something is stored. @type {Set<string>} */
+  /** Conversations that have a stored row. @type {Set<string>} */
   #stored = new Set();
   /** @type {Promise<unknown>} */
   #writing = Promise.resolve();
@@ -66,17 +66,17 @@ export class Keeper {
     return this.#saved.put(row);
   }
 
-  /** One that stays by mistake is sent again with the same id, and the server knows it. @param {string} id */
+  /** A row that stays by mistake is sent again with the same id, which the server recognises. @param {string} id */
   remove(id) {
     this.#saved?.remove(id).catch(this.#report);
   }
 
   soon() {
-    // After a failure the next try has its time, whatever else there is to write.
+    // After a failure, the retry timer decides.
     if (this.#failures === 0) this.#schedule();
   }
 
-  /** There is more to come: soon enough. */
+  /** Writes within `BUSY_MS`, because more messages are coming. */
   later() {
     if (this.#failures === 0) this.#after(BUSY_MS);
   }
@@ -84,7 +84,7 @@ export class Keeper {
   #schedule() {
     if (this.#scheduled || !this.#saved || (this.#sync.dirty.size === 0 && this.#cursor === this.#device())) return;
     this.#scheduled = true;
-    // One write at a time; what changes meanwhile goes with the next.
+    // One write at a time; later changes go with the next.
     this.#writing = this.#writing.then(() => new Promise((resolve) => soon(() => resolve(null)))).then(() => this.#write());
   }
 
@@ -118,7 +118,7 @@ export class Keeper {
     }
   }
 
-  /** Nothing of it is written, so all of it has still to be. @param {Record<string, any>} changes @param {unknown} error */
+  /** Nothing was written: schedules all of it again. @param {Record<string, any>} changes @param {unknown} error */
   #failed({ [DEVICE]: own, ...threads }, error) {
     for (const id of Object.keys(threads)) {
       this.#sync.dirty.add(id);
@@ -131,7 +131,7 @@ export class Keeper {
     this.#failures += 1;
   }
 
-  /** What has arrived and is not held yet is left out: should the process end now, it has to come again. */
+  /** Leaves out the messages that the application has not stored yet: after a crash they have to be delivered again. */
   #changes() {
     /** @type {Record<string, any>} */
     const changes = {};
