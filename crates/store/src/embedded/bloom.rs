@@ -1,23 +1,27 @@
-//! A set that says of nearly everything that is not in it that it is not: one look at one line of memory, where the engine would
-//! look into each of its runs. It only grows, by parts, each four times as large as the one before, up to a size.
+//! A blocked Bloom filter over digests, in memory. A lookup reads one cache line per layer, where
+//! the engine would search each of its sorted runs. The filter only grows: by layers, each four
+//! times as large as the one before, up to a limit.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 
-/// A line of the processor's cache, in which all bits of a key lie.
+/// A cache line of the processor. All bits of a key are in one.
 #[repr(align(64))]
 #[derive(Default)]
 struct CacheLine([AtomicU64; 8]);
 
-/// Bits of memory for a key, and how many of a line each key sets: about one key in a hundred is mistaken.
+/// Bits of memory per key, and bits that each key sets. Together they give about one false positive
+/// in a hundred.
 const BITS_PER_KEY: usize = 12;
 const BITS_SET: u32 = 7;
 const LINE_BITS: usize = 512;
 const FIRST_PART_KEYS: usize = 96 * 1024;
-/// A look is one at each part, so there are few, and a new one has room for three times what there was.
+/// A lookup checks every layer, so layers are few, and a new one has room for three times what
+/// there was.
 const GROWTH: usize = 4;
-/// So many parts hold 33 million keys in 50 MB. With more than that a filter lets go of them, and says nothing any more.
+/// This many layers hold 33 million keys in 50 MB. A filter that outgrows them frees its memory and
+/// answers "maybe" to everything.
 const PARTS_MAX: usize = 5;
 
 #[derive(Default)]
@@ -42,7 +46,7 @@ impl BloomLayer {
         }
     }
 
-    /// The upper half of a key chooses its line, the lower one its bits there.
+    /// The upper half of a key selects its cache line, the lower half its bits there.
     fn line(&self, key: u128) -> &CacheLine {
         let upper = key >> 64;
         &self.lines[((upper * self.lines.len() as u128) >> 64) as usize]
@@ -62,7 +66,7 @@ fn bits(key: u128) -> impl Iterator<Item = (usize, u64)> {
 }
 
 impl BloomFilter {
-    /// Adds a key, which must be the digest of something: its bits are taken as chance.
+    /// Adds a key. It must be a digest: the filter uses its bits as random ones.
     pub(super) fn insert(&self, key: u128) {
         while !self.overflowed.load(Ordering::Acquire) {
             let full = {
@@ -83,7 +87,7 @@ impl BloomFilter {
                 self.parts.write().clear();
                 return;
             }
-            // Made before the lock: it takes a while.
+            // Allocated before the lock is taken: it takes a while.
             let part = BloomLayer::new(FIRST_PART_KEYS * GROWTH.pow(full as u32));
             let mut parts = self.parts.write();
             if parts.len() == full {
@@ -92,10 +96,10 @@ impl BloomFilter {
         }
     }
 
-    /// The places of the keys that may be in it. All others are not. Keys are asked for together, since each look waits for memory:
-    /// so they wait at the same time.
+    /// The indices of the keys that may be in the filter; all others are not. Keys are checked
+    /// together, so that their cache misses overlap.
     pub(super) fn may_contain(&self, keys: &[u128]) -> Vec<usize> {
-        // Looked at under the lock: a filter that overflows is marked before it lets go of what it has.
+        // Read under the lock: a filter that overflows sets the flag before it frees its layers.
         let parts = self.parts.read();
         let overflowed = self.overflowed.load(Ordering::Acquire);
         let may = |key: &u128| overflowed || parts.iter().any(|part| part.contains(*key));

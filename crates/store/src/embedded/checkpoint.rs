@@ -1,6 +1,6 @@
-//! The checkpoint: writes what is frozen in memory to the engine, in the background, so that the log can let go of
-//! it. Each keyspace gets one sorted run. `meta` comes last: a crash before it replays the same records again,
-//! which changes nothing.
+//! The checkpoint: flushes the frozen memtable to the engine in the background, so that old log
+//! segments can be removed. Each keyspace gets one sorted run. `meta` is written last: after a
+//! crash before it the same records are replayed over these rows, which changes nothing.
 
 use std::{
     sync::{
@@ -16,13 +16,13 @@ use tokio::sync::mpsc;
 
 use super::{
     StoreCore,
-    bytes::put_u64,
+    bytes::{FORMAT, put_u64},
     committer::{SentIdMap, WriteOp},
     engine::{CheckpointMeta, EngineChange, Space, user_key},
-    memtable::{DirtyConversation, FrozenMemtable, is_erased},
+    entry::MessageEntry,
+    memtable::{DirtyConversation, FrozenMemtable},
     rows::{RowChanges, RowSpace},
     runs::RewriteAction,
-    state::{FORMAT, MessageEntry},
     wal::{self, WAL_DIR},
 };
 use crate::{Result, failpoint};
@@ -31,17 +31,18 @@ pub(super) struct CheckpointJob {
     pub frozen: FrozenMemtable,
     pub rows: Arc<RowChanges>,
     pub sent_ids: Arc<SentIdMap>,
-    /// Every record up to this one is in `frozen` or was written before.
+    /// Every record up to this one is in `frozen` or already in the engine.
     pub lsn: u64,
     pub last_message_id: MessageId,
 }
 
 pub(super) struct CheckpointDone {
-    /// Of the log, all that hold nothing but what the engine has.
+    /// All segments that the engine has replaced are removed.
     pub segments_removed: bool,
 }
 
-/// Works until the committer is gone. An error (a full disk, say) is tried again: the log has everything.
+/// Runs until the committer is gone. A failed checkpoint (on a full disk, say) is retried: the log
+/// has everything.
 pub(super) fn run(
     shared: Arc<StoreCore>,
     jobs: Receiver<CheckpointJob>,
@@ -61,7 +62,7 @@ pub(super) fn run(
                     }
                     std::thread::sleep(Duration::from_secs(1));
                 }
-                // A store that is being closed needs no engine that is well.
+                // A store that is closing does not need a working engine.
                 if ops.upgrade().is_some() {
                     end_if_the_engine_gave_up(&shared);
                 }
@@ -90,8 +91,9 @@ pub(super) fn run(
     }
 }
 
-/// A new process opens the engine anew, and the log has everything. Only where a checkpoint was just written and there is
-/// room: while a disk is full, what can be read is worth more than an engine that is well.
+/// Ends the process if the engine has stopped its background work: a restart reopens it, and the
+/// log has everything. Only right after a successful checkpoint and with free space: on a full
+/// disk, a store that can be read is worth more than a working engine.
 fn end_if_the_engine_gave_up(shared: &StoreCore) {
     if shared.engine.has_given_up() && shared.refusing().is_none() {
         tracing::error!(
@@ -113,7 +115,7 @@ fn write(shared: &StoreCore, job: &CheckpointJob) -> Result<()> {
         failpoint::hit("checkpoint.erased_voided");
     }
     let entries = convs.iter().flat_map(|dirty| dirty.entries.iter().map(move |entry| (*dirty, entry)));
-    engine.ingest_messages(entries.map(|(dirty, entry)| (entry, is_erased(&dirty.conv, &entry.message))))?;
+    engine.ingest_messages(entries.map(|(dirty, entry)| (entry, dirty.conv.has_erased(&entry.message))))?;
     failpoint::hit("checkpoint.messages_written");
     let sent_ids = job.sent_ids.iter().map(|(hash, (seq, ts))| (*hash, *seq, *ts));
     engine.sent_ids.ingest(sent_ids, shared.clock.now_ms())?;
@@ -180,15 +182,15 @@ fn per_member<'a>(
     changes
 }
 
-/// Makes the messages void that an erased member wrote before this checkpoint.
+/// Voids the messages that an erased member wrote before this checkpoint.
 fn void_erased(shared: &StoreCore, dirty: &DirtyConversation) -> Result<()> {
-    let fate = |entry: &MessageEntry| match is_erased(&dirty.conv, &entry.message) {
+    let fate = |entry: &MessageEntry| match dirty.conv.has_erased(&entry.message) {
         true => RewriteAction::BecomesVoid,
         false => RewriteAction::Stays,
     };
     let mut next = Some(0);
     while let Some(from) = next {
-        // What is dropped between the read and the write would come back.
+        // A message removed between the read and the write would come back.
         let _nothing_is_dropped = shared.cold.rewriting.lock();
         let (voids, rest) = shared.engine.rewritten(&dirty.conv.id, 0..Seq::MAX, from, fate)?;
         shared.engine.ingest(Space::Messages, voids)?;

@@ -1,10 +1,11 @@
-//! `push_outbox`: small rows that are all in memory as well, in order of user and by the time at which they are due. So a
-//! send that owes reads no disk, and a claim looks at nothing but what is due. A row takes less than 200 bytes there, and
-//! there is one for each conversation with something owed, which is few unless a provider is down.
+//! `push_outbox`: small rows that are also all in memory, sorted by user and by due time. A send
+//! that owes a notification reads no disk, and a claim reads only what is due. A row takes less
+//! than 200 bytes of memory. There is one for each conversation with something owed: few, unless a
+//! provider is down.
 //!
-//! A claim is kept in memory only: nobody but this process can hold one, so after a restart every row is due. That saves a
-//! write to the log for each, and a server that comes back does not wait for the claims of the one that died. What a
-//! failed attempt leaves (`postpone`) is durable.
+//! A claim is kept in memory only: no other process can hold one, so after a restart every row is
+//! due. That saves a log record per claim, and a restarted server does not wait for the claims of
+//! the one that died. The result of a failed attempt (`postpone`) is durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +15,9 @@ use parking_lot::Mutex;
 
 use super::{
     Embedded,
-    bytes::{ByteReader, Malformed, put_str, put_u64},
+    bytes::{ByteReader, FORMAT, Malformed, check_format, put_str, put_u64},
     engine::{Engine, Space, user_key},
     rows::{Bytes, RowChange, RowSpace, RowTransaction, key_parts, user_prefix},
-    state::{FORMAT, check_format},
 };
 use crate::{OwedPush, PushOutbox, Result};
 
@@ -82,14 +82,14 @@ impl PushOutboxRow {
     }
 }
 
-/// The row with the ids that its key holds.
+/// The row with the ids from its key.
 pub(super) fn owed_of(key: &[u8], debt: &PushOutboxRow) -> Result<OwedPush, Malformed> {
     let (user, id) = key_parts(key)?;
     let user = UserId::new(user).map_err(|_| Malformed("not a user id"))?;
     Ok(debt.to(user, ConversationId::new(id).map_err(|_| Malformed("not a conversation id"))?))
 }
 
-/// Every row of the outbox, as it is durable, but for when a claim has made it due.
+/// Every row of the outbox as it is durable, except that a claim moves the due time.
 #[derive(Default)]
 pub(super) struct PushOutboxIndex(Mutex<PushRowsByDueTime>);
 
@@ -114,7 +114,7 @@ impl PushRowsByDueTime {
 }
 
 impl PushOutboxIndex {
-    /// What the engine has of it.
+    /// Loads the rows that the engine has.
     pub(super) fn load(engine: &Engine) -> Result<PushOutboxIndex> {
         let mut debts = PushRowsByDueTime::default();
         for row in engine.rows_under(Space::PushOutbox, &[]) {
@@ -126,7 +126,7 @@ impl PushOutboxIndex {
         Ok(PushOutboxIndex(Mutex::new(debts)))
     }
 
-    /// Everything is due: whoever had taken it on was the process before this one.
+    /// Makes every row due: claims of the previous process have ended.
     pub(super) fn make_due(&self, now: u64) {
         let mut debts = self.0.lock();
         let waiting: Vec<_> = debts.rows.iter().filter(|(_, debt)| debt.due_at > now).collect();
@@ -136,11 +136,11 @@ impl PushOutboxIndex {
         }
     }
 
-    /// Takes in what is durable now.
+    /// Applies durable changes.
     pub(super) fn publish<'a>(&self, changes: impl Iterator<Item = &'a RowChange>) {
         let mut debts = None;
         for change in changes.filter(|change| change.space == RowSpace::PushOutbox) {
-            // What does not decode was refused when it was read.
+            // A row that does not decode was refused when it was read.
             let debt = change.value.as_deref().and_then(|value| PushOutboxRow::decode(value).ok());
             debts.get_or_insert_with(|| self.0.lock()).set(change.key.clone(), debt);
         }
@@ -174,7 +174,7 @@ impl PushOutboxIndex {
 }
 
 impl RowChange {
-    /// A row that stays in memory must be one that can be read.
+    /// Refuses a row of the outbox that cannot be decoded, since it would stay in memory.
     pub(super) fn check(&self) -> Result<(), Malformed> {
         if let (RowSpace::PushOutbox, Some(value)) = (self.space, &self.value) {
             owed_of(&self.key, &PushOutboxRow::decode(value)?)?;

@@ -2,7 +2,10 @@
 
 use bluetick_fuzz::{fuzz, golden};
 
-use super::*;
+use super::{
+    group::{HEADER_BYTES, MAGIC, RECORD_HEADER_BYTES, record_crc},
+    *,
+};
 
 const SEED: u32 = 0x5eed;
 

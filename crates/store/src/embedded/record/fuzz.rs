@@ -1,16 +1,25 @@
 //! Fuzz targets: any bytes as a record of the log and as the rows of the engine. What is read is written and read again as the same
 //! value; a length that is not there is refused before anything is reserved for it.
 
+use std::sync::Arc;
+
 use bluetick_fuzz::{fuzz, golden};
 use bluetick_protocol::{
-    DeviceId, Json, Mute, PushContent, PushKeys, PushRegistration, PushSubscription, PushTarget, S3Ref,
+    ClientMsgId, DeviceId, Json, MessageId, Mute, PushContent, PushKeys, PushRegistration, PushSubscription,
+    PushTarget, S3Ref,
 };
 
 use super::*;
 use crate::{
-    AttachmentRow, ColdRun, DeviceRow, UploadState,
+    AttachmentRow, ColdRun, DeviceRow, Message, UploadState,
     embedded::{
-        attachments, cold::RunRow, devices, mutes, not_before, push_outbox::PushOutboxRow, rows::RowSpace,
+        attachments,
+        cold::RunRow,
+        conversation::{Conv, Last, Member},
+        devices, mutes, not_before,
+        push_outbox::PushOutboxRow,
+        rows::RowSpace,
+        user_row::UserRow,
     },
 };
 

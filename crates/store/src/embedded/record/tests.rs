@@ -1,7 +1,9 @@
 //! Every record and every row survives the way to bytes and back, and a part of one is never taken for a whole.
 
 use bluetick_fuzz::{for_every_variant, strategies_of};
-use bluetick_protocol::Json;
+use std::sync::Arc;
+
+use bluetick_protocol::{ClientMsgId, Json, MessageId};
 use proptest::{
     collection::{btree_map, vec},
     option,
@@ -10,7 +12,14 @@ use proptest::{
 };
 
 use super::*;
-use crate::embedded::rows::RowSpace;
+use crate::{
+    Message,
+    embedded::{
+        conversation::{Conv, Last, Member},
+        rows::RowSpace,
+        user_row::UserRow,
+    },
+};
 
 fn user() -> impl Strategy<Value = UserId> {
     "[A-Za-z0-9._@+|:=-]{1,128}".prop_map(|text| UserId::new(&text).unwrap())
