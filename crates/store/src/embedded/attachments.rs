@@ -20,7 +20,7 @@ const TIME_MAX: u64 = 0xffff_ffff_ffff;
 pub(super) fn encode(row: &AttachmentRow) -> Result<Vec<u8>> {
     let mut out = vec![FORMAT];
     serde_json::to_writer(&mut out, row)
-        .map_err(|e| StoreError::Unsupported(format!("an attachment that is no JSON: {e}")))?;
+        .map_err(|e| StoreError::Unsupported(format!("an attachment that cannot be written as JSON: {e}")))?;
     Ok(out)
 }
 
@@ -33,7 +33,7 @@ pub(super) fn decode(value: &[u8]) -> Result<AttachmentRow, Malformed> {
 fn encode_usage(usage: &UploadUsage) -> Result<Vec<u8>> {
     let mut out = vec![FORMAT];
     serde_json::to_writer(&mut out, usage)
-        .map_err(|e| StoreError::Unsupported(format!("usage that is no JSON: {e}")))?;
+        .map_err(|e| StoreError::Unsupported(format!("upload usage that cannot be written as JSON: {e}")))?;
     Ok(out)
 }
 

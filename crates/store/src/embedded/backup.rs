@@ -79,7 +79,9 @@ pub fn restore(backup: &mut dyn Read, dir: &Path) -> Result<u64> {
     let mut magic = [0; MAGIC.len()];
     input.bytes(&mut magic)?;
     if magic != MAGIC && !OLDER_MAGICS.contains(&magic.as_slice()) {
-        return Err(StoreError::Unusable("this is not a backup of bluetick, or of a newer version".into()));
+        return Err(StoreError::Unusable(
+            "this is not a backup of bluetick, or it is from a newer version".into(),
+        ));
     }
     let _lock = claim(dir)?;
     let rows = fill(&mut input, dir);

@@ -16,17 +16,17 @@ struct CacheLine([AtomicU64; 8]);
 const BITS_PER_KEY: usize = 12;
 const BITS_SET: u32 = 7;
 const LINE_BITS: usize = 512;
-const FIRST_PART_KEYS: usize = 96 * 1024;
+const FIRST_LAYER_KEYS: usize = 96 * 1024;
 /// A lookup checks every layer, so layers are few, and a new one has room for three times what
 /// there was.
 const GROWTH: usize = 4;
 /// This many layers hold 33 million keys in 50 MB. A filter that outgrows them frees its memory and
 /// answers "maybe" to everything.
-const PARTS_MAX: usize = 5;
+const LAYERS_MAX: usize = 5;
 
 #[derive(Default)]
 pub(super) struct BloomFilter {
-    parts: RwLock<Vec<BloomLayer>>,
+    layers: RwLock<Vec<BloomLayer>>,
     overflowed: AtomicBool,
 }
 
@@ -70,28 +70,28 @@ impl BloomFilter {
     pub(super) fn insert(&self, key: u128) {
         while !self.overflowed.load(Ordering::Acquire) {
             let full = {
-                let parts = self.parts.read();
-                match parts.last() {
-                    Some(part) if part.keys.fetch_add(1, Ordering::Relaxed) < part.keys_max => {
-                        let line = part.line(key);
+                let layers = self.layers.read();
+                match layers.last() {
+                    Some(layer) if layer.keys.fetch_add(1, Ordering::Relaxed) < layer.keys_max => {
+                        let line = layer.line(key);
                         bits(key).for_each(|(word, bit)| {
                             line.0[word].fetch_or(bit, Ordering::Relaxed);
                         });
                         return;
                     }
-                    _ => parts.len(),
+                    _ => layers.len(),
                 }
             };
-            if full == PARTS_MAX {
+            if full == LAYERS_MAX {
                 self.overflowed.store(true, Ordering::Release);
-                self.parts.write().clear();
+                self.layers.write().clear();
                 return;
             }
             // Allocated before the lock is taken: it takes a while.
-            let part = BloomLayer::new(FIRST_PART_KEYS * GROWTH.pow(full as u32));
-            let mut parts = self.parts.write();
-            if parts.len() == full {
-                parts.push(part);
+            let layer = BloomLayer::new(FIRST_LAYER_KEYS * GROWTH.pow(full as u32));
+            let mut layers = self.layers.write();
+            if layers.len() == full {
+                layers.push(layer);
             }
         }
     }
@@ -100,9 +100,9 @@ impl BloomFilter {
     /// together, so that their cache misses overlap.
     pub(super) fn may_contain(&self, keys: &[u128]) -> Vec<usize> {
         // Read under the lock: a filter that overflows sets the flag before it frees its layers.
-        let parts = self.parts.read();
+        let layers = self.layers.read();
         let overflowed = self.overflowed.load(Ordering::Acquire);
-        let may = |key: &u128| overflowed || parts.iter().any(|part| part.contains(*key));
+        let may = |key: &u128| overflowed || layers.iter().any(|layer| layer.contains(*key));
         (0..keys.len()).filter(|&place| may(&keys[place])).collect()
     }
 }
@@ -129,7 +129,7 @@ mod tests {
         assert!((0..many).all(|n| may_contain(&filter, n)));
         let mistaken = (many..2 * many).filter(|&n| may_contain(&filter, n)).count();
         assert!(mistaken < many as usize / 20, "{mistaken}");
-        assert!(filter.parts.read().len() > 1, "it has grown");
+        assert!(filter.layers.read().len() > 1, "it has grown");
         let some = [key(many), key(7), key(many + 1), key(0)];
         let alone: Vec<usize> = (0..4).filter(|&n| filter.may_contain(&some[n..n + 1]) == [0]).collect();
         assert!(alone.contains(&1) && alone.contains(&3));
@@ -140,16 +140,16 @@ mod tests {
     fn one_that_has_overflowed_denies_nothing() {
         let filter = BloomFilter::default();
         filter.insert(key(1));
-        filter.parts.write().extend((1..PARTS_MAX).map(|_| BloomLayer::new(1)));
+        filter.layers.write().extend((1..LAYERS_MAX).map(|_| BloomLayer::new(1)));
         (2..4).for_each(|n| filter.insert(key(n)));
-        assert!(filter.parts.read().is_empty());
+        assert!(filter.layers.read().is_empty());
         assert!((1..9).all(|n| may_contain(&filter, n)));
     }
 
     #[test]
     fn two_threads_add_to_it() {
         let filter = BloomFilter::default();
-        let half = 3 * FIRST_PART_KEYS as u64;
+        let half = 3 * FIRST_LAYER_KEYS as u64;
         std::thread::scope(|scope| {
             for from in [0, half] {
                 let filter = &filter;

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use super::{
     Embedded, StoreCore,
     bytes::{ByteReader, FORMAT, check_format, put_str, put_u64},
-    conversation::Conv,
+    conversation::ConversationState,
     engine::{EngineSnapshot, Space, conversation_id},
     entry::MessageEntry,
     rows::{Bytes, RowSpace, RowTransaction},
@@ -127,7 +127,7 @@ impl StoreCore {
     }
 
     /// The last cold seq of a conversation: everything up to it is cold.
-    pub(super) fn border(&self, id: &ConversationId) -> Result<Seq> {
+    pub(super) fn last_cold_seq(&self, id: &ConversationId) -> Result<Seq> {
         Ok(self.last_run(id)?.map_or(0, |row| row.run.last_seq))
     }
 
@@ -152,7 +152,7 @@ impl StoreCore {
 
     /// Whether copies of the last run are left, or the first message after it is older than the
     /// idempotency window (R9): younger messages never move.
-    fn has_something_to_move(&self, conv: &Conv, now: u64) -> Result<bool> {
+    fn has_something_to_move(&self, conv: &ConversationState, now: u64) -> Result<bool> {
         let last = self.last_run(&conv.id)?.map(|row| row.run);
         let border = last.as_ref().map_or(0, |run| run.last_seq);
         let first = match conv.last_seq > border + 1 {
@@ -174,16 +174,16 @@ impl StoreCore {
         let _nothing_is_rewritten = self.cold.rewriting.lock();
         let mut changes = Vec::new();
         for of_one in places.chunk_by(|(a, _), (b, _)| a == b) {
-            let border = self.border(&of_one[0].0)?;
+            let border = self.last_cold_seq(&of_one[0].0)?;
             let cold = &of_one[..of_one.partition_point(|(_, seq)| *seq <= border)];
             let (Some((id, first)), Some((_, last))) = (cold.first(), cold.last()) else { continue };
             let is_cold = |seq: Seq| cold.binary_search_by_key(&seq, |(_, seq)| *seq).is_ok();
-            let fate = |entry: &MessageEntry| {
-                if is_cold(entry.message.seq) { RewriteAction::Goes } else { RewriteAction::Stays }
+            let action = |entry: &MessageEntry| {
+                if is_cold(entry.message.seq) { RewriteAction::Remove } else { RewriteAction::Keep }
             };
             let mut next = Some(*first);
             while let Some(from) = next {
-                let (some, rest) = self.engine.rewritten(id, *first..last + 1, from, fate)?;
+                let (some, rest) = self.engine.rewritten(id, *first..last + 1, from, action)?;
                 changes.extend(some);
                 next = rest;
             }
@@ -193,7 +193,7 @@ impl StoreCore {
     }
 }
 
-fn erased(conv: &Conv) -> [Seq; 2] {
+fn erased(conv: &ConversationState) -> [Seq; 2] {
     Side::BOTH.map(|side| conv.member(side).erased)
 }
 
@@ -229,7 +229,7 @@ impl RowTransaction<'_> {
         let Some(row) = row.filter(|row| row.run == *old) else { return Ok(false) };
         let place = |run: &ColdRun| (run.conversation_id.clone(), run.first_seq, run.last_seq);
         if place(old) != place(new) {
-            return Err(StoreError::Unsupported("a cold object with other messages in place of one".into()));
+            return Err(StoreError::Unsupported("replacing a cold object by one with other messages".into()));
         }
         let row = RunRow { run: new.clone(), ..row };
         self.put(RowSpace::ColdRuns, key, row.encode());
@@ -266,7 +266,7 @@ impl ColdRuns for Embedded {
                 let (key, value) = row?;
                 let id = conversation_id(&key)?;
                 if cold_shard(&id) == shard
-                    && shared.has_something_to_move(&Conv::decode(id.clone(), &value)?, now)?
+                    && shared.has_something_to_move(&ConversationState::decode(id.clone(), &value)?, now)?
                 {
                     found.push(ColdCandidate { conversation_id: id, due_at: None });
                 }

@@ -1,7 +1,7 @@
 //! The committer: the one thread that writes. For each group of operations it decides what each one
 //! changes, appends the records to the write-ahead log with one fsync, publishes the changes to the
-//! memtable, and answers the callers. In this order: nothing is visible or acknowledged that a crash
-//! could still lose (R15).
+//! memtable, and answers the callers. In this order: nothing is visible or acknowledged that a
+//! crash could still lose (R15).
 //!
 //! - `op.rs`: the operations and their answers.
 //! - `batcher.rs`: when a group begins, and what is in it.
@@ -38,7 +38,7 @@ use self::{batcher::OpBatcher, checkpointing::CheckpointState, recent_sends::Rec
 use super::{
     StoreCore,
     checkpoint::{CheckpointDone, CheckpointJob},
-    conversation::Conv,
+    conversation::ConversationState,
     memtable::DirtyConversation,
     record::WalRecord,
     rows::{RowChange, RowChanges, RowTransaction},
@@ -99,7 +99,8 @@ pub(super) struct Committer {
     metrics: CommitMetrics,
 }
 
-/// After a failed fsync the kernel may have dropped the pages: a retry that succeeds proves nothing.
+/// After a failed fsync the kernel may have dropped the pages: a retry that succeeds proves
+/// nothing.
 fn halt_on_unknown_wal_state(e: &std::io::Error) -> ! {
     tracing::error!(error = %e, "the log could not be made durable; ending the process, check the disk");
     std::process::abort();
@@ -279,7 +280,7 @@ impl Committer {
             hash_map::Entry::Vacant(place) => place,
         };
         let stored = self.shared.conv(id)?;
-        let conv = stored.unwrap_or_else(|| Arc::new(Conv::new(id.clone())));
+        let conv = stored.unwrap_or_else(|| Arc::new(ConversationState::new(id.clone())));
         Ok(place.insert(Overlay { dirty: DirtyConversation::unchanged(conv), is_changed: false }))
     }
 
@@ -299,7 +300,8 @@ impl Committer {
         // Copies once for each group: the memtable still shows readers the state before it.
         let conv = Arc::make_mut(&mut dirty.conv);
         let listed = [conv.lists(Side::Low), conv.lists(Side::High)];
-        // A checkpoint that a crash cut short leaves rows in the engine that already have this record.
+        // A checkpoint that a crash cut short leaves rows in the engine that already have this
+        // record.
         if !is_replay || conv.lsn < lsn {
             conv.apply(record, lsn);
         }
@@ -321,7 +323,8 @@ impl Committer {
         Ok(())
     }
 
-    /// Commits the group: one write, one fsync; then the changes are published and the callers answered.
+    /// Commits the group: one write, one fsync; then the changes are published and the callers
+    /// answered.
     fn commit(&mut self) {
         if !self.group.is_empty()
             && let Err(refused) = self.make_durable()
@@ -340,8 +343,8 @@ impl Committer {
         self.checkpoint.quiet_ticks = 0;
         let bytes = self.group.len_bytes() as u64;
         let begun = Instant::now();
-        // Receipts, rows and erasures still pass on a full disk: a device that drains must be able to
-        // ack, and they need little space.
+        // Receipts, rows and erasures still pass on a full disk: a device that drains must be able
+        // to ack, and they need little space.
         if self.recent_sends.group_has_sends()
             && let Some(why) = self.refusal()
         {

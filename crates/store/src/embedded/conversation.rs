@@ -1,11 +1,11 @@
 //! The state of one conversation, and how a record changes it.
 //!
-//! The committer and the replay after a crash both go through [`Conv::apply`], so that they come to the
-//! same state.
+//! The committer and the replay after a crash both go through [`ConversationState::apply`], so that they come to
+//! the same state.
 
 use std::sync::Arc;
 
-use bluetick_protocol::{Boundaries, ConversationId, MessageId, Profile, Seq, Side};
+use bluetick_protocol::{ConversationId, MessageId, Profile, Seq, Side};
 
 use super::{
     bytes::{ByteReader, FORMAT, Malformed, NEWER, put_str, put_u64, side},
@@ -19,30 +19,30 @@ const CONV_FORMAT: u8 = 2;
 
 /// A boundary, and how many messages of the other member count as unread up to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct Boundary {
     pub seq: Seq,
     pub counted: u64,
 }
 
-impl Mark {
+impl Boundary {
     /// The later of two boundaries.
-    pub(super) fn raised_to(self, other: Mark) -> Mark {
+    pub(super) fn raised_to(self, other: Boundary) -> Boundary {
         if other.seq > self.seq { other } else { self }
     }
 }
 
-pub(super) fn put_mark(out: &mut Vec<u8>, mark: Mark) {
-    put_u64(out, mark.seq);
-    put_u64(out, mark.counted);
+pub(super) fn put_boundary(out: &mut Vec<u8>, boundary: Boundary) {
+    put_u64(out, boundary.seq);
+    put_u64(out, boundary.counted);
 }
 
-pub(super) fn mark(r: &mut ByteReader<'_>) -> Result<Mark, Malformed> {
-    Ok(Mark { seq: r.u64()?, counted: r.u64()? })
+pub(super) fn read_boundary(r: &mut ByteReader<'_>) -> Result<Boundary, Malformed> {
+    Ok(Boundary { seq: r.u64()?, counted: r.u64()? })
 }
 
 /// The last message in one member's inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Last {
+pub(super) struct LastMessage {
     pub seq: Seq,
     pub ts: u64,
     pub message_id: MessageId,
@@ -81,13 +81,13 @@ impl PartialEq for Preview {
 
 impl Eq for Preview {}
 
-/// One member's `conversations` row (last message; unread from the marks), `message_status` row and
+/// One member's `conversations` row (last message; unread from the boundaries), `message_status` row and
 /// pending row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Member {
-    pub last: Option<Last>,
-    pub delivered: Mark,
-    pub read: Mark,
+    pub last: Option<LastMessage>,
+    pub delivered: Boundary,
+    pub read: Boundary,
     pub pending: Option<Seq>,
     /// The messages this member wrote up to this seq were erased.
     pub erased: Seq,
@@ -101,7 +101,7 @@ pub(super) struct Member {
 
 /// The state of one conversation: all of its rows but its messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Conv {
+pub(super) struct ConversationState {
     pub id: ConversationId,
     /// The last record applied: a replay skips records up to it.
     pub lsn: u64,
@@ -110,9 +110,9 @@ pub(super) struct Conv {
     pub members: [Member; 2],
 }
 
-impl Conv {
-    pub(super) fn new(id: ConversationId) -> Conv {
-        Conv { id, lsn: 0, last_seq: 0, counted: [0; 2], members: Default::default() }
+impl ConversationState {
+    pub(super) fn new(id: ConversationId) -> ConversationState {
+        ConversationState { id, lsn: 0, last_seq: 0, counted: [0; 2], members: Default::default() }
     }
 
     pub(super) fn member(&self, side: Side) -> &Member {
@@ -148,13 +148,21 @@ impl Conv {
 
     /// The boundary at the end of what a member may see: a receipt never covers withheld messages
     /// behind it.
-    pub(super) fn end_mark(&self, side: Side) -> Mark {
-        Mark { seq: self.last_visible(side), counted: self.counted[side.other().index()] }
+    pub(super) fn end_boundary(&self, side: Side) -> Boundary {
+        Boundary { seq: self.last_visible(side), counted: self.counted[side.other().index()] }
     }
 
-    pub(super) fn boundaries(&self, side: Side) -> Boundaries {
-        let member = self.member(side);
-        Boundaries { last_delivered_seq: member.delivered.seq, last_read_seq: member.read.seq }
+    /// The boundary that a reply moves: its sender has read up to what the client had seen or, if
+    /// the client does not say, up to what was delivered (R10). `seen` is that seq and the boundary
+    /// there.
+    pub(super) fn implied_read(&self, sender: Side, seen: Option<(Seq, Boundary)>) -> Option<Boundary> {
+        let member = self.member(sender);
+        let boundary = match seen {
+            Some((asked, _)) if asked >= self.last_visible(sender) => self.end_boundary(sender),
+            Some((_, boundary)) => boundary,
+            None => member.delivered,
+        };
+        Some(boundary).filter(|boundary| boundary.seq > member.read.seq)
     }
 
     /// Whether `members` lists the conversation for this member.
@@ -171,12 +179,13 @@ impl Conv {
     }
 
     /// The same state with the previews as texts, so that it holds no whole message.
-    pub(super) fn with_previews(self: &Arc<Conv>) -> Arc<Conv> {
-        let of_message = |member: &Member| matches!(&member.last, Some(Last { preview: Preview::Of(_), .. }));
+    pub(super) fn with_previews(self: &Arc<ConversationState>) -> Arc<ConversationState> {
+        let of_message =
+            |member: &Member| matches!(&member.last, Some(LastMessage { preview: Preview::Of(_), .. }));
         if !self.members.iter().any(of_message) {
             return self.clone();
         }
-        let mut conv = Conv::clone(self);
+        let mut conv = ConversationState::clone(self);
         let mut written: Option<(Seq, Preview)> = None;
         for last in conv.members.iter_mut().filter_map(|member| member.last.as_mut()) {
             if let Preview::Of(_) = last.preview {
@@ -212,11 +221,11 @@ impl Conv {
         }
     }
 
-    fn apply_send(&mut self, entry: &MessageEntry, pending: Option<Seq>, implied_read: Option<Mark>) {
+    fn apply_send(&mut self, entry: &MessageEntry, pending: Option<Seq>, implied_read: Option<Boundary>) {
         let m = &entry.message;
         self.last_seq = m.seq;
         self.counted = entry.counted;
-        let last = Last {
+        let last = LastMessage {
             seq: m.seq,
             ts: m.ts,
             message_id: m.message_id,
@@ -233,8 +242,8 @@ impl Conv {
         let sender = &mut self.members[m.from.index()];
         sender.written += 1;
         sender.last = Some(last);
-        if let Some(mark) = implied_read {
-            sender.read = sender.read.raised_to(mark);
+        if let Some(boundary) = implied_read {
+            sender.read = sender.read.raised_to(boundary);
             sender.delivered = sender.delivered.raised_to(sender.read);
         }
     }
@@ -259,7 +268,8 @@ impl Conv {
         !message.void && message.seq <= self.member(message.from).erased
     }
 
-    /// The entry as readers see it: an erased message is void from the moment the erasure is durable.
+    /// The entry as readers see it: an erased message is void from the moment the erasure is
+    /// durable.
     pub(super) fn masked(&self, entry: MessageEntry) -> MessageEntry {
         match self.has_erased(&entry.message) {
             true => entry.voided(),
@@ -281,8 +291,8 @@ impl Conv {
         put_u64(out, self.counted[0]);
         put_u64(out, self.counted[1]);
         for member in &self.members {
-            put_mark(out, member.delivered);
-            put_mark(out, member.read);
+            put_boundary(out, member.delivered);
+            put_boundary(out, member.read);
             put_u64(out, member.pending.unwrap_or(0));
             put_u64(out, member.erased);
             put_u64(out, member.erased_counted);
@@ -302,19 +312,19 @@ impl Conv {
         }
     }
 
-    pub(super) fn decode(id: ConversationId, bytes: &[u8]) -> Result<Conv, Malformed> {
+    pub(super) fn decode(id: ConversationId, bytes: &[u8]) -> Result<ConversationState, Malformed> {
         let r = &mut ByteReader(bytes);
         let format = r.u8()?;
         if !(FORMAT..=CONV_FORMAT).contains(&format) {
             return Err(NEWER);
         }
-        let mut conv = Conv::new(id);
+        let mut conv = ConversationState::new(id);
         conv.lsn = r.u64()?;
         conv.last_seq = r.u64()?;
         conv.counted = [r.u64()?, r.u64()?];
         for member in &mut conv.members {
-            member.delivered = mark(r)?;
-            member.read = mark(r)?;
+            member.delivered = read_boundary(r)?;
+            member.read = read_boundary(r)?;
             member.pending = Some(r.u64()?).filter(|&seq| seq != 0);
             member.erased = r.u64()?;
             member.erased_counted = r.u64()?;
@@ -325,7 +335,7 @@ impl Conv {
             }
             let kind = r.u8()?;
             if kind != 0 {
-                member.last = Some(Last {
+                member.last = Some(LastMessage {
                     from: side(kind - 1),
                     seq: r.u64()?,
                     ts: r.u64()?,
@@ -339,12 +349,12 @@ impl Conv {
     }
 
     pub(super) fn status_row(&self, side: Side) -> StatusRow {
-        let Boundaries { last_delivered_seq, last_read_seq } = self.boundaries(side);
+        let member = self.member(side);
         StatusRow {
             user_id: self.id.member(side),
             conversation_id: self.id.clone(),
-            last_delivered_seq,
-            last_read_seq,
+            last_delivered_seq: member.delivered.seq,
+            last_read_seq: member.read.seq,
         }
     }
 

@@ -8,7 +8,7 @@ use super::{
     Embedded, StoreCore,
     cold::reads::missing,
     committer::WriteOp,
-    conversation::{Conv, Mark},
+    conversation::{Boundary, ConversationState},
     engine::Space,
     memtable::Candidates,
     receipts::side_of,
@@ -20,7 +20,7 @@ use crate::{ActiveConversation, ConversationRow, Conversations, InboxPosition, R
 const FEW: usize = 16;
 
 impl StoreCore {
-    fn row(&self, conv: &Conv, side: Side) -> Result<Option<ConversationRow>> {
+    fn row(&self, conv: &ConversationState, side: Side) -> Result<Option<ConversationRow>> {
         if conv.member(side).last.is_none() {
             return Ok(None);
         }
@@ -47,7 +47,7 @@ impl StoreCore {
         &self,
         space: Space,
         user: &UserId,
-        pick: impl FnMut(&Conv, Side) -> Result<Option<T>>,
+        pick: impl FnMut(&ConversationState, Side) -> Result<Option<T>>,
     ) -> Result<Vec<T>> {
         self.per_candidate(self.memtable.candidates(&self.engine, space, user)?, user, pick)
     }
@@ -56,7 +56,7 @@ impl StoreCore {
         &self,
         candidates: Candidates,
         user: &UserId,
-        mut pick: impl FnMut(&Conv, Side) -> Result<Option<T>>,
+        mut pick: impl FnMut(&ConversationState, Side) -> Result<Option<T>>,
     ) -> Result<Vec<T>> {
         let mut rows = Vec::new();
         for id in candidates.ids {
@@ -238,7 +238,7 @@ impl Conversations for Embedded {
         let before = conv.unread(side);
         if before != after {
             let counted = conv.counted[side.other().index()].saturating_sub(after);
-            let read = Mark { seq: conv.member(side).read.seq, counted };
+            let read = Boundary { seq: conv.member(side).read.seq, counted };
             let id = id.clone();
             self.ask(|reply| WriteOp::Recount { id, side, read, reply }).await?;
         }

@@ -34,7 +34,7 @@ pub(super) fn claim(dir: &Path) -> Result<File> {
         }
         Err(fs::TryLockError::Error(e)) => return Err(fail("lock", e)),
     }
-    // Mark an older directory before anything is written that an older version could not read.
+    // Boundary an older directory before anything is written that an older version could not read.
     if read_version(dir)? != Some(DIRECTORY_VERSION) {
         write_version(dir).map_err(|e| fail("write to", e))?;
         failpoint::hit("first_start.version_written");
@@ -59,7 +59,10 @@ fn read_version(dir: &Path) -> Result<Option<u32>> {
              use a newer bluetick",
             dir.display()
         ))),
-        Err(_) => Err(StoreError::Unusable(format!("{} holds no version: {text:?}", path.display()))),
+        Err(_) => Err(StoreError::Unusable(format!(
+            "{} holds {text:?} instead of a version; is this the data directory of bluetick?",
+            path.display()
+        ))),
     }
 }
 

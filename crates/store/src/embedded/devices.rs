@@ -14,8 +14,9 @@ use crate::{DeviceRow, Devices, Result, StoreError};
 
 /// A registration is stored as JSON, as the client gives it, so that providers can change.
 pub(super) fn encode(row: &DeviceRow) -> Result<Vec<u8>> {
-    let registration = serde_json::to_string(&row.registration)
-        .map_err(|e| StoreError::Unsupported(format!("a registration that is no JSON: {e}")))?;
+    let registration = serde_json::to_string(&row.registration).map_err(|e| {
+        StoreError::Unsupported(format!("a registration that cannot be written as JSON: {e}"))
+    })?;
     let mut out = vec![FORMAT];
     put_u64(&mut out, row.registered_at);
     put_str(&mut out, &registration);

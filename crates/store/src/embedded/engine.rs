@@ -14,7 +14,7 @@ use fjall::{
 
 use super::{
     bytes::{ByteReader, FORMAT, check_format, put_u64},
-    conversation::Conv,
+    conversation::ConversationState,
     rows::{Bytes, RowMap},
     sent_ids::SentIds,
     user_row::UserRow,
@@ -107,7 +107,7 @@ pub(super) struct Engine {
 }
 
 /// Sorted runs of messages in level 0 before a compaction.
-const MESSAGE_RUNS_MAX: u8 = 8;
+const MESSAGE_COMPACTION_RUNS: u8 = 8;
 const META_KEY: &[u8] = b"checkpoint";
 
 pub(super) fn broken(e: fjall::Error) -> StoreError {
@@ -161,22 +161,25 @@ impl Engine {
         self.ingest(Space::Meta, vec![(META_KEY.to_vec(), Some(value))])
     }
 
-    pub(super) fn conv(&self, id: &ConversationId) -> Result<Option<Conv>> {
+    pub(super) fn conv(&self, id: &ConversationId) -> Result<Option<ConversationState>> {
         match self.space(Space::Conversations).get(id.as_str()).map_err(broken)? {
             None => Ok(None),
-            Some(bytes) => Ok(Some(Conv::decode(id.clone(), &bytes)?)),
+            Some(bytes) => Ok(Some(ConversationState::decode(id.clone(), &bytes)?)),
         }
     }
 
-    pub(super) fn all_convs(&self) -> impl Iterator<Item = Result<Conv>> {
+    pub(super) fn all_convs(&self) -> impl Iterator<Item = Result<ConversationState>> {
         self.convs_from(Bound::Unbounded)
     }
 
     /// Conversations in the order of their ids.
-    pub(super) fn convs_from(&self, start: Bound<&str>) -> impl Iterator<Item = Result<Conv>> + use<> {
+    pub(super) fn convs_from(
+        &self,
+        start: Bound<&str>,
+    ) -> impl Iterator<Item = Result<ConversationState>> + use<> {
         self.space(Space::Conversations).range::<&str, _>((start, Bound::Unbounded)).map(|item| {
             let (key, value) = item.into_inner().map_err(broken)?;
-            Ok(Conv::decode(conversation_id(&key)?, &value)?)
+            Ok(ConversationState::decode(conversation_id(&key)?, &value)?)
         })
     }
 
@@ -354,7 +357,7 @@ fn options(space: Space) -> KeyspaceCreateOptions {
         // each merge rewrites a good part of what is there.
         Space::Messages => options
             .data_block_size_policy(fjall::config::BlockSizePolicy::all(8 * 1024))
-            .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(MESSAGE_RUNS_MAX))),
+            .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(MESSAGE_COMPACTION_RUNS))),
         _ => options,
     }
 }

@@ -19,7 +19,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 pub(super) use self::inbox::Candidates;
 use self::inbox::InboxOrder;
-use super::{conversation::Conv, engine::Engine, entry::MessageEntry, user_row::UserRow};
+use super::{conversation::ConversationState, engine::Engine, entry::MessageEntry, user_row::UserRow};
 use crate::Result;
 
 const SHARDS: usize = 64;
@@ -35,7 +35,7 @@ fn cache<K: Eq + Hash, V>(items: usize) -> Cache<K, V> {
 /// works on it, of every group since the last checkpoint in the memtable.
 #[derive(Debug, Clone)]
 pub(super) struct DirtyConversation {
-    pub conv: Arc<Conv>,
+    pub conv: Arc<ConversationState>,
     /// The new messages, without gaps in their seqs.
     pub entries: Vec<MessageEntry>,
     /// A member's pending row changed: the checkpoint writes `pending_deliveries`.
@@ -47,7 +47,7 @@ pub(super) struct DirtyConversation {
 }
 
 impl DirtyConversation {
-    pub(super) fn unchanged(conv: Arc<Conv>) -> DirtyConversation {
+    pub(super) fn unchanged(conv: Arc<ConversationState>) -> DirtyConversation {
         DirtyConversation {
             conv,
             entries: Vec::new(),
@@ -78,10 +78,10 @@ pub(super) struct DirtyUser {
 struct ConvShard {
     active: HashMap<ConversationId, DirtyConversation>,
     frozen: Arc<HashMap<ConversationId, DirtyConversation>>,
-    clean: Cache<ConversationId, Arc<Conv>>,
+    clean: Cache<ConversationId, Arc<ConversationState>>,
     /// Counts dropped memtables: a row read from the engine before a drop may be stale and must not
     /// be cached.
-    drops: u64,
+    drop_count: u64,
 }
 
 struct UserShard {
@@ -89,7 +89,7 @@ struct UserShard {
     frozen: Arc<HashMap<UserId, DirtyUser>>,
     clean: Cache<UserId, Arc<UserRow>>,
     inboxes: Cache<UserId, InboxOrder>,
-    drops: u64,
+    drop_count: u64,
 }
 
 #[derive(Default)]
@@ -111,14 +111,18 @@ impl Memtable {
     /// `rows` is about how many clean conversations are cached.
     pub(super) fn new(rows: usize) -> Memtable {
         let each = (rows / SHARDS).max(16);
-        let conv =
-            || ConvShard { active: HashMap::new(), frozen: Arc::default(), clean: cache(each), drops: 0 };
+        let conv = || ConvShard {
+            active: HashMap::new(),
+            frozen: Arc::default(),
+            clean: cache(each),
+            drop_count: 0,
+        };
         let user = || UserShard {
             active: HashMap::new(),
             frozen: Arc::default(),
             clean: cache(each),
             inboxes: cache(each / 4 + 4),
-            drops: 0,
+            drop_count: 0,
         };
         Memtable {
             convs: (0..SHARDS).map(|_| Mutex::new(conv())).collect(),
@@ -135,27 +139,31 @@ impl Memtable {
     }
 
     /// A conversation's state as it is durable now.
-    pub(super) fn conv(&self, engine: &Engine, id: &ConversationId) -> Result<Option<Arc<Conv>>> {
-        let drops = {
+    pub(super) fn conv(
+        &self,
+        engine: &Engine,
+        id: &ConversationId,
+    ) -> Result<Option<Arc<ConversationState>>> {
+        let drop_count = {
             let shard = self.conv_shard(id).lock();
             let dirty = shard.active.get(id).or_else(|| shard.frozen.get(id));
             if let Some(conv) = dirty.map(|d| &d.conv).or_else(|| shard.clean.get(id)) {
                 return Ok(Some(conv.clone()));
             }
-            shard.drops
+            shard.drop_count
         };
         let Some(conv) = engine.conv(id)?.map(Arc::new) else {
             return Ok(None);
         };
         let mut shard = self.conv_shard(id).lock();
-        if shard.drops == drops {
+        if shard.drop_count == drop_count {
             shard.clean.insert(id.clone(), conv.clone());
         }
         Ok(Some(conv))
     }
 
     pub(super) fn user(&self, engine: &Engine, user: &UserId) -> Result<Arc<UserRow>> {
-        let drops = {
+        let drop_count = {
             let shard = self.user_shard(user.as_str()).lock();
             for dirty in [shard.active.get(user), shard.frozen.get(user)].into_iter().flatten() {
                 if let Some(row) = &dirty.row {
@@ -165,11 +173,11 @@ impl Memtable {
             if let Some(row) = shard.clean.get(user) {
                 return Ok(row.clone());
             }
-            shard.drops
+            shard.drop_count
         };
         let row = Arc::new(engine.user(user)?.unwrap_or_default());
         let mut shard = self.user_shard(user.as_str()).lock();
-        if shard.drops == drops {
+        if shard.drop_count == drop_count {
             shard.clean.insert(user.clone(), row.clone());
         }
         Ok(row)
@@ -257,7 +265,7 @@ impl Memtable {
             let _freed_after_the_lock = {
                 let mut shard = shard.lock();
                 let frozen = std::mem::take(&mut shard.frozen);
-                shard.drops += 1;
+                shard.drop_count += 1;
                 for (user, dirty) in frozen.iter() {
                     if let Some(row) = &dirty.row {
                         shard.clean.insert(user.clone(), row.clone());
@@ -268,10 +276,11 @@ impl Memtable {
         }
         for shard in &self.convs {
             let frozen = shard.lock().frozen.clone();
-            let clean: Vec<Arc<Conv>> = frozen.values().map(|dirty| dirty.conv.with_previews()).collect();
+            let clean: Vec<Arc<ConversationState>> =
+                frozen.values().map(|dirty| dirty.conv.with_previews()).collect();
             let _freed_after_the_lock = {
                 let mut shard = shard.lock();
-                shard.drops += 1;
+                shard.drop_count += 1;
                 for conv in clean {
                     shard.clean.insert(conv.id.clone(), conv);
                 }

@@ -64,7 +64,7 @@ impl Messages for Embedded {
             }
             for id in ids {
                 let Some(conv) = shared.conv(&id)? else { continue };
-                let (mut low, mut high) = (shared.border(&id)? + 1, conv.last_seq);
+                let (mut low, mut high) = (shared.last_cold_seq(&id)? + 1, conv.last_seq);
                 while low <= high {
                     let middle = low + (high - low) / 2;
                     let Some(entry) = shared.memtable.entry(&shared.engine, &id, middle)? else {

@@ -1,7 +1,8 @@
-//! The embedded store: a write-ahead log in front of an LSM engine, in one directory, for one process.
+//! The embedded store: a write-ahead log in front of an LSM engine, in one directory, for one
+//! process.
 //!
-//! Every write goes to the log and to the memtable; a checkpoint flushes the memtable to the engine in
-//! the background. The engine's own journal is not used: the log is the journal
+//! Every write goes to the log and to the memtable; a checkpoint flushes the memtable to the engine
+//! in the background. The engine's own journal is not used: the log is the journal
 //! (`docs/decisions/0001-own-log.md` and `0002-engine-by-ingestion.md` say why).
 //!
 //! # Files
@@ -15,8 +16,8 @@
 //!
 //! # Keyspaces
 //!
-//! Keys are sorted bytes; `·` is a zero byte, which no id contains. Every value and every log record
-//! begins with a version byte.
+//! Keys are sorted bytes; `·` is a zero byte, which no id contains. Every value and every log
+//! record begins with a version byte.
 //!
 //! | keyspace | key | value | lifetime |
 //! | --- | --- | --- | --- |
@@ -261,8 +262,8 @@ fn segment_bytes(config: &EmbeddedConfig) -> u64 {
     config.checkpoint_bytes.max(4 * limits::BODY_HARD_MAX_BYTES as u64)
 }
 
-/// Builds the Bloom filters of the idempotency records that the engine holds. Until it is done, sends
-/// ask the engine.
+/// Builds the Bloom filters of the idempotency records that the engine holds. Until it is done,
+/// sends ask the engine.
 fn spawn_filter_builder(
     shared: Arc<StoreCore>,
     ops: mpsc::WeakSender<WriteOp>,
@@ -305,9 +306,9 @@ fn open_engine(config: &EmbeddedConfig) -> Result<Engine> {
     opened.unwrap_or_else(|_| Err(StoreError::Unusable("the engine could not be opened".into())))
 }
 
-/// Leaves the processor to sends and receipts: they wait for a group, and a time slice of background
-/// work is longer than that. Only a little: the background holds locks that they need, and must not
-/// fall far behind.
+/// Leaves the processor to sends and receipts: they wait for a group, and a time slice of
+/// background work is longer than that. Only a little: the background holds locks that they need,
+/// and must not fall far behind.
 fn lower_priority() {
     // On Linux, no process id means the calling thread.
     #[cfg(target_os = "linux")]

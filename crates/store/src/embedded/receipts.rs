@@ -1,5 +1,5 @@
-//! `pending_deliveries` and `message_status`: which messages each member still lacks, and the boundaries
-//! up to which they were delivered and read.
+//! `pending_deliveries` and `message_status`: which messages each member still lacks, and the
+//! boundaries up to which they were delivered and read.
 
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, Seq, Side, UserId};
@@ -7,7 +7,7 @@ use bluetick_protocol::{ConversationId, Seq, Side, UserId};
 use super::{
     Embedded, StoreCore,
     committer::WriteOp,
-    conversation::{Conv, Mark},
+    conversation::{Boundary, ConversationState},
     engine::Space,
     memtable::Candidates,
 };
@@ -21,19 +21,25 @@ pub(super) fn side_of(id: &ConversationId, user: &UserId) -> Result<Side> {
 impl StoreCore {
     /// The boundary of a member at a seq, clamped to the end of the conversation. `None` if the seq
     /// is cold.
-    pub(super) fn hot_mark(&self, conv: &Conv, side: Side, seq: Seq) -> Result<Option<Mark>> {
+    pub(super) fn hot_boundary(
+        &self,
+        conv: &ConversationState,
+        side: Side,
+        seq: Seq,
+    ) -> Result<Option<Boundary>> {
         if seq >= conv.last_seq {
-            return Ok(Some(Mark { seq: conv.last_seq, counted: conv.counted[side.other().index()] }));
+            return Ok(Some(Boundary { seq: conv.last_seq, counted: conv.counted[side.other().index()] }));
         }
         let member = conv.member(side);
-        if let Some(known) = [member.delivered, member.read].into_iter().find(|mark| mark.seq == seq) {
+        if let Some(known) = [member.delivered, member.read].into_iter().find(|boundary| boundary.seq == seq)
+        {
             return Ok(Some(known));
         }
         if seq == 0 {
-            return Ok(Some(Mark::default()));
+            return Ok(Some(Boundary::default()));
         }
         let entry = self.memtable.entry(&self.engine, &conv.id, seq)?;
-        Ok(entry.map(|entry| Mark { seq, counted: entry.counted[side.other().index()] }))
+        Ok(entry.map(|entry| Boundary { seq, counted: entry.counted[side.other().index()] }))
     }
 }
 
@@ -103,15 +109,15 @@ impl MessageStatus for Embedded {
         let side = side_of(conversation, user)?;
         let Some(conv) = self.shared.conv(conversation)? else {
             return Ok(Advanced {
-                row: Conv::new(conversation.clone()).status_row(side),
+                row: ConversationState::new(conversation.clone()).status_row(side),
                 read_before: 0,
                 moved: false,
             });
         };
         let visible = conv.last_visible(side);
         let member = conv.member(side);
-        let delivered = self.mark_at(&conv, side, delivered.min(visible), member.delivered).await?;
-        let read = self.mark_at(&conv, side, read.min(visible), member.read).await?;
+        let delivered = self.boundary_at(&conv, side, delivered.min(visible), member.delivered).await?;
+        let read = self.boundary_at(&conv, side, read.min(visible), member.read).await?;
         // Boundaries only grow: a lower one needs no write.
         if read.seq <= member.read.seq && delivered.seq <= member.delivered.seq {
             return Ok(Advanced { row: conv.status_row(side), read_before: member.read.seq, moved: false });

@@ -4,7 +4,7 @@ use bluetick_protocol::{ConversationId, Profile, Seq, Side, UserId};
 
 use super::{
     bytes::{ByteReader, FORMAT, Malformed, check_format, put_str, put_u64, side},
-    conversation::{Mark, mark, put_mark},
+    conversation::{Boundary, put_boundary, read_boundary},
     entry::MessageEntry,
     rows::{self, RowChange},
     user_row::{profile, put_profile},
@@ -16,14 +16,14 @@ pub(super) enum WalRecord {
     Send {
         entry: MessageEntry,
         pending: Option<Seq>,
-        implied_read: Option<Mark>,
+        implied_read: Option<Boundary>,
     },
     /// Both boundaries of a member after the write.
     Receipt {
         id: ConversationId,
         side: Side,
-        delivered: Mark,
-        read: Mark,
+        delivered: Boundary,
+        read: Boundary,
     },
     /// The pending row of a member after the write.
     Pending {
@@ -67,26 +67,20 @@ impl WalRecord {
                 out.push(1);
                 put_str(out, entry.message.conversation_id.as_str());
                 put_u64(out, pending.unwrap_or(0));
-                put_mark(out, implied_read.unwrap_or_default());
+                put_boundary(out, implied_read.unwrap_or_default());
                 entry.encode(out);
             }
             WalRecord::Receipt { id, side, delivered, read } => {
-                out.push(2);
-                put_str(out, id.as_str());
-                out.push(*side as u8);
-                put_mark(out, *delivered);
-                put_mark(out, *read);
+                put_member(out, 2, id, *side);
+                put_boundary(out, *delivered);
+                put_boundary(out, *read);
             }
             WalRecord::Pending { id, side, row } => {
-                out.push(3);
-                put_str(out, id.as_str());
-                out.push(*side as u8);
+                put_member(out, 3, id, *side);
                 put_u64(out, row.unwrap_or(0));
             }
             WalRecord::Erase { id, side, up_to } => {
-                out.push(4);
-                put_str(out, id.as_str());
-                out.push(*side as u8);
+                put_member(out, 4, id, *side);
                 put_u64(out, *up_to);
             }
             WalRecord::Profile { user, profile } => {
@@ -105,9 +99,7 @@ impl WalRecord {
                 put_str(out, user.as_str());
             }
             WalRecord::Notified { id, side, seq } => {
-                out.push(8);
-                put_str(out, id.as_str());
-                out.push(*side as u8);
+                put_member(out, 8, id, *side);
                 put_u64(out, *seq);
             }
             WalRecord::Rows(changes) => {
@@ -124,14 +116,14 @@ impl WalRecord {
             1 => {
                 let id = r.conversation()?;
                 let pending = Some(r.u64()?).filter(|&seq| seq != 0);
-                let implied_read = Some(mark(r)?).filter(|m| m.seq != 0);
+                let implied_read = Some(read_boundary(r)?).filter(|m| m.seq != 0);
                 WalRecord::Send { entry: MessageEntry::read(&id, r)?, pending, implied_read }
             }
             2 => WalRecord::Receipt {
                 id: r.conversation()?,
                 side: side(r.u8()?),
-                delivered: mark(r)?,
-                read: mark(r)?,
+                delivered: read_boundary(r)?,
+                read: read_boundary(r)?,
             },
             3 => WalRecord::Pending {
                 id: r.conversation()?,
@@ -144,11 +136,18 @@ impl WalRecord {
             7 => WalRecord::EraseUser { user: r.user()? },
             8 => WalRecord::Notified { id: r.conversation()?, side: side(r.u8()?), seq: r.u64()? },
             9 => WalRecord::Rows(rows::changes(r)?),
-            _ => return Err(Malformed("a kind of record this version does not know")),
+            _ => return Err(Malformed("a kind of record that this version does not know")),
         };
         r.end()?;
         Ok(record)
     }
+}
+
+/// The kind of a record about one member of a conversation, and which member.
+fn put_member(out: &mut Vec<u8>, kind: u8, id: &ConversationId, side: Side) {
+    out.push(kind);
+    put_str(out, id.as_str());
+    out.push(side as u8);
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::{
     Embedded, StoreCore,
     bytes::{ByteReader, Malformed, put_bytes, put_u64},
     committer::{OnCommit, Overlay, WriteOp},
-    conversation::Conv,
+    conversation::ConversationState,
     engine::{Engine, EngineChange, Space},
 };
 use crate::Result;
@@ -94,12 +94,12 @@ impl RowChange {
     pub(super) fn read(r: &mut ByteReader<'_>) -> Result<RowChange, Malformed> {
         let number = r.u8()?;
         let space = RowSpace::ALL.into_iter().find(|space| *space as u8 == number);
-        let space = space.ok_or(Malformed("a kind of row this version does not know"))?;
+        let space = space.ok_or(Malformed("a kind of row that this version does not know"))?;
         let key = r.bytes()?.into();
         let value = match r.u8()? {
             0 => None,
             1 => Some(r.bytes()?.into()),
-            _ => return Err(Malformed("neither a value nor none")),
+            _ => return Err(Malformed("neither a value nor a tombstone")),
         };
         Ok(RowChange { space, key, value })
     }
@@ -372,7 +372,7 @@ impl<'a> RowTransaction<'a> {
     }
 
     /// A conversation as the group leaves it so far.
-    pub(super) fn conv(&self, id: &ConversationId) -> Result<Option<Arc<Conv>>> {
+    pub(super) fn conv(&self, id: &ConversationId) -> Result<Option<Arc<ConversationState>>> {
         match self.convs.get(id) {
             Some(overlay) => Ok(Some(overlay.dirty.conv.clone())),
             None => self.shared.memtable.conv(&self.shared.engine, id),
@@ -477,7 +477,7 @@ pub(super) fn user_prefix(user: &str) -> Vec<u8> {
 /// The two parts of such a key.
 pub(super) fn key_parts(key: &[u8]) -> Result<(&str, &str), Malformed> {
     let text = std::str::from_utf8(key).map_err(|_| Malformed("a key is not text"))?;
-    text.split_once('\0').ok_or(Malformed("a key has one part"))
+    text.split_once('\0').ok_or(Malformed("a key lacks its second part"))
 }
 
 #[cfg(test)]

@@ -27,9 +27,9 @@ const REWRITE_BYTES: usize = 16 * 1024 * 1024;
 /// What a rewrite does with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RewriteAction {
-    Stays,
-    BecomesVoid,
-    Goes,
+    Keep,
+    Void,
+    Remove,
 }
 
 /// Partition key conversation, sort key seq. No id contains a zero byte.
@@ -194,7 +194,7 @@ impl Engine {
         id: &ConversationId,
         seqs: Range<Seq>,
         from: Seq,
-        fate: impl Fn(&MessageEntry) -> RewriteAction,
+        action: impl Fn(&MessageEntry) -> RewriteAction,
     ) -> Result<(Vec<EngineChange>, Option<Seq>)> {
         let (mut changes, mut bytes) = (Vec::new(), 0);
         for row in self.space(Space::Messages).range(keys_of(id, from..seqs.end)) {
@@ -202,13 +202,13 @@ impl Engine {
             let (mut left, mut changed) = (Vec::with_capacity(run.len()), false);
             for entry in MessageEntry::of_run(id, &run, 0..Seq::MAX) {
                 let entry = entry?;
-                let fate =
-                    if seqs.contains(&entry.message.seq) { fate(&entry) } else { RewriteAction::Stays };
-                changed |= fate != RewriteAction::Stays;
-                match fate {
-                    RewriteAction::Stays => entry.encode(&mut left),
-                    RewriteAction::BecomesVoid => entry.voided().encode(&mut left),
-                    RewriteAction::Goes => {}
+                let action =
+                    if seqs.contains(&entry.message.seq) { action(&entry) } else { RewriteAction::Keep };
+                changed |= action != RewriteAction::Keep;
+                match action {
+                    RewriteAction::Keep => entry.encode(&mut left),
+                    RewriteAction::Void => entry.voided().encode(&mut left),
+                    RewriteAction::Remove => {}
                 }
             }
             if changed {
@@ -387,11 +387,11 @@ mod tests {
         store: &OpenEngine,
         id: &ConversationId,
         seqs: Range<Seq>,
-        fate: impl Fn(&MessageEntry) -> RewriteAction + Copy,
+        action: impl Fn(&MessageEntry) -> RewriteAction + Copy,
     ) -> (usize, usize) {
         let (mut next, mut rows, mut parts) = (Some(seqs.start), 0, 0);
         while let Some(from) = next {
-            let (changes, rest) = store.engine.rewritten(id, seqs.clone(), from, fate).unwrap();
+            let (changes, rest) = store.engine.rewritten(id, seqs.clone(), from, action).unwrap();
             rows += changes.len();
             store.engine.ingest(Space::Messages, changes).unwrap();
             (next, parts) = (rest, parts + 1);
@@ -405,28 +405,28 @@ mod tests {
         store.write(&id, 1..100);
         store.write(&id, 90..110);
         store.write(&other, 1..20);
-        assert_eq!(rewrite(&store, &id, 1..Seq::MAX, |_| RewriteAction::Stays), (0, 1));
+        assert_eq!(rewrite(&store, &id, 1..Seq::MAX, |_| RewriteAction::Keep), (0, 1));
         // Removes prefixes that end within a run, from all runs that hold part of them.
         for border in [3, 40, 91, 96] {
-            rewrite(&store, &id, 1..border, |_| RewriteAction::Goes);
+            rewrite(&store, &id, 1..border, |_| RewriteAction::Remove);
             assert_eq!(store.seqs(&id), (border..110).collect::<Vec<_>>());
             assert_eq!(store.engine.entry(&id, border - 1).unwrap(), None);
             assert_eq!(
-                rewrite(&store, &id, 1..border, |_| RewriteAction::Goes).0,
+                rewrite(&store, &id, 1..border, |_| RewriteAction::Remove).0,
                 0,
                 "nothing is left of it"
             );
         }
-        let fate = |entry: &MessageEntry| match entry.message.from == Side::High {
-            true => RewriteAction::BecomesVoid,
-            false => RewriteAction::Stays,
+        let action = |entry: &MessageEntry| match entry.message.from == Side::High {
+            true => RewriteAction::Void,
+            false => RewriteAction::Keep,
         };
-        assert!(rewrite(&store, &id, 1..Seq::MAX, fate).0 > 0);
+        assert!(rewrite(&store, &id, 1..Seq::MAX, action).0 > 0);
         for entry in store.engine.entries(&id, 0, Seq::MAX, ALL).unwrap() {
             assert_eq!(entry.message.void, entry.message.from == Side::High);
             assert_eq!(entry.message.body.is_empty(), entry.message.void);
         }
-        rewrite(&store, &id, 1..Seq::MAX, |_| RewriteAction::Goes);
+        rewrite(&store, &id, 1..Seq::MAX, |_| RewriteAction::Remove);
         assert!(store.seqs(&id).is_empty());
         store.reads(&other, 1..20);
     }
@@ -439,9 +439,9 @@ mod tests {
         store.write_singles(&id, 1..60);
         store.write(&id, 1..70);
         for border in [5, 11, 30, 52, 60] {
-            rewrite(&store, &id, 1..border, |_| RewriteAction::Goes);
+            rewrite(&store, &id, 1..border, |_| RewriteAction::Remove);
             assert_eq!(store.seqs(&id), (border..70).collect::<Vec<_>>());
-            assert!(rewrite(&store, &id, 0..border, |_| RewriteAction::Goes).0 == 0, "left below {border}");
+            assert!(rewrite(&store, &id, 0..border, |_| RewriteAction::Remove).0 == 0, "left below {border}");
         }
     }
 
@@ -461,7 +461,7 @@ mod tests {
         // Two messages to a row, and each row overlaps with two others.
         store.engine.ingest_messages(entries.iter().map(|entry| (entry, false))).unwrap();
         store.engine.ingest_messages(entries[1..].iter().map(|entry| (entry, false))).unwrap();
-        let (rows, parts) = rewrite(&store, &id, 1..Seq::MAX, |_| RewriteAction::BecomesVoid);
+        let (rows, parts) = rewrite(&store, &id, 1..Seq::MAX, |_| RewriteAction::Void);
         assert_eq!((rows, parts), (store.rows(), 2));
         for row in store.engine.space(Space::Messages).iter() {
             let run = row.value().unwrap();

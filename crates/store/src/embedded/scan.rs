@@ -17,7 +17,7 @@ use super::{
     Embedded, EmbeddedConfig, StoreCore, attachments,
     cold::reads::{counts, missing},
     committer::WriteOp,
-    conversation::Conv,
+    conversation::ConversationState,
     devices,
     engine::{Space, conversation_id},
     mutes, not_before,
@@ -62,7 +62,7 @@ impl EmbeddedSource {
         let dir = config.dir.display().to_string();
         if !config.dir.join("VERSION").exists() {
             return Err(StoreError::Unusable(format!(
-                "there is no store in {dir}; name the data directory of the server that is to be moved"
+                "there is no store in {dir}; give the data directory of the server to move"
             )));
         }
         let node = config.node;
@@ -177,8 +177,8 @@ impl Walker<'_> {
         }
     }
 
-    fn conversation(&mut self, conv: &Conv, first: Seq) -> Result<Place> {
-        let (mut from, border) = (first.max(1), self.shared.border(&conv.id)?);
+    fn conversation(&mut self, conv: &ConversationState, first: Seq) -> Result<Place> {
+        let (mut from, border) = (first.max(1), self.shared.last_cold_seq(&conv.id)?);
         while from <= border {
             for message in self.cold_page(conv, from, READ.messages)? {
                 from = message.seq + 1;
@@ -203,7 +203,12 @@ impl Walker<'_> {
     }
 
     /// Cold messages from a seq on, at least one. The walk has its own thread, which may block.
-    fn cold_page(&self, conv: &Conv, from: Seq, most: usize) -> Result<Vec<Arc<crate::Message>>> {
+    fn cold_page(
+        &self,
+        conv: &ConversationState,
+        from: Seq,
+        most: usize,
+    ) -> Result<Vec<Arc<crate::Message>>> {
         let page = self.shared.cold_page(&conv.id, from, most);
         let page = tokio::runtime::Handle::current().block_on(page)?;
         page.map(|(_, messages)| messages).ok_or_else(|| missing(&conv.id, from))
@@ -238,7 +243,7 @@ impl Walker<'_> {
     }
 
     /// The rows of one member, separate as other stores keep them.
-    fn member(&self, conv: &Conv, side: Side) -> Result<Vec<Content>> {
+    fn member(&self, conv: &ConversationState, side: Side) -> Result<Vec<Content>> {
         let (member, user_id) = (conv.member(side), conv.id.member(side));
         let mut contents = Vec::new();
         contents.extend(member.pending.map(|first_undelivered_seq| {
@@ -280,7 +285,7 @@ impl Walker<'_> {
 
     /// The last message that counts or counted as unread for a member. The counter in each message
     /// grows with the seq, so it is the first message with the full count, found by binary search.
-    fn last_counted(&self, conv: &Conv, side: Side) -> Result<Seq> {
+    fn last_counted(&self, conv: &ConversationState, side: Side) -> Result<Seq> {
         let other = side.other();
         let all = conv.counted[other.index()];
         if all == conv.member(other).erased_counted {
@@ -298,7 +303,7 @@ impl Walker<'_> {
                 });
             }
         }
-        let (mut low, mut high) = (self.shared.border(&conv.id)? + 1, conv.last_seq);
+        let (mut low, mut high) = (self.shared.last_cold_seq(&conv.id)? + 1, conv.last_seq);
         while low < high {
             let middle = low + (high - low) / 2;
             let entry = self.shared.engine.entry(&conv.id, middle)?;

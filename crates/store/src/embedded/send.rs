@@ -1,24 +1,27 @@
-//! The caller's side of a send: everything a send needs to know is read here, on the caller's thread,
-//! so that the committer reads nothing from disk.
+//! The caller's side of a send: everything a send needs to know is read here, on the caller's
+//! thread, so that the committer reads nothing from disk.
 //!
 //! The path of a send, and the forms a message takes on it:
 //!
 //! 1. [`NewMessage`]: what the caller hands over, without a seq. `commit` refuses it if the disk is
 //!    nearly full (R15).
-//! 2. `commit` hashes (conversation, sender, client_msg_id) and asks the Bloom filters and the engine
-//!    whether that send is known (`sent_ids.rs`, R9). A known one is answered with the original.
+//! 2. `commit` hashes (conversation, sender, client_msg_id) and asks the Bloom filters and the
+//!    engine whether that send is known (`sent_ids.rs`, R9). A known one is answered with the
+//!    original.
 //! 3. [`PreparedSends`]: the batch of new messages as it came, with the hash and the implied read
 //!    boundary of each. It goes to the committer as one operation (`committer/op.rs`).
-//! 4. The committer (`committer/decide.rs`) looks for the hash among the sends that the engine did not
-//!    have when it was asked, assigns seq and message id, and makes a
-//!    [`MessageEntry`](super::entry::MessageEntry): the stored `Message` with the two unread counters.
-//! 5. [`WalRecord::Send`](super::record::WalRecord::Send) wraps the entry with the pending row and the
-//!    implied read. It is encoded into the group (`wal/group.rs`) and applied to the conversation
-//!    (`conversation.rs`).
-//! 6. [`DirtyConversation`](super::memtable::DirtyConversation) collects the rows and entries that the
-//!    group changed. After the fsync it is merged into the memtable, where readers see it.
-//! 7. [`Committed`]: the answer, sent when the group is durable and visible. A duplicate of a send that
-//!    the engine did not have yet comes back as [`DuplicateSend`] and is answered as in step 2.
+//! 4. The committer (`committer/decide.rs`) looks for the hash among the sends that the engine did
+//!    not have when it was asked, assigns seq and message id, and makes a
+//!    [`MessageEntry`](super::entry::MessageEntry): the stored `Message` with the two unread
+//!    counters.
+//! 5. [`WalRecord::Send`](super::record::WalRecord::Send) wraps the entry with the pending row and
+//!    the implied read. It is encoded into the group (`wal/group.rs`) and applied to the
+//!    conversation (`conversation.rs`).
+//! 6. [`DirtyConversation`](super::memtable::DirtyConversation) collects the rows and entries that
+//!    the group changed. After the fsync it is merged into the memtable, where readers see it.
+//! 7. [`Committed`]: the answer, sent when the group is durable and visible. A duplicate of a send
+//!    that the engine did not have yet comes back as [`DuplicateSend`] and is answered as in step
+//!    2.
 
 use std::sync::atomic::Ordering;
 
@@ -27,7 +30,7 @@ use bluetick_protocol::Seq;
 use super::{
     Embedded, StoreCore,
     committer::{DuplicateSend, PreparedSends, ReadForSend, WriteOp},
-    conversation::Mark,
+    conversation::Boundary,
     sent_ids::KnownId,
 };
 use crate::{Committed, MessageStatus, NewMessage, Result, StoreError};
@@ -45,7 +48,8 @@ impl StoreCore {
 }
 
 impl Embedded {
-    /// Commits a batch of sends. Each has its own answer; only an engine that cannot be read fails all.
+    /// Commits a batch of sends. Each has its own answer; only an engine that cannot be read fails
+    /// all.
     pub(super) async fn commit(&self, sends: Vec<NewMessage>) -> Vec<Result<Committed>> {
         if let Some(why) = self.shared.refusing() {
             return sends.iter().map(|_| Err(StoreError::Full(why.clone()))).collect();
@@ -125,19 +129,19 @@ impl Embedded {
 
     /// What the sender's client had seen, and the boundary there. If that message is cold and
     /// cannot be read, the send implies no read: it must not fail for that.
-    async fn seen_by(&self, new: &NewMessage) -> Result<Option<(Seq, Mark)>> {
+    async fn seen_by(&self, new: &NewMessage) -> Result<Option<(Seq, Boundary)>> {
         let Some(seq) = new.seen_seq else { return Ok(None) };
         let Some(conv) = self.shared.conv(&new.conversation_id)? else {
-            return Ok(Some((seq, Mark::default())));
+            return Ok(Some((seq, Boundary::default())));
         };
-        if let Some(mark) = self.shared.hot_mark(&conv, new.from, seq)? {
-            return Ok(Some((seq, mark)));
+        if let Some(boundary) = self.shared.hot_boundary(&conv, new.from, seq)? {
+            return Ok(Some((seq, boundary)));
         }
         let there = conv.member(new.from).read;
-        let mark = self.mark_at(&conv, new.from, seq, there).await.unwrap_or_else(|error| {
-            tracing::warn!(conversation = %conv.id, seq, %error, "a reply implies no read: what was seen is not readable");
+        let boundary = self.boundary_at(&conv, new.from, seq, there).await.unwrap_or_else(|error| {
+            tracing::warn!(conversation = %conv.id, seq, %error, "the reply implies no read: the message that was seen cannot be read");
             there
         });
-        Ok(Some((seq, mark)))
+        Ok(Some((seq, boundary)))
     }
 }

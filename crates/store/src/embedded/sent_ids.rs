@@ -31,9 +31,9 @@ use crate::{Result, StoreError};
 
 const PREFIX: &str = "sent_ids_";
 /// Sorted runs in level 0 before a compaction.
-const RUNS_MAX: u8 = 24;
+const COMPACTION_RUNS: u8 = 24;
 /// Ids added to a filter between two checks whether the store is still open.
-const LEARN_AT_ONCE: usize = 50_000;
+const FILTER_BATCH: usize = 50_000;
 
 pub(super) struct SentIds {
     db: Database,
@@ -140,23 +140,23 @@ impl SentIds {
         Ok(())
     }
 
-    /// Fills the filters with the ids that were there at the start, as long as `go_on` says so.
-    pub(super) fn build_filters(&self, go_on: impl Fn() -> bool) -> Result<()> {
+    /// Fills the filters with the ids that were there at the start, as long as `is_open` says so.
+    pub(super) fn build_filters(&self, is_open: impl Fn() -> bool) -> Result<()> {
         let buckets: Vec<Arc<SentIdBucket>> = self.buckets.read().values().cloned().collect();
         for bucket in buckets.iter().filter(|bucket| !bucket.filter_is_complete.load(Ordering::Acquire)) {
             let mut from = Bound::Unbounded;
             // A part at a time: a long scan would keep the engine from freeing old versions of
             // rows.
             loop {
-                if !go_on() {
+                if !is_open() {
                     return Ok(());
                 }
                 let mut last = None;
-                for item in bucket.space.range::<[u8; 16], _>((from, Bound::Unbounded)).take(LEARN_AT_ONCE) {
+                for item in bucket.space.range::<[u8; 16], _>((from, Bound::Unbounded)).take(FILTER_BATCH) {
                     let key = item.key().map_err(broken)?;
                     let hash: [u8; 16] = (*key)
                         .try_into()
-                        .map_err(|_| StoreError::Corrupt("a key in sent_ids is no hash".into()))?;
+                        .map_err(|_| StoreError::Corrupt("a key in sent_ids is not a hash".into()))?;
                     bucket.filter.insert(u128::from_be_bytes(hash));
                     last = Some(hash);
                 }
@@ -180,7 +180,7 @@ impl SentIds {
     /// reopened afterwards.
     pub(super) fn fill(&self, name: &str, changes: Vec<EngineChange>) -> Result<()> {
         let number =
-            number_of(name).ok_or_else(|| StoreError::Corrupt(format!("no keyspace is called {name:?}")))?;
+            number_of(name).ok_or_else(|| StoreError::Corrupt(format!("there is no keyspace {name:?}")))?;
         let bucket = self.bucket(number)?;
         bucket.filter_is_complete.store(false, Ordering::Release);
         ingest_into(&bucket.space, changes)
@@ -209,7 +209,7 @@ fn options() -> KeyspaceCreateOptions {
     let bloom = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(12.0));
     // Hashes are spread evenly, so every compaction rewrites the whole keyspace, and hardly any
     // read gains from it: compact rarely.
-    let strategy = Leveled::default().with_l0_threshold(RUNS_MAX);
+    let strategy = Leveled::default().with_l0_threshold(COMPACTION_RUNS);
     KeyspaceCreateOptions::default()
         .filter_policy(FilterPolicy::all(bloom))
         .compaction_strategy(Arc::new(strategy))

@@ -17,7 +17,7 @@ use super::{
     EmbeddedConfig,
     cold::ColdState,
     committer::LingerWaker,
-    conversation::Conv,
+    conversation::ConversationState,
     data_dir::free_space,
     engine::{CheckpointMeta, Engine},
     memtable::Memtable,
@@ -28,6 +28,8 @@ use crate::{Clock, Result};
 
 /// The longest name of a send: conversation id, zero byte, side, `client_msg_id`.
 const NAME_MAX_BYTES: usize = 2 * limits::USER_ID_MAX_BYTES + 1 + 2 + limits::ID_MAX_BYTES;
+
+/// Everything but the write side, which belongs to the committer alone.
 pub(super) struct StoreCore {
     pub config: EmbeddedConfig,
     pub clock: Arc<dyn Clock>,
@@ -43,13 +45,14 @@ pub(super) struct StoreCore {
     /// Every record up to this one is in the engine.
     pub checkpointed_lsn: AtomicU64,
     pub linger_waker: LingerWaker,
+    /// The last attempt to write a checkpoint failed.
     pub checkpoint_failing: AtomicBool,
     pub log_bytes: AtomicU64,
     /// Messages that only the log and the memtable hold.
     pub unflushed: AtomicU64,
     space: Mutex<SpaceCheck>,
-    /// Held until the last thread is done with the directory. The operating system releases it if the
-    /// process dies.
+    /// Held until the last thread is done with the directory. The operating system releases it if
+    /// the process dies.
     _lock: File,
 }
 
@@ -100,7 +103,7 @@ impl StoreCore {
     }
 
     /// A conversation's state as it is durable now.
-    pub(super) fn conv(&self, id: &ConversationId) -> Result<Option<Arc<Conv>>> {
+    pub(super) fn conv(&self, id: &ConversationId) -> Result<Option<Arc<ConversationState>>> {
         self.memtable.conv(&self.engine, id)
     }
 

@@ -106,7 +106,7 @@ impl UserRow {
                 None => None,
                 Some(at) => {
                     let known = usize::try_from(at).ok().and_then(|at| profiles.get(at));
-                    Some(known.ok_or(Malformed("a block names a profile that is not there"))?.clone())
+                    Some(known.ok_or(Malformed("a block refers to a missing profile"))?.clone())
                 }
             };
             blocked.insert(user, frozen);

@@ -1,5 +1,5 @@
-//! `users`: profiles and blocks, which share one row for each user; mutes and revocations are small rows
-//! (`mutes.rs`, `not_before.rs`).
+//! `users`: profiles and blocks, which share one row for each user; mutes and revocations are small
+//! rows (`mutes.rs`, `not_before.rs`).
 
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, Mute, Profile, UserId};

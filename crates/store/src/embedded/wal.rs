@@ -4,18 +4,18 @@
 //! *groups*; a group is one write and one fsync (group commit):
 //!
 //! ```text
-//! group  = magic u32 · crc32c of the rest of the header u32 · group number u64 · first lsn u64 · bytes u32 · records u32
-//!          · record*
-//! record = length u32 · crc32c u32 · payload            (the crc covers length and payload; all little endian)
+//! group  = header · record*                      all numbers are little endian
+//! header = magic u32 · crc32c of the rest of the header u32 · group number u64 · first lsn u64
+//!          · bytes u32 · records u32
+//! record = length u32 · crc32c u32 · payload     the crc covers length and payload
 //! ```
 //!
 //! A group is written only after the one before it is durable. So:
 //!
 //! - A damaged group with a whole one behind it had been acknowledged. That is data loss: the log
-//! refuses to open. The same holds for a whole group that does not follow the one before it.
-//!
+//!   refuses to open. The same holds for a whole group that does not follow the one before it.
 //! - A damaged group with nothing behind it is a torn tail: nobody was told of it, and it is cut
-//! off.
+//!   off.
 //!
 //! The header's checksum begins with a secret seed of the store, so that no message body can pass
 //! for a group.

@@ -10,7 +10,7 @@ use crate::{
     ColdObjects, ColdRun, Message, PageLimit, Result, StoreError,
     embedded::{
         Embedded, StoreCore,
-        conversation::{Conv, Mark},
+        conversation::{Boundary, ConversationState},
         entry::MessageEntry,
     },
 };
@@ -41,16 +41,16 @@ impl StoreCore {
 
     /// The boundary of a member at a cold seq: the count at the end of its run, less what comes
     /// after the seq.
-    async fn cold_mark(&self, conv: &Conv, side: Side, seq: Seq) -> Result<Mark> {
+    async fn cold_boundary(&self, conv: &ConversationState, side: Side, seq: Seq) -> Result<Boundary> {
         let (id, other) = (&conv.id, side.other());
         let row = self.run_at(id, seq)?.ok_or_else(|| missing(id, seq))?;
         if row.run.last_seq == seq {
-            return Ok(Mark { seq, counted: row.counted[other.index()] });
+            return Ok(Boundary { seq, counted: row.counted[other.index()] });
         }
         let page = self.cold_page(id, seq + 1, usize::MAX).await?;
         let (row, after) = page.ok_or_else(|| missing(id, seq + 1))?;
         let after = after.iter().filter(|m| counts(m, other)).count() as u64;
-        Ok(Mark { seq, counted: row.counted[other.index()].saturating_sub(after) })
+        Ok(Boundary { seq, counted: row.counted[other.index()].saturating_sub(after) })
     }
 
     /// A page of hot messages from a seq on, not below the cold ones.
@@ -63,7 +63,7 @@ impl StoreCore {
         let from = match self.memtable.holds_from(id, from) {
             true => from,
             // Skips the cold part at once: the engine would step over its tombstones one by one.
-            false => from.max(self.border(id)? + 1),
+            false => from.max(self.last_cold_seq(id)? + 1),
         };
         self.memtable.read_from(&self.engine, id, from, limit)
     }
@@ -75,7 +75,7 @@ impl StoreCore {
         before: Seq,
         limit: PageLimit,
     ) -> Result<Vec<MessageEntry>> {
-        self.memtable.read_before(&self.engine, id, self.border(id)? + 1, before, limit)
+        self.memtable.read_before(&self.engine, id, self.last_cold_seq(id)? + 1, before, limit)
     }
 }
 
@@ -88,19 +88,19 @@ pub(in crate::embedded) fn counts(message: &Message, writer: Side) -> bool {
 impl Embedded {
     /// The boundary of a member at a seq, clamped to the end of the conversation. It is to raise
     /// the boundary `there`.
-    pub(in crate::embedded) async fn mark_at(
+    pub(in crate::embedded) async fn boundary_at(
         &self,
-        conv: &Conv,
+        conv: &ConversationState,
         side: Side,
         seq: Seq,
-        there: Mark,
-    ) -> Result<Mark> {
-        match self.shared.hot_mark(conv, side, seq)? {
-            Some(mark) => Ok(mark),
+        there: Boundary,
+    ) -> Result<Boundary> {
+        match self.shared.hot_boundary(conv, side, seq)? {
+            Some(boundary) => Ok(boundary),
             // Boundaries only grow: no count is needed below one.
             None if seq <= there.seq => Ok(there),
             // Boxed, because it is rare and would make every caller's future larger.
-            None => Box::pin(self.shared.cold_mark(conv, side, seq)).await,
+            None => Box::pin(self.shared.cold_boundary(conv, side, seq)).await,
         }
     }
 

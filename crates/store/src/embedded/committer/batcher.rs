@@ -1,20 +1,20 @@
 //! When a group begins, and which operations are in it: the linger policy of the group commit.
 //!
-//! An fsync costs about the same whatever it makes durable, so operations that arrive close together
-//! should share one. The policy, in the order in which [`OpBatcher::fill`] applies it:
+//! An fsync costs about the same whatever it makes durable, so operations that arrive close
+//! together should share one. The policy, in the order in which [`OpBatcher::fill`] applies it:
 //!
 //! 1. The committer sleeps until an operation arrives. A lone message is committed at once.
-//! 2. A group begins no sooner than [`GROUP_INTERVAL`] after the last one, or [`GROUP_INTERVAL_BUSY`]
-//!    if that one held at least [`BUSY_MESSAGES`] messages. The committer sleeps through the rest of
-//!    the interval and then takes everything that has arrived; nothing wakes it earlier. Nobody waits
-//!    for longer than two groups.
-//! 3. A batch of deferrable operations alone (receipts, for whose answer nobody blocks) lingers up to
-//!    [`RECEIPT_LINGER`] for an urgent operation to share its group with. Receipts that arrive
+//! 2. A group begins no sooner than [`GROUP_INTERVAL`] after the last one, or
+//!    [`GROUP_INTERVAL_BUSY`] if that one held at least [`BUSY_MESSAGES`] messages. The committer
+//!    sleeps through the rest of the interval and then takes everything that has arrived; nothing
+//!    wakes it earlier. Nobody waits for longer than two groups.
+//! 3. A batch of deferrable operations alone (receipts, for whose answer nobody blocks) lingers up
+//!    to [`RECEIPT_LINGER`] for an urgent operation to share its group with. Receipts that arrive
 //!    meanwhile do not wake the committer; an urgent operation does ([`LingerWaker`]).
 //! 4. [`FULL_BATCH`] operations are worth a group of their own: they skip both waits.
 //!
-//! Each number was measured (the tables are in `docs/performance.md`); a single interval loses one of
-//! these gains:
+//! Each number was measured (the tables are in `docs/performance.md`); a single interval loses one
+//! of these gains:
 //!
 //! | rule | without | with |
 //! | --- | --- | --- |
@@ -60,8 +60,9 @@ pub(in crate::embedded) struct LingerWaker {
 impl LingerWaker {
     /// Wakes a lingering committer. Called after an urgent operation was put into the queue.
     pub(in crate::embedded) fn wake(&self) {
-        // Pairs with the fence in `set_lingering`: either this load sees that the committer lingers, or
-        // the committer, which checks the queue after it has set the flag, sees the operation.
+        // Pairs with the fence in `set_lingering`: either this load sees that the committer
+        // lingers, or the committer, which checks the queue after it has set the flag, sees the
+        // operation.
         fence(Ordering::SeqCst);
         if self.is_lingering.load(Ordering::Relaxed)
             && let Some(thread) = self.thread.get()
@@ -104,7 +105,8 @@ impl<'a> OpBatcher<'a> {
         OpBatcher { ops, linger_waker, waker, not_before: Instant::now() }
     }
 
-    /// Fills the batch with the operations of the next group. Returns false when every caller is gone.
+    /// Fills the batch with the operations of the next group. Returns false when every caller is
+    /// gone.
     pub(super) fn fill(&mut self, batch: &mut Vec<WriteOp>) -> bool {
         if !self.wait(batch) {
             return false;
@@ -148,8 +150,8 @@ impl<'a> OpBatcher<'a> {
         }
     }
 
-    /// Fills the batch until an urgent operation arrives, the batch is full, or the deadline has passed.
-    /// `park` puts the thread to sleep for at most the given time.
+    /// Fills the batch until an urgent operation arrives, the batch is full, or the deadline has
+    /// passed. `park` puts the thread to sleep for at most the given time.
     fn linger(&mut self, batch: &mut Vec<WriteOp>, deadline: Instant, mut park: impl FnMut(Duration)) {
         self.linger_waker.set_lingering(true);
         loop {
@@ -180,8 +182,8 @@ mod tests {
         batch.iter().map(WriteOp::is_deferrable).collect()
     }
 
-    /// The urgent operation arrives when the batcher has found the queue empty and is about to sleep:
-    /// only the wake-up lets it find the operation before the deadline.
+    /// The urgent operation arrives when the batcher has found the queue empty and is about to
+    /// sleep: only the wake-up lets it find the operation before the deadline.
     #[test]
     fn who_is_in_a_hurry_is_not_kept_waiting_by_those_who_are_not() {
         let (ops, queue) = mpsc::channel(8);

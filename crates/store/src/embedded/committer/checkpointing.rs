@@ -36,8 +36,8 @@ pub(super) struct CheckpointState {
 }
 
 impl Committer {
-    /// Begins a checkpoint if one is due: turns the memtable into a frozen one, which the checkpoint
-    /// thread writes to the engine.
+    /// Begins a checkpoint if one is due: turns the memtable into a frozen one, which the
+    /// checkpoint thread writes to the engine.
     pub(super) fn maybe_checkpoint(&mut self) {
         let (config, state) = (&self.shared.config, &self.checkpoint);
         let is_full = state.active_bytes >= config.checkpoint_bytes;
@@ -95,8 +95,8 @@ impl Committer {
     }
 
     /// Backpressure: the log ahead of the engine bounds memory and the time of a restart, so beyond
-    /// twice the checkpoint size writes wait for the running checkpoint. A failing one is not waited
-    /// for: sends are refused then.
+    /// twice the checkpoint size writes wait for the running checkpoint. A failing one is not
+    /// waited for: sends are refused then.
     pub(super) fn wait_for_checkpoint(&mut self) {
         while self.checkpoint.is_running
             && self.is_far_ahead()
@@ -118,7 +118,8 @@ impl Committer {
         self.is_far_ahead() && is_failing
     }
 
-    /// Writes everything to the engine, if that succeeds in time, so that the next start replays nothing.
+    /// Writes everything to the engine, if that succeeds in time, so that the next start replays
+    /// nothing.
     pub(super) fn close(&mut self, reply: ReplySender<()>) {
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         self.checkpoint.is_requested = self.checkpoint.active_bytes > 0;

@@ -9,7 +9,7 @@ use super::{Committer, DuplicateSend, PreparedSends, ReadForSend, ReplySender};
 use crate::{
     Advanced, Committed, NewMessage, Noted, OwedPush, Result,
     embedded::{
-        conversation::Mark,
+        conversation::Boundary,
         engine::user_key,
         entry::MessageEntry,
         record::WalRecord,
@@ -54,19 +54,10 @@ impl Committer {
             return Ok(Err(DuplicateSend { seq, new: Box::new(new) }));
         }
         let id = new.conversation_id.clone();
-        let (seq, mut counted, implied_read, read_before) = {
-            let conv = &self.conv(&id)?.dirty.conv;
-            let sender = conv.member(new.from);
-            // A reply implies that its sender read up to what the client had seen or, if it does
-            // not say, up to what was delivered (R10).
-            let seen = match seen {
-                Some((asked, _)) if asked >= conv.last_visible(new.from) => conv.end_mark(new.from),
-                Some((_, mark)) => mark,
-                None => sender.delivered,
-            };
-            let implied_read = Some(seen).filter(|mark| mark.seq > sender.read.seq);
-            (conv.last_seq + 1, conv.counted, implied_read, sender.read.seq)
-        };
+        let conv = &self.conv(&id)?.dirty.conv;
+        let (seq, mut counted) = (conv.last_seq + 1, conv.counted);
+        let implied_read = conv.implied_read(new.from, seen);
+        let read_before = conv.member(new.from).read.seq;
         if !new.withheld {
             counted[new.from.index()] += 1;
         }
@@ -112,8 +103,8 @@ impl Committer {
         &mut self,
         id: &ConversationId,
         side: Side,
-        delivered: Mark,
-        read: Mark,
+        delivered: Boundary,
+        read: Boundary,
     ) -> Result<Advanced> {
         let conv = &self.conv(id)?.dirty.conv;
         let member = conv.member(side);
@@ -178,7 +169,7 @@ impl Committer {
         Ok(true)
     }
 
-    pub(super) fn recount(&mut self, id: &ConversationId, side: Side, read: Mark) -> Result<()> {
+    pub(super) fn recount(&mut self, id: &ConversationId, side: Side, read: Boundary) -> Result<()> {
         let member = self.conv(id)?.dirty.conv.member(side).clone();
         // A read that came in between has its own count; a later recount covers it.
         if member.read.seq != read.seq || member.read.counted == read.counted {
@@ -263,7 +254,7 @@ mod tests {
     const NOW: u64 = 1_760_000_000_000;
 
     /// A committer that runs step by step in the test's thread.
-    struct ByHand {
+    struct ManualCommitter {
         committer: Committer,
         done: Sender<CheckpointDone>,
         _jobs: Receiver<CheckpointJob>,
@@ -271,16 +262,16 @@ mod tests {
         _dir: tempfile::TempDir,
     }
 
-    impl ByHand {
-        fn new() -> ByHand {
+    impl ManualCommitter {
+        fn new() -> ManualCommitter {
             let dir = tempfile::tempdir().unwrap();
             let clock = Arc::new(ManualClock::new(NOW));
             let store = Embedded::open(EmbeddedConfig::new(dir.path()), clock).unwrap();
             let (jobs, _jobs) = std::sync::mpsc::channel();
             let (done, done_in) = std::sync::mpsc::channel();
-            let wal = Wal::open(&dir.path().join("by-hand"), 1 << 20, 7, 1, |_, _| Ok(())).unwrap();
+            let wal = Wal::open(&dir.path().join("manual"), 1 << 20, 7, 1, |_, _| Ok(())).unwrap();
             let committer = Committer::new(store.shared.clone(), wal, MessageId(0), jobs, done_in);
-            ByHand { committer, done, _jobs, _store: store, _dir: dir }
+            ManualCommitter { committer, done, _jobs, _store: store, _dir: dir }
         }
 
         fn begin_checkpoint(&mut self) {
@@ -303,25 +294,25 @@ mod tests {
     /// Nothing reaches the engine here, so every hit comes from memory.
     #[test]
     fn memory_knows_what_the_engine_did_not_have_when_it_was_asked() {
-        let mut by_hand = ByHand::new();
-        by_hand.committer.recent_sends.replay(1, 1, NOW);
-        assert!(by_hand.knows(1, 0));
-        by_hand.begin_checkpoint();
-        assert!(by_hand.knows(1, 0), "it is being written");
-        by_hand.end_checkpoint();
-        assert!(by_hand.knows(1, 0), "it was written since");
-        assert!(!by_hand.knows(1, 1), "who asked after that was told by the engine");
-        by_hand.committer.recent_sends.replay(2, 2, NOW);
-        by_hand.begin_checkpoint();
-        assert!(by_hand.knows(1, 0), "written since, and another checkpoint is under way");
-        assert!(!by_hand.knows(1, 1));
-        assert!(by_hand.knows(2, 1));
-        by_hand.end_checkpoint();
-        assert!(by_hand.knows(2, 1) && !by_hand.knows(2, 2));
-        assert!(!by_hand.knows(1, 0), "memory has let go of it");
-        let engine = &by_hand.committer.shared.engine;
+        let mut manual = ManualCommitter::new();
+        manual.committer.recent_sends.replay(1, 1, NOW);
+        assert!(manual.knows(1, 0));
+        manual.begin_checkpoint();
+        assert!(manual.knows(1, 0), "it is being written");
+        manual.end_checkpoint();
+        assert!(manual.knows(1, 0), "it was written since");
+        assert!(!manual.knows(1, 1), "a later lookup finds it in the engine");
+        manual.committer.recent_sends.replay(2, 2, NOW);
+        manual.begin_checkpoint();
+        assert!(manual.knows(1, 0), "written since, and another checkpoint is running");
+        assert!(!manual.knows(1, 1));
+        assert!(manual.knows(2, 1));
+        manual.end_checkpoint();
+        assert!(manual.knows(2, 1) && !manual.knows(2, 2));
+        assert!(!manual.knows(1, 0), "memory has dropped it");
+        let engine = &manual.committer.shared.engine;
         engine.sent_ids.ingest([(1, 1, NOW)].into_iter(), NOW).unwrap();
-        assert!(by_hand.knows(1, 0), "and the engine is asked once more");
+        assert!(manual.knows(1, 0), "the engine is asked again");
     }
 
     /// A send that was stored since is found, however long ago the caller asked the engine.
@@ -354,7 +345,7 @@ mod tests {
             assert_eq!(
                 store.health().await.log_bytes < log_bytes,
                 since > 0,
-                "the log lets go of what was written"
+                "the checkpoint removes log segments"
             );
             let outcome = commit(second).await;
             assert!(

@@ -5,16 +5,17 @@ use tokio::sync::oneshot;
 
 use crate::{
     Advanced, Committed, NewMessage, Noted, Result,
-    embedded::{conversation::Mark, engine::EngineSnapshot, rows::RowTransactionFn},
+    embedded::{conversation::Boundary, engine::EngineSnapshot, rows::RowTransactionFn},
 };
 
 /// A batch of sends with everything that had to be read for them.
 pub(in crate::embedded) struct PreparedSends {
     pub sends: Vec<NewMessage>,
-    /// One for each send, in the same order. The sends themselves stay as the caller made them: they
-    /// are moved once, into their stored form.
+    /// One for each send, in the same order. The sends themselves stay as the caller made them:
+    /// they are moved once, into their stored form.
     pub read: Vec<ReadForSend>,
-    /// The number of finished checkpoints when the engine was asked for the hashes and had none of them.
+    /// The number of finished checkpoints when the engine was asked for the hashes and had none of
+    /// them.
     pub looked_up_at: u64,
 }
 
@@ -22,7 +23,7 @@ pub(in crate::embedded) struct ReadForSend {
     /// Names (conversation, sender, client_msg_id) in the idempotency records.
     pub hash: u128,
     /// The seq that the sender's client had seen, and the boundary there when it was looked up.
-    pub seen: Option<(Seq, Mark)>,
+    pub seen: Option<(Seq, Boundary)>,
 }
 
 /// A send that was stored before, and the seq it has. Nothing of the repeated one was stored.
@@ -34,7 +35,8 @@ pub(in crate::embedded) struct DuplicateSend {
 
 pub(in crate::embedded) type ReplySender<T> = oneshot::Sender<Result<T>>;
 
-/// Answers a caller once the group is durable and visible, or with the error that refused the group.
+/// Answers a caller once the group is durable and visible, or with the error that refused the
+/// group.
 pub(in crate::embedded) type OnCommit = Box<dyn FnOnce(Result<()>) + Send>;
 
 pub(in crate::embedded) enum WriteOp {
@@ -42,8 +44,8 @@ pub(in crate::embedded) enum WriteOp {
     Advance {
         id: ConversationId,
         side: Side,
-        delivered: Mark,
-        read: Mark,
+        delivered: Boundary,
+        read: Boundary,
         reply: ReplySender<Advanced>,
     },
     Note {
@@ -65,7 +67,7 @@ pub(in crate::embedded) enum WriteOp {
     Recount {
         id: ConversationId,
         side: Side,
-        read: Mark,
+        read: Boundary,
         reply: ReplySender<()>,
     },
     Erase {

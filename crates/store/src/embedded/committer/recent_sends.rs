@@ -12,7 +12,8 @@ pub(in crate::embedded) type SentIdMap = HashMap<u128, (Seq, u64)>;
 pub(super) struct RecentSends {
     /// Since the last checkpoint began.
     active: SentIdMap,
-    /// Of the last two checkpoints, newest first. The first is being written while a checkpoint runs.
+    /// Of the last two checkpoints, newest first. The first is being written while a checkpoint
+    /// runs.
     flushed: [Arc<SentIdMap>; 2],
     /// Of the group being filled, to be taken back if it fails.
     in_group: Vec<u128>,
@@ -53,8 +54,9 @@ impl RecentSends {
         frozen
     }
 
-    /// The seq of a send no older than `oldest`. `engine_is_current`: no checkpoint has finished since
-    /// the caller asked the engine, so its answer covers everything but the maps not yet written.
+    /// The seq of a send no older than `oldest`. `engine_is_current`: no checkpoint has finished
+    /// since the caller asked the engine, so its answer covers everything but the maps not yet
+    /// written.
     pub(super) fn find(
         &self,
         hash: u128,

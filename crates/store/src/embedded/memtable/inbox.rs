@@ -1,5 +1,5 @@
-//! A user's conversations: which they are, and their order in the inbox (`inbox:{user}`), which is kept
-//! in memory for users who read it and rebuilt from `conversations`.
+//! A user's conversations: which they are, and their order in the inbox (`inbox:{user}`), which is
+//! kept in memory for users who read it and rebuilt from `conversations`.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -10,7 +10,7 @@ use super::Memtable;
 use crate::{
     InboxPosition, Result,
     embedded::{
-        conversation::Conv,
+        conversation::ConversationState,
         engine::{Engine, Space},
     },
 };
@@ -18,7 +18,7 @@ use crate::{
 /// A user's conversations, sorted, and the number of drops before they were read.
 pub(in crate::embedded) struct Candidates {
     pub ids: BTreeSet<ConversationId>,
-    drops: u64,
+    drop_count: u64,
 }
 
 /// `inbox:{user}`: the user's conversations by time of the last message.
@@ -86,7 +86,7 @@ impl Memtable {
             let shard = self.user_shard(user.as_str()).lock();
             let dirty = [shard.active.get(user), shard.frozen.get(user)];
             let ids = dirty.into_iter().flatten().flat_map(|dirty| dirty.convs.iter().cloned()).collect();
-            Candidates { ids, drops: shard.drops }
+            Candidates { ids, drop_count: shard.drop_count }
         };
         if found.ids.len() < most {
             // The engine is read last: a conversation that leaves memory in between is already
@@ -160,7 +160,7 @@ impl Memtable {
             return Ok(inbox.page(after, at_least_ts, limit));
         }
         loop {
-            let Candidates { ids, drops } = match candidates.take() {
+            let Candidates { ids, drop_count } = match candidates.take() {
                 Some(candidates) => candidates,
                 None => self.candidates(engine, Space::Members, user)?,
             };
@@ -171,7 +171,7 @@ impl Memtable {
                 }
             }
             let mut shard = self.user_shard(user.as_str()).lock();
-            if shard.drops != drops {
+            if shard.drop_count != drop_count {
                 continue;
             }
             // Conversations that changed during the build are still dirty: read them again, now
@@ -189,7 +189,7 @@ impl Memtable {
         }
     }
 
-    fn dirty_conv(&self, id: &ConversationId) -> Option<Arc<Conv>> {
+    fn dirty_conv(&self, id: &ConversationId) -> Option<Arc<ConversationState>> {
         let shard = self.conv_shard(id).lock();
         shard.active.get(id).or_else(|| shard.frozen.get(id)).map(|dirty| dirty.conv.clone())
     }
@@ -200,7 +200,7 @@ impl Memtable {
     }
 }
 
-fn place(inbox: &mut InboxOrder, user: &UserId, conv: &Conv) {
+fn place(inbox: &mut InboxOrder, user: &UserId, conv: &ConversationState) {
     if let Some(last) = conv.id.side_of(user).and_then(|side| conv.member(side).last.as_ref()) {
         inbox.set(&conv.id, last.ts);
     }

@@ -20,10 +20,10 @@ impl Memtable {
     ) -> Result<Option<MessageEntry>> {
         {
             let shard = self.conv_shard(id).lock();
-            let generations = [shard.active.get(id), shard.frozen.get(id)];
+            let memtables = [shard.active.get(id), shard.frozen.get(id)];
             // The newest state says what is erased, wherever the entry is.
-            if let Some(newest) = generations.into_iter().flatten().next()
-                && let Some(entry) = generations.into_iter().flatten().find_map(|d| find(&d.entries, seq))
+            if let Some(newest) = memtables.into_iter().flatten().next()
+                && let Some(entry) = memtables.into_iter().flatten().find_map(|d| find(&d.entries, seq))
             {
                 return Ok(Some(newest.conv.masked(entry.clone())));
             }
@@ -47,10 +47,10 @@ impl Memtable {
         from_end: bool,
     ) -> (Seq, Vec<MessageEntry>) {
         let shard = self.conv_shard(id).lock();
-        let generations = [shard.frozen.get(id), shard.active.get(id)];
+        let memtables = [shard.frozen.get(id), shard.active.get(id)];
         let runs: Vec<&[MessageEntry]> =
-            generations.into_iter().flatten().map(|d| d.entries.as_slice()).collect();
-        let border = runs.iter().find_map(|run| run.first()).map_or(Seq::MAX, |e| e.message.seq);
+            memtables.into_iter().flatten().map(|d| d.entries.as_slice()).collect();
+        let first_in_memory = runs.iter().find_map(|run| run.first()).map_or(Seq::MAX, |e| e.message.seq);
         let within = |run: &[MessageEntry]| {
             let first = run.first().map_or(0, |e| e.message.seq);
             let place =
@@ -65,7 +65,7 @@ impl Memtable {
                 found.skip(skip).cloned().collect()
             }
         };
-        (border, entries)
+        (first_in_memory, entries)
     }
 
     /// Whether an entry and everything before it are in the engine alone.
@@ -101,13 +101,13 @@ impl Memtable {
         if from > conv.last_seq {
             return Ok(Vec::new());
         }
-        let (border, recent) = self.recent(id, from..Seq::MAX, limit.messages, false);
-        let mut entries = match from < border {
-            true => engine.entries(id, from, border, limit)?,
+        let (first_in_memory, recent) = self.recent(id, from..Seq::MAX, limit.messages, false);
+        let mut entries = match from < first_in_memory {
+            true => engine.entries(id, from, first_in_memory, limit)?,
             false => Vec::new(),
         };
         let mut bytes: usize = entries.iter().map(|e| e.message.content_bytes()).sum();
-        let whole = entries.last().is_none_or(|e| e.message.seq + 1 == border);
+        let whole = entries.last().is_none_or(|e| e.message.seq + 1 == first_in_memory);
         if whole {
             for entry in recent {
                 bytes += entry.message.content_bytes();
@@ -132,7 +132,7 @@ impl Memtable {
         let Some(conv) = self.conv(engine, id)? else {
             return Ok(Vec::new());
         };
-        let (border, recent) = self.recent(id, 0..before, limit.messages, true);
+        let (first_in_memory, recent) = self.recent(id, 0..before, limit.messages, true);
         let (mut entries, mut bytes) = (Vec::new(), 0usize);
         for entry in recent.into_iter().rev() {
             bytes += entry.message.content_bytes();
@@ -146,7 +146,7 @@ impl Memtable {
         let room = limit.messages.saturating_sub(entries.len());
         if room > 0 {
             let room = PageLimit { messages: room, bytes: limit.bytes };
-            let mut older = engine.entries_before(id, floor, before.min(border), room)?;
+            let mut older = engine.entries_before(id, floor, before.min(first_in_memory), room)?;
             // The whole page stays within the limit; the oldest entries are left out.
             let fits = older.iter().rev().take_while(|e| {
                 bytes += e.message.content_bytes();

@@ -1,9 +1,11 @@
-//! The bytes of a group: what is written to a segment with one write and made durable with one fsync.
+//! The bytes of a group: what is written to a segment with one write and made durable with one
+//! fsync.
 
 pub(super) const MAGIC: u32 = 0x314b_5442; // "BTK1"
 pub(super) const HEADER_BYTES: usize = 32;
 pub(super) const RECORD_HEADER_BYTES: usize = 8;
-/// The longest record: far above the hard limit of a body, far below what a damaged length could claim.
+/// The longest record: far above the hard limit of a body, far below what a damaged length could
+/// claim.
 const RECORD_MAX_BYTES: usize = 8 * 1024 * 1024;
 
 /// Records for one write and one fsync.

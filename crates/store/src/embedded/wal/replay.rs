@@ -24,8 +24,9 @@ impl ExpectedGroup {
         in_order.then_some(ExpectedGroup { group, lsn })
     }
 
-    /// Goes on at a segment that begins at `start`. Records before it may be missing if the engine has
-    /// them, that is, if they are before `first_lsn`: removals of segments become durable in any order.
+    /// Goes on at a segment that begins at `start`. Records before it may be missing if the engine
+    /// has them, that is, if they are before `first_lsn`: removals of segments become durable in
+    /// any order.
     pub(super) fn skip_removed_segments(&mut self, start: u64, first_lsn: u64, path: &Path) -> Result<()> {
         if start <= self.lsn {
             return Ok(());

@@ -71,12 +71,12 @@ fn a_log_cut_at_any_byte_behind_a_segment_boundary_opens_to_whole_groups_and_goe
             _ => 3,
         };
         assert_eq!(seen.len(), expected, "cut at {cut}");
-        // What is written next is found behind it.
+        // The next group is appended and found.
         append(&mut wal, &[b"next"]);
         drop(wal);
         assert_eq!(open(dir.path()).unwrap().1.len(), expected + 1, "cut at {cut}, written on");
     }
-    // The segment was not even begun.
+    // The segment was never created.
     fs::remove_file(&path).unwrap();
     assert_eq!(open(dir.path()).unwrap().1.len(), 3);
 }
@@ -114,7 +114,7 @@ fn dropped_segments_that_come_back_after_a_power_loss_do_no_harm() {
     let back = fs::read(&first).unwrap();
     remove_before(dir.path(), 4).unwrap();
     drop(wal);
-    // Removals are made durable in any order: the first segment is back, those behind it are not.
+    // Removals become durable in any order: the first segment is back, the ones after it are not.
     fs::write(&first, back).unwrap();
     let open_at = |mark: u64| {
         let mut seen = Vec::new();
@@ -125,7 +125,7 @@ fn dropped_segments_that_come_back_after_a_power_loss_do_no_harm() {
         .map(|wal| (seen, wal.next_lsn()))
     };
     assert_eq!(open_at(4).unwrap(), (vec![1, 4, 5], 6));
-    // If the engine does not have those between, they are missed.
+    // If the engine does not have the records in between, they are lost.
     assert!(matches!(open_at(3), Err(StoreError::Corrupt(_))));
 }
 
@@ -134,7 +134,7 @@ fn a_body_that_looks_like_a_group_does_not_stop_the_log_from_opening() {
     let dir = tempfile::tempdir().unwrap();
     let (mut wal, _) = open(dir.path()).unwrap();
     append(&mut wal, &[b"first"]);
-    // What a user could write who knows the format but not the seed.
+    // What a user could write who knows the format and not the seed.
     let mut forged = Group::default();
     forged.push(|out| out.extend_from_slice(b"x"));
     forged.seal(0, 1 << 40, 1 << 40);
@@ -212,7 +212,7 @@ fn room_that_is_left_in_an_old_segment_does_no_harm_and_hides_nothing() {
     assert!(bytes.len() > end, "with its room");
     fs::write(&old, &bytes).unwrap();
     assert_eq!(open(dir.path()).unwrap().1.len(), 3);
-    // A group in its place is missed.
+    // A group that is zeroed shows as missing.
     let mut lost = bytes.clone();
     lost[first..end].fill(0);
     fs::write(&old, &lost).unwrap();
