@@ -1,5 +1,6 @@
-//! The inputs that are kept: `corpus/{target}/{file}`. What a file's name begins with is a promise: `ok-` is accepted,
-//! `no-` is refused; any other (`seen-` reaches code that no other did, `found-` failed once) only must not fail.
+//! The stored inputs: `corpus/{target}/{file}`. The prefix of a file's name is a promise: `ok-` is
+//! accepted, `no-` is refused; any other (`seen-` reached new code, `found-` failed once) only must
+//! not fail.
 
 use std::{
     fs,
@@ -12,15 +13,15 @@ pub(crate) struct Seed {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Looked for above where the test runs, which is in its package: what is known when this is compiled may be the path of another
-/// clone that shares the build cache.
+/// Searched upwards from the working directory of the test: a path known at compile time may be
+/// that of another clone that shares the build cache.
 fn dir(target: &str) -> PathBuf {
     let here = std::env::current_dir().unwrap_or_default();
     let top = here.ancestors().find(|dir| dir.join("fuzz/corpus").is_dir()).unwrap_or(&here);
     top.join("fuzz/corpus").join(target)
 }
 
-/// Every input of a target, in the order of the names.
+/// Every input of a target, sorted by name.
 pub(crate) fn read(target: &str) -> Vec<Seed> {
     let dir = dir(target);
     let items = fs::read_dir(&dir).unwrap_or_else(|e| panic!("no corpus in {}: {e}", dir.display()));
@@ -37,7 +38,7 @@ pub(crate) fn read(target: &str) -> Vec<Seed> {
 }
 
 impl Seed {
-    /// Gives the input to the target; if that panics, the output ends with the input's name.
+    /// Gives the input to the target. If that panics, the output ends with the input's name.
     pub(crate) fn replay(&self, target: impl Fn(&[u8]) -> bool) {
         eprintln!("{}", self.name);
         let accepted = target(&self.bytes);
@@ -60,8 +61,8 @@ pub(crate) fn keep(target: &str, input: &[u8]) -> PathBuf {
     path
 }
 
-/// A seed that is also a promise about the format: the file holds exactly these bytes. With `BLUETICK_WRITE_SEEDS` set
-/// it is written instead of compared.
+/// A seed that also fixes the format: the file holds exactly these bytes. With
+/// `BLUETICK_WRITE_SEEDS` set it is written instead of compared.
 pub fn golden(target: &str, file: &str, bytes: &[u8]) {
     let path = dir(target).join(file);
     if std::env::var_os("BLUETICK_WRITE_SEEDS").is_some() {

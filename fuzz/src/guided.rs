@@ -1,5 +1,5 @@
-//! A target under libFuzzer. The test harness has the `main`, so libFuzzer is called as a function; its arguments come
-//! from `BLUETICK_LIBFUZZER_ARGS`.
+//! Runs a target under libFuzzer. The test harness owns `main`, so libFuzzer is called as a
+//! function; its arguments come from `BLUETICK_LIBFUZZER_ARGS`.
 #![allow(unsafe_code)] // libFuzzer is C++.
 
 use std::{
@@ -13,7 +13,7 @@ static TARGET: OnceLock<fn(&[u8]) -> bool> = OnceLock::new();
 type Callback = unsafe extern "C" fn(*const u8, usize) -> c_int;
 
 unsafe extern "C" {
-    /// libfuzzer-sys's: it calls `rust_fuzzer_test_input` below and aborts if that panics.
+    /// From libfuzzer-sys: calls `rust_fuzzer_test_input` below and aborts if that panics.
     fn LLVMFuzzerTestOneInput(data: *const u8, len: usize) -> c_int;
     fn LLVMFuzzerRunDriver(argc: *mut c_int, argv: *mut *mut *mut c_char, callback: Callback) -> c_int;
 }
@@ -38,8 +38,8 @@ pub(crate) fn run(target: fn(&[u8]) -> bool) -> ! {
     let mut count = pointers.len() as c_int;
     pointers.push(ptr::null_mut());
     let mut argv = pointers.as_mut_ptr();
-    // SAFETY: `argv` is an array of `count` C strings and a null, as a `main` gets it, and outlives the call. libFuzzer
-    // calls the callback with a readable slice, on this thread.
+    // SAFETY: `argv` is an array of `count` C strings and a null, as `main` gets it, and outlives
+    // the call. libFuzzer calls the callback with a readable slice, on this thread.
     let code = unsafe { LLVMFuzzerRunDriver(&mut count, &mut argv, LLVMFuzzerTestOneInput) };
     process::exit(code)
 }

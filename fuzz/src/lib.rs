@@ -1,8 +1,10 @@
-//! What the fuzz targets of all crates share. A target is a test that gives a function to [`fuzz`]; the function takes
-//! any bytes, panics if something that must hold does not, and says whether it accepted them.
+//! Shared support for the fuzz targets of all crates. A target is a test that gives a function to
+//! [`fuzz`]; the function takes arbitrary bytes, panics if an invariant is broken, and returns
+//! whether it accepted them.
 //!
-//! `cargo test` replays the target's corpus and then runs a fixed number of mutations of it. `scripts/fuzz` builds the
-//! same tests with coverage counters and lets libFuzzer choose the inputs, for as long as it is told to.
+//! `cargo test` replays the target's corpus and then runs a fixed number of mutations of it.
+//! `scripts/fuzz` builds the same tests with coverage counters and lets libFuzzer choose the inputs
+//! for a given time.
 
 mod corpus;
 #[cfg(libfuzzer)]
@@ -13,8 +15,8 @@ mod variants;
 pub use corpus::golden;
 pub use variants::for_every_variant;
 
-/// Runs a target over `corpus/{name}` and over `cases` mutations of what is there; `BLUETICK_FUZZ_CASES` gives another
-/// number. An input that fails is kept in the corpus, and fails until what it shows is mended.
+/// Runs a target over `corpus/{name}` and over `cases` mutations of it; `BLUETICK_FUZZ_CASES`
+/// overrides the number. An input that fails is added to the corpus.
 pub fn fuzz(name: &str, cases: u32, target: fn(&[u8]) -> bool) {
     #[cfg(libfuzzer)]
     guided::run(target);

@@ -1,4 +1,4 @@
-//! Mutations of seeds, by proptest, which also finds the fewest edits that still fail.
+//! Mutations of seeds by proptest, which also shrinks a failure to the fewest edits.
 
 use proptest::{
     collection::vec,
@@ -7,22 +7,23 @@ use proptest::{
     test_runner::{Config, TestError, TestRunner},
 };
 
-/// A place or a length, taken modulo what there is.
-type Place = usize;
+/// An offset or a length, taken modulo what there is.
+type Offset = usize;
 
 #[derive(Debug, Clone)]
 enum Edit {
-    Set(Place, u8),
-    Flip(Place, u8),
-    Insert(Place, Vec<u8>),
-    Remove(Place, Place),
-    Cut(Place),
-    Repeat(Place, Place, u8),
+    Set(Offset, u8),
+    Flip(Offset, u8),
+    Insert(Offset, Vec<u8>),
+    Remove(Offset, Offset),
+    Cut(Offset),
+    Repeat(Offset, Offset, u8),
     /// A piece of another seed.
-    Splice(Place, usize, Place, Place),
+    Splice(Offset, usize, Offset, Offset),
 }
 
-/// What the formats take for special: JSON's edges, numbers at their limits, lengths that claim too much.
+/// What the formats treat specially: JSON's edge cases, numbers at their limits, lengths that claim
+/// too much.
 const WORDS: &[&[u8]] = &[
     b"null",
     b"true",
@@ -61,7 +62,7 @@ const WORDS: &[&[u8]] = &[
 ];
 
 fn edits() -> impl Strategy<Value = Vec<Edit>> {
-    let place = any::<Place>;
+    let place = any::<Offset>;
     let short = || 0usize..16;
     let edit = prop_oneof![
         4 => (place(), any::<u8>()).prop_map(|(at, byte)| Edit::Set(at, byte)),
@@ -78,7 +79,8 @@ fn edits() -> impl Strategy<Value = Vec<Edit>> {
     vec(edit, 1..6)
 }
 
-/// Runs the target over so many mutations. The error is the smallest input found that fails, and how it fails.
+/// Runs the target over `cases` mutations. The error is the smallest failing input, and how it
+/// fails.
 pub(crate) fn run(
     seeds: &[Vec<u8>],
     cases: u32,
@@ -103,8 +105,8 @@ const MAX_BYTES: usize = 16 * 1024;
 fn apply(mut bytes: Vec<u8>, edits: &[Edit], seeds: &[Vec<u8>]) -> Vec<u8> {
     for edit in edits {
         let len = bytes.len();
-        let place = |at: Place| at % (len + 1);
-        let range = |at: Place, count: Place| place(at)..place(at) + count % (len - place(at) + 1);
+        let place = |at: Offset| at % (len + 1);
+        let range = |at: Offset, count: Offset| place(at)..place(at) + count % (len - place(at) + 1);
         match edit {
             Edit::Set(at, byte) => bytes.iter_mut().skip(place(*at)).take(1).for_each(|b| *b = *byte),
             Edit::Flip(at, bit) => bytes.iter_mut().skip(place(*at)).take(1).for_each(|b| *b ^= 1 << bit),

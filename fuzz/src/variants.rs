@@ -1,4 +1,4 @@
-//! Property tests over every variant of an enum, such that a variant cannot be forgotten.
+//! Property tests over every variant of an enum: none can be forgotten.
 
 use std::fmt::Debug;
 
@@ -21,8 +21,8 @@ pub fn for_every_variant<T: Debug>(strategies: Vec<BoxedStrategy<T>>, check: imp
     }
 }
 
-/// A strategy for each variant of an enum: `strategies_of!(Enum { Variant => strategy, … })`. A variant without one
-/// does not compile, and a strategy that makes another variant panics.
+/// A strategy for each variant of an enum: `strategies_of!(Enum { Variant => strategy, … })`. A
+/// variant without one does not compile, and a strategy that makes another variant panics.
 #[macro_export]
 macro_rules! strategies_of {
     ($enum:ident { $($variant:ident => $strategy:expr,)* }) => {{

@@ -1,5 +1,5 @@
-//! Fuzz targets: any text read as a frame of a client's and as a frame of a server's. What is read keeps the limits, is
-//! written and read again as the same value, and what is refused has its code.
+//! Fuzz targets: arbitrary text as a client frame and as a server frame. What decodes is within the
+//! limits, and encodes and decodes to the same value; what is refused has an error code.
 
 use bluetick_fuzz::fuzz;
 use bluetick_protocol::{ClientFrame, ErrorCode, Ref, limits};
@@ -41,7 +41,7 @@ fn keeps_limits(frame: &ClientFrame) {
             assert!(send.client_msg_id.as_str().len() <= limits::ID_MAX_BYTES);
             if let Some(meta) = &send.meta {
                 assert!(meta.as_str().len() <= limits::META_MAX_BYTES);
-                // Read by another's parser, as it will be.
+                // Clients may read it with another parser.
                 let value: Value = serde_json::from_str(meta.as_str()).expect("meta is JSON");
                 assert!(value.is_object());
                 assert!(depth(&value) <= limits::META_MAX_DEPTH);

@@ -1,4 +1,4 @@
-//! Every frame there is survives the way to text and back, whatever its fields hold.
+//! Round trips: every kind of frame decodes to what was encoded, whatever its fields hold.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +32,7 @@ fn message_id() -> impl Strategy<Value = MessageId> {
     (0..=MessageId::MAX.0).prop_map(MessageId)
 }
 
-/// Text with every kind of character: controls, quotes, what lies outside the first plane.
+/// Text with every kind of character: controls, quotes, characters beyond the first plane.
 fn text() -> impl Strategy<Value = String> {
     vec(any::<char>(), 0..40).prop_map(String::from_iter)
 }
@@ -41,7 +41,7 @@ fn reference() -> impl Strategy<Value = Ref> {
     prop_oneof![any::<i64>().prop_map(Ref::Number), "\\PC{0,16}".prop_map(Ref::Text)]
 }
 
-/// An object as clients write them: with escapes, nesting, and white space that is nobody else's business.
+/// An object as clients write them: with escapes, nesting and white space.
 fn json() -> impl Strategy<Value = Json> {
     (text(), any::<i64>(), select(&["{}", "[1, [2]]", "null", "\"\\u0000\\ud83d\\ude00\"", "-0.5e-9"][..]))
         .prop_map(|(key, n, value)| {

@@ -1,4 +1,4 @@
-//! What only the embedded store can get wrong: its directory, its restarts.
+//! What is specific to the embedded store: its directory, its restarts.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ const START_MS: u64 = 1_760_000_000_000;
 
 fn open(dir: &Path, checkpoint_bytes: u64, clock: &Arc<ManualClock>) -> Store {
     let config = EmbeddedConfig { checkpoint_bytes, ..EmbeddedConfig::new(dir) };
-    // The threads of a store that was just dropped may need a moment to let go of the directory.
+    // The threads of a store that was just dropped may hold the directory's lock a moment longer.
     for _ in 0..200 {
         match Store::embedded(config.clone(), clock.clone()) {
             Ok(store) => return store,
@@ -37,7 +37,7 @@ fn message(n: u64) -> NewMessage {
         .undelivered(true)
 }
 
-/// Random operations, a restart in between each seed, and the rows of the model every time.
+/// Random operations with a restart after each seed; the rows must equal the model's every time.
 async fn survives_restarts(checkpoint_bytes: u64, close: bool) {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new(START_MS));
@@ -185,7 +185,7 @@ async fn a_backup_holds_every_row() {
     restore(&mut backup.as_slice(), copy.path()).unwrap();
     let restored = open(copy.path(), 1 << 30, &clock);
     still_same_as_model(&restored, &model, &clock, 7).await;
-    // The tokens too are known by the names they had.
+    // The hashes of tokens did not change either.
     same_as_model(&restored, &model, &clock, 8).await;
 }
 
@@ -232,7 +232,7 @@ async fn a_walk_finds_everything_that_is_kept_by_user() {
     let id = ConversationId::new("alice~bob").unwrap();
     store.messages.commit_sends(vec![message(1).push_due(9)]).await.remove(0).unwrap();
     store.status.raise_notified(&user("bob"), &id, 1).await.unwrap();
-    // A user with nothing else, names that begin alike, a conversation that nobody wrote in.
+    // A user with nothing else, ids that begin alike, a conversation without messages.
     for (name, token) in [("bob", "one"), ("bob-2", "two"), ("alice", "three")] {
         store.devices.register(device_of(name, token)).await.unwrap();
     }
@@ -288,7 +288,7 @@ async fn attachments_are_there_after_a_restart_and_are_not_left_behind_by_a_move
     }
     assert!(store.attachments.claim(&rows[1].s3_ref, &id).await.unwrap());
     drop(store);
-    // From the log, from both, and from the engine.
+    // From the log, from log and engine, and from the engine.
     for _ in 0..3 {
         let store = open(dir.path(), 1 << 30, &clock);
         assert!(store.attachments.is_claimed_by(&rows[1].s3_ref, &id).await.unwrap());
@@ -304,7 +304,7 @@ async fn attachments_are_there_after_a_restart_and_are_not_left_behind_by_a_move
     let store = open(dir.path(), 1 << 30, &clock);
     store.maintenance.close().await.unwrap();
     drop(store);
-    // Whoever moves everything elsewhere finds both, and the claim.
+    // An export finds both, and the claim.
     let source = EmbeddedSource::open(EmbeddedConfig::new(dir.path()), clock).await.unwrap();
     let walked = walked(&source, None).await;
     assert_eq!(walked.iter().filter(|content| matches!(content, Content::Attachment(_))).count(), 2);

@@ -1,17 +1,17 @@
-//! Writes to the embedded store, from the call to the answer that they are durable. Those that come alone are counted a
-//! hundred times: what a thread of the store does every second may fall into one of them.
+//! Writes to the embedded store, from the call to the durable answer. Single writes are counted a
+//! hundred times, because the store's once-a-second work may fall into one of them.
 
 use bluetick_protocol::Seq;
 use gungraun::{library_benchmark, library_benchmark_group};
 
 use crate::{
     count::counted,
-    server::{Server, conversation, new_message, user},
+    server::{BenchServer, conversation, new_message, user},
 };
 
-/// Sends, so many with each call.
-fn commit(calls: u64, each: u64) -> Server {
-    let server = Server::with_messages(10);
+/// Commits `calls` batches of `each` sends.
+fn commit(calls: u64, each: u64) -> BenchServer {
+    let server = BenchServer::with_messages(10);
     let sends = |call| (0..each).map(|n| new_message("new", call * each + n)).collect();
     let sends: Vec<Vec<_>> = (0..calls).map(sends).collect();
     let committed = counted(|| {
@@ -28,18 +28,18 @@ fn commit(calls: u64, each: u64) -> Server {
 }
 
 #[library_benchmark]
-fn send_100() -> Server {
+fn send_100() -> BenchServer {
     commit(100, 1)
 }
 
 #[library_benchmark]
-fn batch_of_64() -> Server {
+fn batch_of_64() -> BenchServer {
     commit(1, 64)
 }
 
 #[library_benchmark]
-fn receipt_100() -> Server {
-    let server = Server::with_messages(110);
+fn receipt_100() -> BenchServer {
+    let server = BenchServer::with_messages(110);
     let (bob, id) = (user("bob"), conversation());
     let receipts = async |seqs: std::ops::RangeInclusive<Seq>| {
         for seq in seqs {

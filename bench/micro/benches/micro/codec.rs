@@ -1,4 +1,4 @@
-//! Reading a client's frame, and writing the frames of a server.
+//! Decoding client frames and encoding server frames.
 
 use bluetick_protocol::{
     Boundaries, ClientFrame, DecodeError, InboxEntry, InboxPage, MessageFrame, MessageId, Ref, Sent,

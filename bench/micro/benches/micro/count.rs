@@ -1,9 +1,9 @@
-//! What counts: the instructions of all threads while some work is done, and nothing before or after it. A function's name
-//! as callgrind's entry point would leave out what the store's own threads do.
+//! Counts the instructions of all threads during some work, and nothing before or after it.
+//! Callgrind's entry point, a function's name, would leave out the store's own threads.
 
 use std::hint::black_box;
 
-/// Callgrind's requests, as `callgrind.h` numbers them.
+/// Callgrind's client requests, as `callgrind.h` numbers them.
 const START_INSTRUMENTATION: u64 = 0x4354_0004;
 const STOP_INSTRUMENTATION: u64 = 0x4354_0005;
 
@@ -14,13 +14,14 @@ pub fn counted<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The instructions that valgrind takes for a request, from `valgrind.h`. On a bare processor they do nothing.
+/// The instruction sequence that valgrind takes for a request, from `valgrind.h`. Without valgrind
+/// it does nothing.
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 fn ask_valgrind(request: u64) {
     let words: [u64; 6] = [request, 0, 0, 0, 0, 0];
-    // SAFETY: turns a register once around, in four steps, and exchanges another with itself; valgrind reads the words
-    // and writes its answer.
+    // SAFETY: the rotations add up to a full turn and the exchange is of a register with itself;
+    // valgrind reads the words and writes its answer to rdx.
     unsafe {
         std::arch::asm!(
             "rol rdi, 3",
@@ -35,6 +36,6 @@ fn ask_valgrind(request: u64) {
     }
 }
 
-/// The baselines are of x86-64; elsewhere nothing is counted, and the check says so.
+/// The baselines are for x86-64; elsewhere nothing is counted, and the script says so.
 #[cfg(not(target_arch = "x86_64"))]
 fn ask_valgrind(_request: u64) {}

@@ -1,15 +1,17 @@
-//! Reading what waits for a user: from the embedded store, and by a session that connects.
+//! Reading what a user has not received: from the embedded store, and through a session that
+//! connects.
 
 use bluetick_store::PageLimit;
 use gungraun::{library_benchmark, library_benchmark_group};
 
 use crate::{
     count::counted,
-    server::{Server, conversation, user},
+    server::{BenchServer, conversation, user},
 };
 
-/// Reads the same 64 messages ten times: what a thread of the store does every second may fall into one of them.
-fn read(server: &Server) {
+/// Reads the same 64 messages ten times, because the store's once-a-second work may fall into one
+/// read.
+fn read(server: &BenchServer) {
     let id = conversation();
     server.wait_for(async {
         for _ in 0..10 {
@@ -19,28 +21,28 @@ fn read(server: &Server) {
     });
 }
 
-// All are in memory: no checkpoint has been.
+// From the memtable: there was no checkpoint.
 #[library_benchmark]
-fn read_64_from_memory_10() -> Server {
-    let server = Server::with_messages(100);
+fn read_64_from_memory_10() -> BenchServer {
+    let server = BenchServer::with_messages(100);
     counted(|| read(&server));
     server
 }
 
-// A checkpoint has brought all of them to the engine, and it has read them before.
+// From the engine, with its cache warm.
 #[library_benchmark]
-fn read_64_from_engine_10() -> Server {
-    let server = Server::with_messages(100);
+fn read_64_from_engine_10() -> BenchServer {
+    let server = BenchServer::with_messages(100);
     server.wait_for(server.store.maintenance.checkpoint()).expect("a checkpoint");
     read(&server);
     counted(|| read(&server));
     server
 }
 
-// Bob returns, gets what waits for him, acks it and leaves. All acks in one, as a client does that draws a batch.
+// Bob reconnects, receives what is pending, acks it at once and leaves.
 #[library_benchmark]
-fn session_of_100() -> Server {
-    let server = Server::with_messages(100);
+fn session_of_100() -> BenchServer {
+    let server = BenchServer::with_messages(100);
     counted(|| {
         let mut bob = server.connect("bob");
         server.wait_for(async {

@@ -1,4 +1,5 @@
-//! A device at the other end of a pair of channels. It reads no more of a frame than its type: what it does is counted too.
+//! A device at the other end of two channels. It reads only the type of a frame, because its own
+//! work is counted too.
 
 use std::task::{Context, Poll};
 
@@ -8,17 +9,17 @@ use tokio::{
     task::JoinHandle,
 };
 
-pub struct Device {
+pub struct BenchDevice {
     to_server: UnboundedSender<Incoming<String>>,
     from_server: UnboundedReceiver<String>,
     session: JoinHandle<()>,
 }
 
-pub struct Source(UnboundedReceiver<Incoming<String>>);
+pub struct BenchSource(UnboundedReceiver<Incoming<String>>);
 
-pub struct Sink(UnboundedSender<String>);
+pub struct BenchSink(UnboundedSender<String>);
 
-impl FrameSource for Source {
+impl FrameSource for BenchSource {
     type Text = String;
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming<String>> {
@@ -26,7 +27,7 @@ impl FrameSource for Source {
     }
 }
 
-impl FrameSink for Sink {
+impl FrameSink for BenchSink {
     fn poll_write(&mut self, _: &mut Context<'_>, queue: &mut OutboundQueue) -> Poll<Result<(), Gone>> {
         while let Some(frame) = queue.pop_front() {
             if let Outgoing::Text(text) = frame {
@@ -37,21 +38,26 @@ impl FrameSink for Sink {
     }
 }
 
-impl Device {
-    /// The two ends of a connection, with a hello in it, and what makes a device of them once the session runs.
-    pub fn line(user: &str) -> (Source, Sink, impl FnOnce(JoinHandle<()>) -> Device + use<>) {
+impl BenchDevice {
+    /// The two ends of a connection that begins with a hello, and a function that makes a device of
+    /// them once the session runs.
+    pub fn line(user: &str) -> (BenchSource, BenchSink, impl FnOnce(JoinHandle<()>) -> BenchDevice + use<>) {
         let (to_server, from_device) = unbounded_channel();
         let (to_device, from_server) = unbounded_channel();
         let hello = format!(r#"{{"type":"hello","token":"{user}","device":"phone"}}"#);
         let _ = to_server.send(Incoming::Text(hello));
-        (Source(from_device), Sink(to_device), |session| Device { to_server, from_server, session })
+        (BenchSource(from_device), BenchSink(to_device), |session| BenchDevice {
+            to_server,
+            from_server,
+            session,
+        })
     }
 
     pub fn say(&self, frame: String) {
         let _ = self.to_server.send(Incoming::Text(frame));
     }
 
-    /// Takes frames until one of this type has come.
+    /// Receives frames until one of this type arrives.
     pub async fn hears(&mut self, kind: &str) -> String {
         let begins = format!(r#"{{"type":"{kind}""#);
         loop {

@@ -1,4 +1,5 @@
-//! What the hot paths cost in instructions. Run by `scripts/bench-micro`, under valgrind; each function is a process of its own.
+//! The instruction counts of the hot paths. `scripts/bench-micro` runs it under valgrind, each
+//! function in its own process.
 
 mod append;
 mod codec;

@@ -1,4 +1,5 @@
-//! A server in one process and without sockets: the embedded store in a directory of its own, an app server and a gateway.
+//! A server in one process and without sockets: the embedded store in a directory of its own, an
+//! app server and a gateway.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -12,9 +13,9 @@ use bluetick_store::{EmbeddedConfig, ManualClock, NewMessage, Store, testing::me
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::line::Device;
+use crate::line::BenchDevice;
 
-/// A time in 2025, which stands still, so that every run writes the same digits.
+/// A fixed time in 2025, so that every run writes the same digits.
 pub const NOW: u64 = 1_760_000_000_000;
 pub const BODY: &str = "Shall we meet at the station at half past six?";
 
@@ -22,15 +23,15 @@ pub fn user(id: &str) -> UserId {
     UserId::new(id).expect("a user id")
 }
 
-/// Alice is its low side, Bob its high one.
+/// Alice is the low side, Bob the high one.
 pub fn conversation() -> ConversationId {
     ConversationId::between(&user("alice"), &user("bob")).expect("two users")
 }
 
-pub struct Server {
+pub struct BenchServer {
     pub store: Store,
     host: Arc<SessionHost>,
-    /// One thread, so that what it does comes in the same order every time.
+    /// One thread, so that the order of work is the same in every run.
     runtime: Runtime,
     _dir: TempDir,
 }
@@ -45,10 +46,10 @@ impl TokenCheck for TokenIsUser {
     }
 }
 
-impl Server {
-    /// Starts with so many messages from Alice to Bob, none of which has reached him, so that nothing happens for the first
-    /// time when it counts.
-    pub fn with_messages(messages: u64) -> Server {
+impl BenchServer {
+    /// Starts with this many undelivered messages from Alice to Bob, so that nothing counted
+    /// happens for the first time.
+    pub fn with_messages(messages: u64) -> BenchServer {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let dir = tempfile::tempdir().expect("a directory");
         let clock = Arc::new(ManualClock::new(NOW));
@@ -68,11 +69,11 @@ impl Server {
             gateway,
             tokens: Arc::new(TokenIsUser),
             clock,
-            // A session that ends would wait, and a thread of the store works meanwhile.
+            // A session would linger at its end, and the store's threads would work meanwhile.
             config: SessionConfig { offline_after: Duration::ZERO, ..SessionConfig::default() },
             budget: Arc::new(Unlimited),
         };
-        let server = Server { store, host: Arc::new(host), runtime, _dir: dir };
+        let server = BenchServer { store, host: Arc::new(host), runtime, _dir: dir };
         let sends = (0..messages).map(|n| new_message("before", n)).collect();
         let committed = server.wait_for(server.store.messages.commit_sends(sends));
         assert!(committed.iter().all(Result::is_ok));
@@ -83,16 +84,16 @@ impl Server {
         self.runtime.block_on(work)
     }
 
-    /// Connects a device. Its session runs while something is waited for.
-    pub fn connect(&self, user: &str) -> Device {
-        let (source, sink, device) = Device::line(user);
+    /// Connects a device. Its session runs during `wait_for`.
+    pub fn connect(&self, user: &str) -> BenchDevice {
+        let (source, sink, device) = BenchDevice::line(user);
         let host = self.host.clone();
         let seed = user.len() as u64;
         device(self.runtime.spawn(async move { host.run(source, sink, seed).await }))
     }
 }
 
-/// The nth message from Alice to Bob of its kind, as it is committed when nobody could tell Bob.
+/// The nth message from Alice to Bob of its kind, as it is committed when Bob is offline.
 pub fn new_message(kind: &str, n: u64) -> NewMessage {
     message(&conversation(), Side::Low, &format!("{kind}-{n:04}")).body(BODY).undelivered(true)
 }

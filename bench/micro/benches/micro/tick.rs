@@ -1,17 +1,18 @@
-//! From Alice's send to her tick: `send`, `sent`, `message`, `ack`, `ticks`, over two sessions and the embedded store. One
-//! message after the other: more at once would share commits as the threads happen to run.
+//! From Alice's send to her tick: `send`, `sent`, `message`, `ack`, `ticks`, over two sessions and
+//! the embedded store. One message at a time: concurrent ones would share commits depending on the
+//! scheduler.
 
 use gungraun::{library_benchmark, library_benchmark_group};
 
 use crate::{
     count::counted,
-    line::Device,
-    server::{BODY, Server},
+    line::BenchDevice,
+    server::{BODY, BenchServer},
 };
 
 const WARM_UP: u64 = 5;
 
-async fn send_to_tick(alice: &mut Device, bob: &mut Device, seqs: impl Iterator<Item = u64>) {
+async fn send_to_tick(alice: &mut BenchDevice, bob: &mut BenchDevice, seqs: impl Iterator<Item = u64>) {
     for seq in seqs {
         alice.say(format!(
             r#"{{"type":"send","ref":{seq},"client_msg_id":"tick-{seq:04}","to":"bob","body":"{BODY}"}}"#
@@ -23,8 +24,8 @@ async fn send_to_tick(alice: &mut Device, bob: &mut Device, seqs: impl Iterator<
 }
 
 #[library_benchmark]
-fn live_100() -> Server {
-    let server = Server::with_messages(0);
+fn live_100() -> BenchServer {
+    let server = BenchServer::with_messages(0);
     let (mut alice, mut bob) = (server.connect("alice"), server.connect("bob"));
     server.wait_for(async {
         alice.hears("caught_up").await;

@@ -1,7 +1,7 @@
 //! Whether a send costs more when there is more history.
 //!
-//! Rounds of sends over the same conversations, into a store that holds little and into one that holds much, turn
-//! about, so that a machine that slows down does so for both. The store with little is made anew for each round. A
+//! Rounds of sends over the same conversations alternate between a small store and a large one, so
+//! that a machine that slows down does so for both. The small store is made anew for each round. A
 //! round ends with a checkpoint, whose work is part of the cost.
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -9,8 +9,8 @@ use std::{path::Path, sync::Arc, time::Duration};
 use bluetick_store::Store;
 
 use crate::{
-    Options,
-    drive::{Bound, drive},
+    StoreBenchOptions,
+    drive::{LoadLimit, drive},
     meter::cpu_time,
     workload::Workload,
 };
@@ -18,18 +18,18 @@ use crate::{
 const LITTLE: u64 = 10_000;
 const SENDS: u64 = 100_000;
 const ROUNDS: usize = 7;
-/// Few enough that each of them has a message when the store holds little.
+/// Few enough that each has a message even in the small store.
 const CONVERSATIONS: usize = 5_000;
 const WRITERS: usize = 1024;
 
-/// Microseconds for one message.
+/// Microseconds per message.
 #[derive(Debug, Clone, Copy)]
-struct Cost {
+struct GrowthCost {
     cpu: f64,
     wall: f64,
 }
 
-pub async fn run(dir: &Path, options: &Options) -> Result<(), String> {
+pub async fn run(dir: &Path, options: &StoreBenchOptions) -> Result<(), String> {
     let workload = Arc::new(Workload::new(CONVERSATIONS));
     let writers = options.writers.unwrap_or(WRITERS);
     let much = filled(&dir.join("much"), &workload, options.history).await?;
@@ -75,7 +75,7 @@ async fn filled(dir: &Path, workload: &Workload, messages: u64) -> Result<Store,
     let store = crate::open(dir)?;
     workload.fill(&store, 0, messages).await?;
     store.maintenance.checkpoint().await.map_err(|e| e.to_string())?;
-    // Merges that the fill left behind are its own cost, not that of the sends to come.
+    // Wait for the compactions that the fill caused: they are not a cost of the sends to come.
     let mut before = cpu_time();
     loop {
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -87,8 +87,13 @@ async fn filled(dir: &Path, workload: &Workload, messages: u64) -> Result<Store,
     }
 }
 
-async fn cost(store: &Store, workload: &Arc<Workload>, stored: u64, writers: usize) -> Result<Cost, String> {
-    let bound = Bound { messages: SENDS, time: Duration::from_secs(120) };
+async fn cost(
+    store: &Store,
+    workload: &Arc<Workload>,
+    stored: u64,
+    writers: usize,
+) -> Result<GrowthCost, String> {
+    let bound = LoadLimit { messages: SENDS, time: Duration::from_secs(120) };
     let cpu_before = cpu_time();
     let (sending, sends) = (store.clone(), workload.clone());
     let measured = drive(writers, bound, move |n| {
@@ -98,10 +103,10 @@ async fn cost(store: &Store, workload: &Arc<Workload>, stored: u64, writers: usi
     .await?;
     store.maintenance.checkpoint().await.map_err(|e| e.to_string())?;
     let per_message = |spent: Duration| spent.as_secs_f64() * 1e6 / measured.messages.max(1) as f64;
-    Ok(Cost { cpu: per_message(cpu_time() - cpu_before), wall: per_message(measured.wall) })
+    Ok(GrowthCost { cpu: per_message(cpu_time() - cpu_before), wall: per_message(measured.wall) })
 }
 
-fn each(costs: &[Cost], part: impl Fn(&Cost) -> f64) -> Vec<f64> {
+fn each(costs: &[GrowthCost], part: impl Fn(&GrowthCost) -> f64) -> Vec<f64> {
     costs.iter().map(part).collect()
 }
 

@@ -1,15 +1,17 @@
-//! What the embedded store costs, beside the limit of the disk under it, measured in one run:
+//! Measures the embedded store beside the limit of the disk under it, in one run:
 //!
 //! ```text
 //! cargo run --release -p bluetick-store --example bench_store -- [--dir D] [--writers N] [--messages N] [--seconds S]
 //! cargo run --release -p bluetick-store --example bench_store -- --growth [--history 2000000] [--writers N]
 //! ```
 //!
-//! - *raw append*: one thread appends records of the same size to a plain file, one fdatasync for whoever waits.
-//! - *sends*: `commit_sends` of one message at a time with all its rows, half of them with a pending row.
+//! - *raw append*: one thread appends records of the same size to a plain file, with group commit.
+//! - *sends*: `commit_sends` of one message at a time with all its rows, half of them with a
+//!   pending row.
 //! - *sends + receipts*: the same, and the delivered boundary advanced for each message.
 //!
-//! Every figure counts only what its caller was told is durable. `cpu` is the whole process, load included.
+//! Every figure counts only what was acknowledged as durable. `cpu` is that of the whole process,
+//! load included.
 
 mod drive;
 mod growth;
@@ -22,14 +24,14 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bluetick_store::{EmbeddedConfig, Store, SystemClock};
 
-use drive::{Bound, Measured, drive};
+use drive::{LoadLimit, LoadResult, drive};
 use workload::Workload;
 
 const CONVERSATIONS: usize = 100_000;
 const WRITERS: [usize; 3] = [1, 64, 1024];
 
 #[derive(Debug)]
-struct Options {
+struct StoreBenchOptions {
     dir: Option<PathBuf>,
     writers: Option<usize>,
     messages: u64,
@@ -39,9 +41,9 @@ struct Options {
     crash_in: Option<PathBuf>,
 }
 
-impl Options {
-    fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
-        let mut options = Options {
+impl StoreBenchOptions {
+    fn parse(mut args: impl Iterator<Item = String>) -> Result<StoreBenchOptions, String> {
+        let mut options = StoreBenchOptions {
             dir: None,
             writers: None,
             messages: 3_000_000,
@@ -59,7 +61,7 @@ impl Options {
                 "--seconds" => options.seconds = number(&value()?)?.max(1),
                 "--history" => options.history = number(&value()?)?.max(1),
                 "--growth" => options.growth = true,
-                // Not for people: how `reopen` gets a process that dies in the middle of its work.
+                // Internal: `reopen` starts a process with it that dies in the middle of its work.
                 "--crash-in" => options.crash_in = Some(value()?.into()),
                 other => return Err(format!("{other} is not an option; see the top of main.rs")),
             }
@@ -73,14 +75,14 @@ fn number(text: &str) -> Result<u64, String> {
 }
 
 fn main() {
-    let done = Options::parse(std::env::args().skip(1)).and_then(run);
+    let done = StoreBenchOptions::parse(std::env::args().skip(1)).and_then(run);
     if let Err(why) = done {
         eprintln!("bench_store: {why}");
         std::process::exit(1);
     }
 }
 
-fn run(options: Options) -> Result<(), String> {
+fn run(options: StoreBenchOptions) -> Result<(), String> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| e.to_string())?;
     if let Some(dir) = &options.crash_in {
@@ -103,18 +105,18 @@ pub(crate) fn open(dir: &std::path::Path) -> Result<Store, String> {
     Store::embedded(EmbeddedConfig::new(dir), Arc::new(SystemClock)).map_err(|e| e.to_string())
 }
 
-async fn side_by_side(dir: &std::path::Path, options: &Options) -> Result<(), String> {
+async fn side_by_side(dir: &std::path::Path, options: &StoreBenchOptions) -> Result<(), String> {
     let workload = Arc::new(Workload::new(CONVERSATIONS));
     let record_bytes = workload::record_bytes(&dir.join("probe"), &workload).await?;
     println!(
         "{CONVERSATIONS} conversations, bodies of {} bytes, log records of {record_bytes} bytes\n",
         workload::BODY_BYTES
     );
-    println!("{}", Measured::HEADER);
+    println!("{}", LoadResult::HEADER);
 
     let counts = options.writers.map_or(WRITERS.to_vec(), |n| vec![n]);
-    let bound = Bound { messages: options.messages, time: Duration::from_secs(options.seconds) };
-    // Raw first and last: a machine that was busy in between shows.
+    let bound = LoadLimit { messages: options.messages, time: Duration::from_secs(options.seconds) };
+    // Raw first and last: the two differ if the machine was busy in between.
     let mut limits = Vec::new();
     for &writers in &counts {
         limits.push(raw_line(dir, record_bytes, writers, bound).await?);
@@ -161,9 +163,9 @@ async fn raw_line(
     dir: &std::path::Path,
     record_bytes: usize,
     writers: usize,
-    bound: Bound,
-) -> Result<Measured, String> {
-    let bound = Bound { time: bound.time.min(Duration::from_secs(5)), ..bound };
+    bound: LoadLimit,
+) -> Result<LoadResult, String> {
+    let bound = LoadLimit { time: bound.time.min(Duration::from_secs(5)), ..bound };
     let raw = raw::RawLog::create(&dir.join("raw"))?;
     let appender = raw.clone();
     let measured = drive(writers, bound, move |_| {

@@ -1,4 +1,4 @@
-//! What the benchmark reads off the process and off the store's own metrics.
+//! What the benchmark reads from the process and from the store's metrics.
 
 use std::{
     collections::BTreeMap,
@@ -25,14 +25,14 @@ pub struct ThreadTime {
     pub waited: Duration,
 }
 
-/// The threads that live now, by name. Those of the same name are one.
+/// The live threads, summed up by name.
 pub fn thread_times() -> BTreeMap<String, ThreadTime> {
     let mut times: BTreeMap<String, ThreadTime> = BTreeMap::new();
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
         return times;
     };
     for task in tasks.flatten().map(|task| task.path()) {
-        // A thread may end between the list and the look.
+        // A thread may end after it was listed.
         let Ok(name) = std::fs::read_to_string(task.join("comm")) else {
             continue;
         };
@@ -56,14 +56,14 @@ pub fn disk_bytes(dir: &Path) -> Result<u64, String> {
     let mut sum = 0;
     for item in std::fs::read_dir(dir).map_err(|e| e.to_string())? {
         let item = item.map_err(|e| e.to_string())?;
-        // A file that went away between the list and the look was not there.
+        // A file may go after it was listed.
         let Ok(about) = item.metadata() else { continue };
         sum += if about.is_dir() { disk_bytes(&item.path())? } else { about.len() };
     }
     Ok(sum)
 }
 
-/// The store's own metrics that explain its figures.
+/// The store's metrics that explain its figures.
 static FSYNCS: Series = Series(Mutex::new(Vec::new()));
 static CHECKPOINTS: Series = Series(Mutex::new(Vec::new()));
 /// How often the committer had to wait for a checkpoint.
@@ -83,14 +83,14 @@ impl Series {
     }
 }
 
-/// Forgets what was seen so far.
+/// Drops the samples so far.
 pub fn reset() {
     for series in [&FSYNCS, &CHECKPOINTS, &STALLS] {
         series.take();
     }
 }
 
-/// What went on in the store since the last [`reset`], as a line.
+/// The store's activity since the last [`reset`], as a line.
 pub fn store_activity() -> String {
     let (fsyncs, checkpoints, stalls) = (FSYNCS.take(), CHECKPOINTS.take(), STALLS.take());
     let middle = |values: &[f64]| values.get(values.len() / 2).copied().unwrap_or_default();
@@ -106,22 +106,22 @@ pub fn store_activity() -> String {
     )
 }
 
-/// Takes the store's metrics from here on.
+/// Installs the recorder.
 pub fn install() -> Result<(), String> {
-    metrics::set_global_recorder(Taker).map_err(|e| e.to_string())
+    metrics::set_global_recorder(SeriesRecorder).map_err(|e| e.to_string())
 }
 
-struct Taker;
+struct SeriesRecorder;
 
-struct Into(&'static Series);
+struct SeriesSink(&'static Series);
 
-impl HistogramFn for Into {
+impl HistogramFn for SeriesSink {
     fn record(&self, value: f64) {
         self.0.push(value);
     }
 }
 
-impl CounterFn for Into {
+impl CounterFn for SeriesSink {
     fn increment(&self, value: u64) {
         self.0.push(value as f64);
     }
@@ -129,14 +129,14 @@ impl CounterFn for Into {
     fn absolute(&self, _: u64) {}
 }
 
-impl Recorder for Taker {
+impl Recorder for SeriesRecorder {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         match key.name() {
-            "bluetick_checkpoint_stalls_total" => Counter::from_arc(Arc::new(Into(&STALLS))),
+            "bluetick_checkpoint_stalls_total" => Counter::from_arc(Arc::new(SeriesSink(&STALLS))),
             _ => Counter::noop(),
         }
     }
@@ -147,8 +147,8 @@ impl Recorder for Taker {
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
         match key.name() {
-            "bluetick_fsync_seconds" => Histogram::from_arc(Arc::new(Into(&FSYNCS))),
-            "bluetick_checkpoint_seconds" => Histogram::from_arc(Arc::new(Into(&CHECKPOINTS))),
+            "bluetick_fsync_seconds" => Histogram::from_arc(Arc::new(SeriesSink(&FSYNCS))),
+            "bluetick_checkpoint_seconds" => Histogram::from_arc(Arc::new(SeriesSink(&CHECKPOINTS))),
             _ => Histogram::noop(),
         }
     }

@@ -1,4 +1,4 @@
-//! How large the store is on disk, and how fast it comes back: after a clean end, and after the process died.
+//! The store's size on disk, and the time to open it: after a clean shutdown, and after a crash.
 
 use std::{path::Path, process::Command, sync::Arc, time::Duration};
 
@@ -6,14 +6,15 @@ use bluetick_store::Store;
 
 use crate::{
     CONVERSATIONS,
-    drive::{Bound, drive},
+    drive::{LoadLimit, drive},
     meter::disk_bytes,
     workload::Workload,
 };
 
-/// What the dying process stores: about two checkpoints' worth of log, as much as there ever is to replay.
+/// What the crashing process stores: about two checkpoints' worth of log, the most there ever is to
+/// replay.
 const LAST_WORDS: u64 = 240_000;
-/// Where its sends begin: beyond all that were measured.
+/// The number of its first send: beyond all that were measured.
 const LAST_WORDS_FROM: u64 = 1 << 40;
 
 pub async fn print(store: Store, dir: &Path, stored: u64) -> Result<(), String> {
@@ -47,10 +48,10 @@ async fn die_in(dir: &Path) -> Result<(), String> {
     }
 }
 
-/// Stores messages and is gone: nothing is closed, flushed or let go of.
+/// Stores messages and exits: nothing is closed or flushed.
 pub async fn write_and_die(dir: &Path) -> Result<(), String> {
     let (store, workload) = (crate::open(dir)?, Arc::new(Workload::new(CONVERSATIONS)));
-    let bound = Bound { messages: LAST_WORDS, time: Duration::from_secs(60) };
+    let bound = LoadLimit { messages: LAST_WORDS, time: Duration::from_secs(60) };
     drive(256, bound, move |n| {
         let (store, workload) = (store.clone(), workload.clone());
         async move { workload.send(&store, LAST_WORDS_FROM + n).await.map(drop) }

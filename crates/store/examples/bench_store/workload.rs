@@ -1,4 +1,5 @@
-//! The sends of the benchmark. Send number `n` is the same in every run, so nothing is drawn while the clock runs.
+//! The sends of the benchmark. Send number `n` is the same in every run, so nothing random is
+//! generated while the clock runs.
 
 use std::path::Path;
 
@@ -21,7 +22,8 @@ pub struct Workload {
 impl Workload {
     pub fn new(conversations: usize) -> Workload {
         let conversation = |n: usize| {
-            // Users have a handful of conversations each; ids are as long as an application's would be.
+            // Users have a handful of conversations each; ids are as long as an application's would
+            // be.
             let (low, high) = (format!("user-{:06}", n / 5), format!("user-{:06}", 500_000 + n));
             ConversationId::new(&format!("{low}~{high}")).expect("made of two plain ids in order")
         };
@@ -57,7 +59,7 @@ impl Workload {
         advanced.map(drop).map_err(|e| e.to_string())
     }
 
-    /// Sends `from..to` as fast as it goes, many in a call: to have a history, not to measure.
+    /// Sends `from..to` in large batches, to build a history.
     pub async fn fill(&self, store: &Store, from: u64, to: u64) -> Result<(), String> {
         const AT_ONCE: u64 = 1024;
         let mut next = from;
@@ -73,7 +75,7 @@ impl Workload {
     }
 }
 
-/// How many bytes of log one of these sends takes.
+/// The bytes of log per send.
 pub async fn record_bytes(dir: &Path, workload: &Workload) -> Result<usize, String> {
     const SENDS: u64 = 1000;
     let store = crate::open(dir)?;

@@ -1,26 +1,26 @@
-//! What was announced of attachments, and who refers to them: small rows that change together.
+//! `attachments`: announced uploads and the conversations that refer to them, as small rows that
+//! change together.
 
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, S3Ref, UserId};
 
 use super::{
     Embedded,
-    bytes::{ByteReader, Malformed},
+    bytes::{ByteReader, FORMAT, Malformed, check_format},
     rows::{RowSpace, RowTransaction, key_parts, row_key, user_prefix},
-    state::{FORMAT, check_format},
 };
 use crate::{
     Announced, AttachmentRow, Attachments, Result, StoreError, UploadQuota, UploadState, UploadUsage,
 };
 
-/// What a time may be in an [`S3Ref`].
+/// The highest time in an [`S3Ref`].
 const TIME_MAX: u64 = 0xffff_ffff_ffff;
 
-/// Kept as JSON: what is announced of bytes comes and changes.
+/// Stored as JSON, so that fields can be added.
 pub(super) fn encode(row: &AttachmentRow) -> Result<Vec<u8>> {
     let mut out = vec![FORMAT];
     serde_json::to_writer(&mut out, row)
-        .map_err(|e| StoreError::Unsupported(format!("an attachment that is no JSON: {e}")))?;
+        .map_err(|e| StoreError::Unsupported(format!("an attachment that cannot be written as JSON: {e}")))?;
     Ok(out)
 }
 
@@ -33,7 +33,7 @@ pub(super) fn decode(value: &[u8]) -> Result<AttachmentRow, Malformed> {
 fn encode_usage(usage: &UploadUsage) -> Result<Vec<u8>> {
     let mut out = vec![FORMAT];
     serde_json::to_writer(&mut out, usage)
-        .map_err(|e| StoreError::Unsupported(format!("usage that is no JSON: {e}")))?;
+        .map_err(|e| StoreError::Unsupported(format!("upload usage that cannot be written as JSON: {e}")))?;
     Ok(out)
 }
 
@@ -53,7 +53,7 @@ impl RowTransaction<'_> {
         Ok(value.map(|value| decode(&value)).transpose()?)
     }
 
-    /// Writes the row, and whether it is among those that nobody claimed.
+    /// Writes the row, and the index entry of an unclaimed one.
     fn put_attachment(&mut self, row: &AttachmentRow) -> Result<()> {
         let key = row.s3_ref.as_str().as_bytes();
         self.put(RowSpace::Attachments, key, encode(row)?);
@@ -77,8 +77,8 @@ impl RowTransaction<'_> {
         Ok(value.map(|value| decode_usage(&value)).transpose()?)
     }
 
-    /// Reads every row of a user: a store of an earlier version keeps no usage. Whoever writes
-    /// keeps what this returns, so that it is derived once.
+    /// Sums up every row of a user: older versions stored no usage. The next write stores the
+    /// result, so it is derived once.
     fn derived_usage(&self, user: &UserId) -> Result<UploadUsage> {
         let mut rows = Vec::new();
         for (key, _) in self.under(RowSpace::OwnedAttachments, &user_prefix(user.as_str()))? {
@@ -115,8 +115,8 @@ impl Attachments for Embedded {
                 match usage.charge(&row, &quota) {
                     Ok(charged) => tx.put_usage(&row.owner, Some(charged))?,
                     Err(over) => {
-                        // A user over the quota may announce again and again, and this is the
-                        // committer's thread.
+                        // Store it: a user over the quota may announce again and again, and this is
+                        // the committer's thread.
                         if kept.is_none() {
                             tx.put_usage(&row.owner, Some(usage))?;
                         }
@@ -220,7 +220,7 @@ impl Attachments for Embedded {
         self.transact(move |tx| {
             if let Some(row) = tx.attachment(&s3_ref)? {
                 if row.charged_bytes() > 0 {
-                    // Before the row goes: without a counter, usage is derived from the rows.
+                    // Before the row goes: without a stored usage, it is derived from the rows.
                     let left = tx.upload_usage(&row.owner)?.give_back(&row);
                     tx.put_usage(&row.owner, left)?;
                 }
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// A directory of a version that did not count: the first change derives the usage from the rows.
+    /// In a directory of an older version, the first change derives the usage from the rows.
     #[tokio::test]
     async fn usage_that_was_never_counted_is_derived_from_the_rows() {
         let dir = tempfile::tempdir().unwrap();

@@ -6,18 +6,18 @@
 //! end = 0x00 · number of rows u64
 //! ```
 //!
-//! The number in front is that of the directory's format: a restore reads this and older ones.
+//! The number in the first line is the directory's format: a restore reads this one and older ones.
 //!
-//! A stream that does not end with `end` is not a backup: a restore refuses it. Cold objects and the bytes of attachments
-//! are not in it, only the rows that name them.
+//! A stream without `end` is not a backup, and a restore refuses it. Cold objects and the bytes of
+//! attachments are not in it, only the rows that name them.
 
 use std::{io::Read, path::Path};
 
 use super::{
     Embedded,
     bytes::put_u64,
-    claim,
     committer::WriteOp,
+    data_dir::claim,
     engine::{Engine, EngineChange},
     wal::WAL_DIR,
 };
@@ -26,13 +26,13 @@ use crate::{BackupSink, Result, StoreError};
 const MAGIC: &[u8] = b"BLUETICK-BACKUP-4\n";
 const OLDER_MAGICS: [&[u8]; 3] = [b"BLUETICK-BACKUP-1\n", b"BLUETICK-BACKUP-2\n", b"BLUETICK-BACKUP-3\n"];
 const CHUNK_BYTES: usize = 256 * 1024;
-/// So much is gathered for one sorted run of a restore.
+/// How much a restore sorts into one run of the engine.
 const RUN_ROWS: usize = 200_000;
 const RUN_BYTES: usize = 32 * 1024 * 1024;
 const PART_MAX_BYTES: u64 = 16 * 1024 * 1024;
 
 impl Embedded {
-    /// Everything that was durable when this was called, as rows of the engine.
+    /// Writes everything that was durable at the time of the call, as rows of the engine.
     pub(super) async fn write_backup(&self, sink: BackupSink<'_>) -> Result<u64> {
         let snapshot = self.ask(WriteOp::Checkpoint).await?;
         let (chunks, mut chunks_in) = tokio::sync::mpsc::channel::<Vec<u8>>(4);
@@ -66,7 +66,8 @@ impl Embedded {
     }
 }
 
-/// Makes a data directory from a backup. Refuses a directory that already holds a store. Returns the number of rows.
+/// Creates a data directory from a backup. Refuses a directory that already holds a store. Returns
+/// the number of rows.
 pub fn restore(backup: &mut dyn Read, dir: &Path) -> Result<u64> {
     if dir.join("engine").exists() || dir.join(WAL_DIR).exists() {
         return Err(StoreError::Unusable(format!(
@@ -78,12 +79,14 @@ pub fn restore(backup: &mut dyn Read, dir: &Path) -> Result<u64> {
     let mut magic = [0; MAGIC.len()];
     input.bytes(&mut magic)?;
     if magic != MAGIC && !OLDER_MAGICS.contains(&magic.as_slice()) {
-        return Err(StoreError::Unusable("this is not a backup of bluetick, or of a newer version".into()));
+        return Err(StoreError::Unusable(
+            "this is not a backup of bluetick, or it is from a newer version".into(),
+        ));
     }
     let _lock = claim(dir)?;
     let rows = fill(&mut input, dir);
     if rows.is_err() {
-        // Half a store must not be taken for a whole one.
+        // Half a store must not pass for a whole one.
         let _ = std::fs::remove_dir_all(dir.join("engine"));
     }
     rows

@@ -1,28 +1,32 @@
-//! A set that says of nearly everything that is not in it that it is not: one look at one line of memory, where the engine would
-//! look into each of its runs. It only grows, by parts, each four times as large as the one before, up to a size.
+//! A blocked Bloom filter over digests, in memory. A lookup reads one cache line per layer, where
+//! the engine would search each of its sorted runs. The filter only grows: by layers, each four
+//! times as large as the one before, up to a limit.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 
-/// A line of the processor's cache, in which all bits of a key lie.
+/// A cache line of the processor. All bits of a key are in one.
 #[repr(align(64))]
 #[derive(Default)]
 struct CacheLine([AtomicU64; 8]);
 
-/// Bits of memory for a key, and how many of a line each key sets: about one key in a hundred is mistaken.
+/// Bits of memory per key, and bits that each key sets. Together they give about one false positive
+/// in a hundred.
 const BITS_PER_KEY: usize = 12;
 const BITS_SET: u32 = 7;
 const LINE_BITS: usize = 512;
-const FIRST_PART_KEYS: usize = 96 * 1024;
-/// A look is one at each part, so there are few, and a new one has room for three times what there was.
+const FIRST_LAYER_KEYS: usize = 96 * 1024;
+/// A lookup checks every layer, so layers are few, and a new one has room for three times what
+/// there was.
 const GROWTH: usize = 4;
-/// So many parts hold 33 million keys in 50 MB. With more than that a filter lets go of them, and says nothing any more.
-const PARTS_MAX: usize = 5;
+/// This many layers hold 33 million keys in 50 MB. A filter that outgrows them frees its memory and
+/// answers "maybe" to everything.
+const LAYERS_MAX: usize = 5;
 
 #[derive(Default)]
 pub(super) struct BloomFilter {
-    parts: RwLock<Vec<BloomLayer>>,
+    layers: RwLock<Vec<BloomLayer>>,
     overflowed: AtomicBool,
 }
 
@@ -42,7 +46,7 @@ impl BloomLayer {
         }
     }
 
-    /// The upper half of a key chooses its line, the lower one its bits there.
+    /// The upper half of a key selects its cache line, the lower half its bits there.
     fn line(&self, key: u128) -> &CacheLine {
         let upper = key >> 64;
         &self.lines[((upper * self.lines.len() as u128) >> 64) as usize]
@@ -62,43 +66,43 @@ fn bits(key: u128) -> impl Iterator<Item = (usize, u64)> {
 }
 
 impl BloomFilter {
-    /// Adds a key, which must be the digest of something: its bits are taken as chance.
+    /// Adds a key. It must be a digest: the filter uses its bits as random ones.
     pub(super) fn insert(&self, key: u128) {
         while !self.overflowed.load(Ordering::Acquire) {
             let full = {
-                let parts = self.parts.read();
-                match parts.last() {
-                    Some(part) if part.keys.fetch_add(1, Ordering::Relaxed) < part.keys_max => {
-                        let line = part.line(key);
+                let layers = self.layers.read();
+                match layers.last() {
+                    Some(layer) if layer.keys.fetch_add(1, Ordering::Relaxed) < layer.keys_max => {
+                        let line = layer.line(key);
                         bits(key).for_each(|(word, bit)| {
                             line.0[word].fetch_or(bit, Ordering::Relaxed);
                         });
                         return;
                     }
-                    _ => parts.len(),
+                    _ => layers.len(),
                 }
             };
-            if full == PARTS_MAX {
+            if full == LAYERS_MAX {
                 self.overflowed.store(true, Ordering::Release);
-                self.parts.write().clear();
+                self.layers.write().clear();
                 return;
             }
-            // Made before the lock: it takes a while.
-            let part = BloomLayer::new(FIRST_PART_KEYS * GROWTH.pow(full as u32));
-            let mut parts = self.parts.write();
-            if parts.len() == full {
-                parts.push(part);
+            // Allocated before the lock is taken: it takes a while.
+            let layer = BloomLayer::new(FIRST_LAYER_KEYS * GROWTH.pow(full as u32));
+            let mut layers = self.layers.write();
+            if layers.len() == full {
+                layers.push(layer);
             }
         }
     }
 
-    /// The places of the keys that may be in it. All others are not. Keys are asked for together, since each look waits for memory:
-    /// so they wait at the same time.
+    /// The indices of the keys that may be in the filter; all others are not. Keys are checked
+    /// together, so that their cache misses overlap.
     pub(super) fn may_contain(&self, keys: &[u128]) -> Vec<usize> {
-        // Looked at under the lock: a filter that overflows is marked before it lets go of what it has.
-        let parts = self.parts.read();
+        // Read under the lock: a filter that overflows sets the flag before it frees its layers.
+        let layers = self.layers.read();
         let overflowed = self.overflowed.load(Ordering::Acquire);
-        let may = |key: &u128| overflowed || parts.iter().any(|part| part.contains(*key));
+        let may = |key: &u128| overflowed || layers.iter().any(|layer| layer.contains(*key));
         (0..keys.len()).filter(|&place| may(&keys[place])).collect()
     }
 }
@@ -125,7 +129,7 @@ mod tests {
         assert!((0..many).all(|n| may_contain(&filter, n)));
         let mistaken = (many..2 * many).filter(|&n| may_contain(&filter, n)).count();
         assert!(mistaken < many as usize / 20, "{mistaken}");
-        assert!(filter.parts.read().len() > 1, "it has grown");
+        assert!(filter.layers.read().len() > 1, "it has grown");
         let some = [key(many), key(7), key(many + 1), key(0)];
         let alone: Vec<usize> = (0..4).filter(|&n| filter.may_contain(&some[n..n + 1]) == [0]).collect();
         assert!(alone.contains(&1) && alone.contains(&3));
@@ -136,16 +140,16 @@ mod tests {
     fn one_that_has_overflowed_denies_nothing() {
         let filter = BloomFilter::default();
         filter.insert(key(1));
-        filter.parts.write().extend((1..PARTS_MAX).map(|_| BloomLayer::new(1)));
+        filter.layers.write().extend((1..LAYERS_MAX).map(|_| BloomLayer::new(1)));
         (2..4).for_each(|n| filter.insert(key(n)));
-        assert!(filter.parts.read().is_empty());
+        assert!(filter.layers.read().is_empty());
         assert!((1..9).all(|n| may_contain(&filter, n)));
     }
 
     #[test]
     fn two_threads_add_to_it() {
         let filter = BloomFilter::default();
-        let half = 3 * FIRST_PART_KEYS as u64;
+        let half = 3 * FIRST_LAYER_KEYS as u64;
         std::thread::scope(|scope| {
             for from in [0, half] {
                 let filter = &filter;

@@ -1,8 +1,8 @@
-//! Reading and writing the small values that records and rows are made of: varints and length-prefixed text.
+//! The encoding of records and rows: varints and length-prefixed text.
 
-use bluetick_protocol::{ConversationId, DeviceId, Json, UserId};
+use bluetick_protocol::{ConversationId, DeviceId, Json, Side, UserId};
 
-/// The bytes are not what was written.
+/// The bytes are not a value of the expected kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed(pub &'static str);
 
@@ -11,6 +11,10 @@ impl From<Malformed> for crate::StoreError {
         crate::StoreError::Corrupt(format!("a stored record is malformed: {}", m.0))
     }
 }
+
+/// The version byte that every record and row starts with. A reader refuses a higher one.
+pub(super) const FORMAT: u8 = 1;
+pub(super) const NEWER: Malformed = Malformed("written by a newer version of bluetick");
 
 pub(super) fn put_u64(out: &mut Vec<u8>, mut n: u64) {
     if n < 0x80 {
@@ -23,7 +27,8 @@ pub(super) fn put_u64(out: &mut Vec<u8>, mut n: u64) {
         length += 1;
     }
     bytes[length - 1] = n as u8;
-    // All ten and then fewer: to copy a number of bytes that the compiler knows is two moves, and else a call.
+    // Appends all ten bytes and truncates: a copy of constant length is two moves, any other a
+    // call.
     let end = out.len() + length;
     out.extend_from_slice(&bytes);
     out.truncate(end);
@@ -52,7 +57,7 @@ pub(super) fn put_opt(out: &mut Vec<u8>, text: Option<&str>) {
 pub(super) struct ByteReader<'a>(pub &'a [u8]);
 
 impl<'a> ByteReader<'a> {
-    /// Nothing may be left: what follows a whole value was not written by us.
+    /// Fails if bytes are left: they were not written by this encoding.
     pub(super) fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed("bytes left over")) }
     }
@@ -124,4 +129,15 @@ impl<'a> ByteReader<'a> {
     pub(super) fn device(&mut self) -> Result<DeviceId, Malformed> {
         DeviceId::new(self.str()?).map_err(|_| Malformed("not a device id"))
     }
+}
+
+pub(super) fn check_format(r: &mut ByteReader<'_>) -> Result<(), Malformed> {
+    match r.u8()? {
+        FORMAT => Ok(()),
+        _ => Err(NEWER),
+    }
+}
+
+pub(super) fn side(bit: u8) -> Side {
+    if bit == 0 { Side::Low } else { Side::High }
 }

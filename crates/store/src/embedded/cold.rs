@@ -1,8 +1,10 @@
-//! `cold_runs`: small rows that name the objects in which messages went cold, and what of `messages` may go there.
+//! `cold_runs`: small rows that name the objects with cold messages, and which messages may move
+//! there.
 //!
-//! A run is moved from the engine, never from memory: what memory holds, a checkpoint would write anew. Its row is durable
-//! in the log before a hot copy is dropped, so a crash leaves copies, which are found again by their seqs. No run is recorded
-//! behind one of which copies are left, so only those of the last need be looked for.
+//! Messages move from the engine only, never from the memtable: a checkpoint would write those
+//! again. The row of a run is durable in the log before the hot copies are removed, so a crash
+//! leaves copies, which are found by their seqs. No run is recorded while copies of the last one
+//! are left, so only the last one is searched.
 
 pub(super) mod reads;
 
@@ -18,31 +20,31 @@ use parking_lot::Mutex;
 
 use super::{
     Embedded, StoreCore,
-    bytes::{ByteReader, put_str, put_u64},
+    bytes::{ByteReader, FORMAT, check_format, put_str, put_u64},
+    conversation::ConversationState,
     engine::{EngineSnapshot, Space, conversation_id},
-    memtable::mask,
+    entry::MessageEntry,
     rows::{Bytes, RowSpace, RowTransaction},
     runs::{RewriteAction, message_key, split_message_key},
-    state::{Conv, FORMAT, MessageEntry, check_format},
 };
 use crate::{
     ColdCandidate, ColdRun, ColdRuns, EnlistPlace, Message, Movable, PageLimit, Result, StoreError,
     cold_shard,
 };
 
-/// What is known of the cold tier and kept nowhere.
+/// State of the cold tier that is kept in memory only.
 #[derive(Default)]
 pub(super) struct ColdState {
     leases: Mutex<HashMap<u16, (String, u64)>>,
-    /// Held by who reads messages of the engine to write them anew, and by who drops some.
+    /// Held while messages of the engine are rewritten or removed.
     pub rewriting: Mutex<()>,
 }
 
-/// A run as it is kept.
+/// A run as its row holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RunRow {
     pub run: ColdRun,
-    /// How many messages of each member count as unread up to its last one.
+    /// How many messages of each member count as unread up to the last one.
     pub counted: [u64; 2],
 }
 
@@ -101,7 +103,7 @@ fn keys_from(id: &ConversationId, seq: Seq) -> Range<Vec<u8>> {
     message_key(id, seq)..end
 }
 
-/// The keys of all runs after one. SentIdMap are text, where no byte is so high.
+/// The keys of all runs after one. Ids are text, in which no byte is this high.
 fn keys_after(after: Option<&ColdRun>) -> Range<Vec<u8>> {
     let mut start = after.map(|run| message_key(&run.conversation_id, run.last_seq)).unwrap_or_default();
     start.push(0);
@@ -124,18 +126,19 @@ impl StoreCore {
         last.map(RunRow::read).transpose()
     }
 
-    /// The last seq of a conversation that is in a run: so is everything before it.
-    pub(super) fn border(&self, id: &ConversationId) -> Result<Seq> {
+    /// The last cold seq of a conversation: everything up to it is cold.
+    pub(super) fn last_cold_seq(&self, id: &ConversationId) -> Result<Seq> {
         Ok(self.last_run(id)?.map_or(0, |row| row.run.last_seq))
     }
 
-    /// The engine for a backup. Called by the committer, so that nothing is recorded meanwhile.
+    /// The engine for a backup. Called by the committer, so that no run is recorded meanwhile.
     pub(super) fn snapshot(&self) -> EngineSnapshot {
         let (recent_runs, _) = self.rows.recent(RowSpace::ColdRuns, &keys_after(None));
         self.engine.snapshot(recent_runs)
     }
 
-    /// Memtable messages that are in the last run already, before a seq: behind all that was dropped there is nothing to find.
+    /// Hot copies of messages in the last run, before a seq. The bound keeps the read from scanning
+    /// the tombstones behind them.
     fn leftovers_before(&self, last: &ColdRun, before: Seq, limit: usize) -> Result<Vec<MessageEntry>> {
         self.engine.entries(&last.conversation_id, last.first_seq, before, PageLimit::messages(limit))
     }
@@ -144,12 +147,12 @@ impl StoreCore {
         let (last, conv) = (self.last_run(id)?, self.memtable.conv(&self.engine, id)?);
         let (Some(RunRow { run, .. }), Some(conv)) = (last, conv) else { return Ok(Vec::new()) };
         let entries = self.leftovers_before(&run, run.last_seq + 1, limit)?;
-        Ok(entries.into_iter().map(|entry| mask(&conv, entry).message).collect())
+        Ok(entries.into_iter().map(|entry| conv.masked(entry).message).collect())
     }
 
-    /// Whether something is left of the last run, or the first message behind it is old enough to be forgotten by who sends
-    /// it again (R9): nothing younger is ever moved.
-    fn has_something_to_move(&self, conv: &Conv, now: u64) -> Result<bool> {
+    /// Whether copies of the last run are left, or the first message after it is older than the
+    /// idempotency window (R9): younger messages never move.
+    fn has_something_to_move(&self, conv: &ConversationState, now: u64) -> Result<bool> {
         let last = self.last_run(&conv.id)?.map(|row| row.run);
         let border = last.as_ref().map_or(0, |run| run.last_seq);
         let first = match conv.last_seq > border + 1 {
@@ -166,21 +169,21 @@ impl StoreCore {
         })
     }
 
-    /// Removes messages from the engine, in the order of their keys, as far as they are in a run.
+    /// Removes messages from the engine, in the order of their keys, as far as they are cold.
     fn drop_hot(&self, places: &[(ConversationId, Seq)]) -> Result<()> {
         let _nothing_is_rewritten = self.cold.rewriting.lock();
         let mut changes = Vec::new();
         for of_one in places.chunk_by(|(a, _), (b, _)| a == b) {
-            let border = self.border(&of_one[0].0)?;
+            let border = self.last_cold_seq(&of_one[0].0)?;
             let cold = &of_one[..of_one.partition_point(|(_, seq)| *seq <= border)];
             let (Some((id, first)), Some((_, last))) = (cold.first(), cold.last()) else { continue };
             let is_cold = |seq: Seq| cold.binary_search_by_key(&seq, |(_, seq)| *seq).is_ok();
-            let fate = |entry: &MessageEntry| {
-                if is_cold(entry.message.seq) { RewriteAction::Goes } else { RewriteAction::Stays }
+            let action = |entry: &MessageEntry| {
+                if is_cold(entry.message.seq) { RewriteAction::Remove } else { RewriteAction::Keep }
             };
             let mut next = Some(*first);
             while let Some(from) = next {
-                let (some, rest) = self.engine.rewritten(id, *first..last + 1, from, fate)?;
+                let (some, rest) = self.engine.rewritten(id, *first..last + 1, from, action)?;
                 changes.extend(some);
                 next = rest;
             }
@@ -190,12 +193,13 @@ impl StoreCore {
     }
 }
 
-fn erased(conv: &Conv) -> [Seq; 2] {
+fn erased(conv: &ConversationState) -> [Seq; 2] {
     Side::BOTH.map(|side| conv.member(side).erased)
 }
 
 impl RowTransaction<'_> {
-    /// Records a run if everything is as it was seen, and the run follows the last one or takes its place.
+    /// Records a run if everything is as it was seen, and the run follows the last one or replaces
+    /// it.
     fn record(&mut self, row: &RunRow, replaces: Option<&ColdRun>, seen: &Movable) -> Result<bool> {
         let (run, id) = (&row.run, &row.run.conversation_id);
         let Some(conv) = self.conv(id)? else { return Ok(false) };
@@ -204,7 +208,11 @@ impl RowTransaction<'_> {
         let same = last == seen.last_run && replaces.is_none_or(|old| last.as_ref() == Some(old));
         let begins = replaces.map_or(last.as_ref().map_or(0, |last| last.last_seq) + 1, |old| old.first_seq);
         let fits = run.first_seq == begins && (begins..conv.last_seq).contains(&run.last_seq);
-        if !same || !fits || erased(&conv) != seen.erased || !self.shared.memtable.rests(id, run.last_seq) {
+        if !same
+            || !fits
+            || erased(&conv) != seen.erased
+            || !self.shared.memtable.is_flushed(id, run.last_seq)
+        {
             return Ok(false);
         }
         if let Some(old) = replaces {
@@ -221,7 +229,7 @@ impl RowTransaction<'_> {
         let Some(row) = row.filter(|row| row.run == *old) else { return Ok(false) };
         let place = |run: &ColdRun| (run.conversation_id.clone(), run.first_seq, run.last_seq);
         if place(old) != place(new) {
-            return Err(StoreError::Unsupported("a cold object with other messages in place of one".into()));
+            return Err(StoreError::Unsupported("replacing a cold object by one with other messages".into()));
         }
         let row = RunRow { run: new.clone(), ..row };
         self.put(RowSpace::ColdRuns, key, row.encode());
@@ -242,7 +250,7 @@ impl ColdRuns for Embedded {
         Ok(self.blocking(move |shared| shared.last_run(&id)).await?.map(|row| row.run))
     }
 
-    /// Those of the engine in the order of their ids: what is in memory alone is young.
+    /// Conversations of the engine in the order of their ids: those in memory alone are young.
     async fn candidates(
         &self,
         shard: u16,
@@ -258,7 +266,7 @@ impl ColdRuns for Embedded {
                 let (key, value) = row?;
                 let id = conversation_id(&key)?;
                 if cold_shard(&id) == shard
-                    && shared.has_something_to_move(&Conv::decode(id.clone(), &value)?, now)?
+                    && shared.has_something_to_move(&ConversationState::decode(id.clone(), &value)?, now)?
                 {
                     found.push(ColdCandidate { conversation_id: id, due_at: None });
                 }
@@ -271,7 +279,7 @@ impl ColdRuns for Embedded {
         .await
     }
 
-    /// No due times are kept: a walk finds them all.
+    /// No due times are stored: a walk finds every conversation.
     async fn enlist(&self, _now: u64, _from: EnlistPlace) -> Result<(u64, Option<EnlistPlace>)> {
         Ok((0, None))
     }
@@ -281,8 +289,8 @@ impl ColdRuns for Embedded {
         self.blocking(move |shared| {
             let conv = shared.memtable.conv(&shared.engine, &id)?.filter(|conv| conv.last_seq > 0);
             let Some(conv) = conv else { return Ok(None) };
-            // Asked for after the rows: what came since is behind what they know.
-            let up_to = shared.memtable.last_at_rest(&id, conv.last_seq - 1);
+            // Read after the conversation: messages that came since are behind its last seq.
+            let up_to = shared.memtable.last_flushed(&id, conv.last_seq - 1);
             let last_run = shared.last_run(&id)?.map(|row| row.run);
             Ok(Some(Movable {
                 from: last_run.as_ref().map_or(0, |run| run.last_seq) + 1,
@@ -307,7 +315,7 @@ impl ColdRuns for Embedded {
             let last = shared.memtable.entry(&shared.engine, &id, last_seq)?;
             Ok(last.filter(|_| left == 0))
         });
-        // Not hot any more, or what is before it still is: somebody else is at it.
+        // Not hot any more, or copies before it are left: another move is running.
         let Some(last) = last.await? else { return Ok(false) };
         let row = RunRow { run: run.clone(), counted: last.counted };
         let (replaces, seen) = (replaces.cloned(), seen.clone());
@@ -335,7 +343,7 @@ impl ColdRuns for Embedded {
         Ok(())
     }
 
-    /// Nobody else has the store open, so it is enough to remember them.
+    /// Only this process has the store open, so leases are kept in memory.
     async fn lease(&self, shard: u16, holder: &str, now: u64, until: u64) -> Result<bool> {
         let mut leases = self.shared.cold.leases.lock();
         let (there, ends) = leases.entry(shard).or_insert_with(|| (holder.to_owned(), until));

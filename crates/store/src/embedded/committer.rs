@@ -1,8 +1,19 @@
-//! The one writer. It gathers what callers ask for, writes the group to the log, waits for one fsync, makes the
-//! changes visible, and answers: in this order, so that nobody sees or is told what could still be lost (R15).
+//! The committer: the one thread that writes. For each group of operations it decides what each one
+//! changes, appends the records to the write-ahead log with one fsync, publishes the changes to the
+//! memtable, and answers the callers. In this order: nothing is visible or acknowledged that a
+//! crash could still lose (R15).
+//!
+//! - `op.rs`: the operations and their answers.
+//! - `batcher.rs`: when a group begins, and what is in it.
+//! - `decide.rs`: what each operation changes.
+//! - `recent_sends.rs`: duplicates that the engine does not know of yet.
+//! - `checkpointing.rs`: when the memtable is flushed to the engine.
 
 mod batcher;
+mod checkpointing;
 mod decide;
+mod op;
+mod recent_sends;
 
 use std::{
     collections::hash_map,
@@ -14,144 +25,33 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bluetick_protocol::{ConversationId, MessageId, Profile, Seq, Side, UserId};
+use bluetick_protocol::{ConversationId, MessageId, Side, UserId};
 use foldhash::{HashMap, HashMapExt};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
-pub(super) use self::batcher::LingerWaker;
-use self::batcher::OpBatcher;
+pub(super) use self::{
+    batcher::LingerWaker,
+    op::{DuplicateSend, OnCommit, PreparedSends, ReadForSend, ReplySender, WriteOp},
+    recent_sends::SentIdMap,
+};
+use self::{batcher::OpBatcher, checkpointing::CheckpointState, recent_sends::RecentSends};
 use super::{
     StoreCore,
     checkpoint::{CheckpointDone, CheckpointJob},
-    engine::{EngineSnapshot, user_key},
-    memtable::Published,
-    rows::{RowChange, RowChanges, RowSpace, RowTransaction, RowTransactionFn, user_prefix},
-    state::{Conv, Mark, MessageEntry, UserRow, WalRecord},
+    conversation::ConversationState,
+    memtable::DirtyConversation,
+    record::WalRecord,
+    rows::{RowChange, RowChanges, RowTransaction},
+    user_row::UserRow,
     wal::{AppendError, Group, Wal},
 };
-use crate::{Advanced, Message, NewMessage, Noted, OwedPush, Result, StoreError, failpoint};
+use crate::{Result, StoreError, failpoint};
 
-/// Most records in a group: enough to share an fsync widely, few enough to answer soon.
+/// Most operations in a group: enough to share an fsync widely, few enough to answer soon.
 const GROUP_MAX_OPS: usize = 2048;
 const GROUP_MAX_BYTES: usize = 4 * 1024 * 1024;
-/// A segment that could not be begun is tried again after this, or a little later.
-const RETRY_CHECKPOINT: Duration = Duration::from_millis(500);
-/// Most small rows in a record. More go into several, which one group makes durable together.
-const RECORD_MAX_ROWS: usize = 1000;
 
-/// Sends with everything that had to be read for them, so that the committer reads nothing.
-pub(super) struct PreparedSends {
-    pub sends: Vec<NewMessage>,
-    /// Of each of them.
-    pub read: Vec<ReadForSend>,
-    /// The checkpoint count when the engine was asked for the hashes and did not have them.
-    pub looked_up_at: u64,
-}
-
-pub(super) struct ReadForSend {
-    /// Names (conversation, sender, client_msg_id) in the idempotency records.
-    pub hash: u128,
-    /// What the sender's client had seen, and the boundary that was there when it was looked up.
-    pub seen: Option<(Seq, Mark)>,
-}
-
-#[derive(Debug, Clone)]
-pub(super) enum SendOutcome {
-    Stored {
-        message: Arc<Message>,
-        implied_read: Option<Advanced>,
-    },
-    /// The seq that it has, and the send, of which nothing was taken.
-    Duplicate(Seq, Box<NewMessage>),
-}
-
-type ReplySender<T> = oneshot::Sender<Result<T>>;
-
-pub(super) enum WriteOp {
-    Sends(PreparedSends, ReplySender<Vec<SendOutcome>>),
-    Advance {
-        id: ConversationId,
-        side: Side,
-        delivered: Mark,
-        read: Mark,
-        reply: ReplySender<Advanced>,
-    },
-    Note {
-        id: ConversationId,
-        side: Side,
-        seq: Seq,
-        /// With the row a notification is owed, unless the member was notified of it.
-        push_due: Option<u64>,
-        reply: ReplySender<Noted>,
-    },
-    Settle {
-        id: ConversationId,
-        side: Side,
-        expected: Seq,
-        to: Option<Seq>,
-        reply: ReplySender<bool>,
-    },
-    /// Puts the read mark's count right.
-    Recount {
-        id: ConversationId,
-        side: Side,
-        read: Mark,
-        reply: ReplySender<()>,
-    },
-    Erase {
-        id: ConversationId,
-        side: Side,
-        reply: ReplySender<()>,
-    },
-    Profile {
-        user: UserId,
-        profile: Profile,
-        reply: ReplySender<()>,
-    },
-    Block {
-        user: UserId,
-        other: UserId,
-        blocked: bool,
-        reply: ReplySender<()>,
-    },
-    EraseUser {
-        user: UserId,
-        reply: ReplySender<()>,
-    },
-    /// Raises what a member's devices were notified of.
-    Notified {
-        id: ConversationId,
-        side: Side,
-        seq: Seq,
-        reply: ReplySender<()>,
-    },
-    /// Something over small rows.
-    Transaction(RowTransactionFn),
-    /// Begin a checkpoint, and answer when it is done, with the engine as it is then.
-    Checkpoint(ReplySender<EngineSnapshot>),
-    /// Look whether there is something to do without being asked.
-    Tick,
-    Close(ReplySender<()>),
-}
-
-impl WriteOp {
-    /// Hardly anybody waits for it: it may stay for a moment, until there is something else to make durable.
-    pub(super) fn is_deferrable(&self) -> bool {
-        matches!(
-            self,
-            WriteOp::Advance { .. } | WriteOp::Settle { .. } | WriteOp::Notified { .. } | WriteOp::Tick
-        )
-    }
-
-    fn message_count(&self) -> usize {
-        match self {
-            WriteOp::Sends(prepared, _) => prepared.sends.len(),
-            _ => 0,
-        }
-    }
-}
-
-/// Looked up once: they are raised with every group.
+/// Handles that are looked up once, because every group records them.
 struct CommitMetrics {
     queue: metrics::Gauge,
     fsync_seconds: metrics::Histogram,
@@ -170,15 +70,11 @@ impl CommitMetrics {
     }
 }
 
-/// The seq and the time of each send, under its hash.
-pub(super) type SentIdMap = HashMap<u128, (Seq, u64)>;
-
-/// An answer that waits for the group's fsync.
-pub(super) type OnCommit = Box<dyn FnOnce(Result<()>) + Send>;
-
+/// A conversation as the group being filled leaves it.
 pub(super) struct Overlay {
-    pub published: Published,
-    changed: bool,
+    pub dirty: DirtyConversation,
+    /// False as long as operations have only read it.
+    is_changed: bool,
 }
 
 pub(super) struct Committer {
@@ -187,34 +83,26 @@ pub(super) struct Committer {
     jobs: Sender<CheckpointJob>,
     done: Receiver<CheckpointDone>,
     last_id: MessageId,
-    group: Group,
+    /// The lsn of the next record.
     lsn: u64,
+    // The group being filled: its bytes, the rows it changes, the callers that wait for it.
+    group: Group,
     overlay: HashMap<ConversationId, Overlay>,
     users: HashMap<UserId, UserRow>,
     rows: RowChanges,
     waiting: Vec<OnCommit>,
-    /// Idempotency records that the engine does not have yet.
-    ids: SentIdMap,
-    /// Those of the last two checkpoints, the one under way included: for callers that asked the engine before it had them.
-    older_ids: [Arc<SentIdMap>; 2],
-    /// Those of this group, to be taken back if it fails.
-    ids_in_group: Vec<u128>,
-    active_bytes: u64,
+    recent_sends: RecentSends,
+    checkpoint: CheckpointState,
+    /// Messages in the active memtable.
     messages: u64,
-    frozen: bool,
-    quiet_ticks: u32,
-    /// Who waits for the next checkpoint, and who for the one under way.
-    checkpoint_waiters: [Vec<ReplySender<EngineSnapshot>>; 2],
-    checkpoint_wanted: bool,
-    /// No new segment could be begun; not tried again before.
-    checkpoint_after: Option<Instant>,
     closing: Option<ReplySender<()>>,
     metrics: CommitMetrics,
 }
 
-/// The kernel may have dropped the pages: neither a retry nor going on can be trusted.
-fn end_of_the_log(e: &std::io::Error) -> ! {
-    tracing::error!(error = %e, "the log could not be made durable; ending the process");
+/// After a failed fsync the kernel may have dropped the pages: a retry that succeeds proves
+/// nothing.
+fn halt_on_unknown_wal_state(e: &std::io::Error) -> ! {
+    tracing::error!(error = %e, "the log could not be made durable; ending the process, check the disk");
     std::process::abort();
 }
 
@@ -226,35 +114,27 @@ impl Committer {
         jobs: Sender<CheckpointJob>,
         done: Receiver<CheckpointDone>,
     ) -> Self {
-        let lsn = wal.next_lsn();
         Committer {
+            lsn: wal.next_lsn(),
             shared,
             wal,
             jobs,
             done,
             last_id,
             group: Group::default(),
-            lsn,
             overlay: HashMap::new(),
             users: HashMap::new(),
             rows: RowChanges::default(),
             waiting: Vec::new(),
-            ids: SentIdMap::default(),
-            older_ids: Default::default(),
-            ids_in_group: Vec::new(),
-            active_bytes: 0,
+            recent_sends: RecentSends::default(),
+            checkpoint: CheckpointState::default(),
             messages: 0,
-            frozen: false,
-            quiet_ticks: 0,
-            checkpoint_waiters: Default::default(),
-            checkpoint_wanted: false,
-            checkpoint_after: None,
             closing: None,
             metrics: CommitMetrics::new(),
         }
     }
 
-    /// Takes in one record of the log after a restart.
+    /// Applies one record of the log after a restart.
     pub(super) fn replay(&mut self, lsn: u64, record: WalRecord, bytes: usize) -> Result<()> {
         self.lsn = lsn;
         match &record {
@@ -268,7 +148,7 @@ impl Committer {
                 let message = entry.message.clone();
                 self.last_id = self.last_id.max(message.message_id);
                 let hash = self.shared.hash(&message.conversation_id, message.from, &message.client_msg_id);
-                self.ids.insert(hash, (message.seq, message.ts));
+                self.recent_sends.replay(hash, message.seq, message.ts);
                 self.change(&message.conversation_id, &record, true)?;
             }
             WalRecord::Receipt { id, .. }
@@ -284,14 +164,14 @@ impl Committer {
                 }
             }
         }
-        self.active_bytes += bytes as u64;
+        self.checkpoint.active_bytes += bytes as u64;
         if self.overlay.len() + self.rows.len() > GROUP_MAX_OPS {
             self.publish();
         }
         Ok(())
     }
 
-    /// The log has been replayed: makes all of it visible, before anybody reads.
+    /// Ends the replay: publishes the rest of it, before anybody reads.
     pub(super) fn replayed(&mut self) {
         self.lsn = self.wal.next_lsn();
         self.publish();
@@ -300,7 +180,7 @@ impl Committer {
     /// Runs until it is closed or every caller is gone.
     pub(super) fn run(mut self, ops: mpsc::Receiver<WriteOp>) {
         let shared = self.shared.clone();
-        let mut ops = OpBatcher::new(ops, &shared.bell);
+        let mut ops = OpBatcher::new(ops, &shared.linger_waker);
         let mut batch = Vec::with_capacity(GROUP_MAX_OPS);
         while ops.fill(&mut batch) {
             self.metrics.queue.set(ops.len() as f64);
@@ -313,14 +193,7 @@ impl Committer {
             self.commit();
             self.collect_checkpoint(Duration::ZERO);
             self.maybe_checkpoint();
-            // The log ahead of the engine bounds memory and the time of a restart: beyond twice the limit, wait.
-            while self.frozen
-                && self.is_far_ahead()
-                && !self.shared.checkpoint_failing.load(Ordering::Acquire)
-            {
-                metrics::counter!("bluetick_checkpoint_stalls_total").increment(1);
-                self.collect_checkpoint(Duration::from_millis(100));
-            }
+            self.wait_for_checkpoint();
             if let Some(reply) = self.closing.take() {
                 ops.close();
                 self.close(reply);
@@ -329,24 +202,7 @@ impl Committer {
         }
     }
 
-    fn is_far_ahead(&self) -> bool {
-        self.active_bytes > 2 * self.shared.config.checkpoint_bytes
-    }
-
-    /// Brings everything into the engine, if it can be done, so that the next start replays nothing.
-    fn close(&mut self, reply: ReplySender<()>) {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        self.checkpoint_wanted = self.active_bytes > 0;
-        while (self.frozen || self.checkpoint_wanted) && Instant::now() < deadline {
-            self.maybe_checkpoint();
-            match self.frozen {
-                true => self.collect_checkpoint(Duration::from_millis(50)),
-                false => std::thread::sleep(Duration::from_millis(50)),
-            }
-        }
-        let _ = reply.send(Ok(()));
-    }
-
+    /// Adds an operation to the group.
     fn take(&mut self, op: WriteOp) {
         match op {
             WriteOp::Sends(prepared, reply) => self.take_sends(prepared, reply),
@@ -394,15 +250,15 @@ impl Committer {
                 self.waiting.push(answer);
             }
             WriteOp::Checkpoint(reply) => {
-                self.checkpoint_waiters[0].push(reply);
-                self.checkpoint_wanted = true;
+                self.checkpoint.waiters.push(reply);
+                self.checkpoint.is_requested = true;
             }
-            WriteOp::Tick => self.quiet_ticks += 1,
+            WriteOp::Tick => self.checkpoint.quiet_ticks += 1,
             WriteOp::Close(reply) => self.closing = Some(reply),
         }
     }
 
-    /// Sends the answer when the group is durable, or the error that befell it.
+    /// Sends the answer when the group is durable, or the error that refused the group.
     fn answer<T: Send + 'static>(&mut self, done: Result<T>, reply: ReplySender<T>) {
         self.waiting.push(Box::new(move |outcome| {
             let _ = reply.send(outcome.and(done));
@@ -417,22 +273,15 @@ impl Committer {
         self.users.get_mut(user).ok_or_else(|| StoreError::Corrupt("a user row vanished".into()))
     }
 
-    /// The conversation as this group leaves it so far.
+    /// A conversation as the group leaves it so far.
     fn conv(&mut self, id: &ConversationId) -> Result<&mut Overlay> {
         let place = match self.overlay.entry(id.clone()) {
             hash_map::Entry::Occupied(found) => return Ok(found.into_mut()),
             hash_map::Entry::Vacant(place) => place,
         };
-        let stored = self.shared.memtable.conv(&self.shared.engine, id)?;
-        let conv = stored.map_or_else(|| Conv::new(id.clone()), |conv| Conv::clone(&conv));
-        let published = Published {
-            conv,
-            entries: Vec::new(),
-            pending_touched: false,
-            members_touched: false,
-            erased: false,
-        };
-        Ok(place.insert(Overlay { published, changed: false }))
+        let stored = self.shared.conv(id)?;
+        let conv = stored.unwrap_or_else(|| Arc::new(ConversationState::new(id.clone())));
+        Ok(place.insert(Overlay { dirty: DirtyConversation::unchanged(conv), is_changed: false }))
     }
 
     /// Adds a record to the group and to the rows that will be visible once it is durable.
@@ -443,60 +292,45 @@ impl Committer {
         Ok(())
     }
 
-    fn change(&mut self, id: &ConversationId, record: &WalRecord, replayed: bool) -> Result<()> {
+    fn change(&mut self, id: &ConversationId, record: &WalRecord, is_replay: bool) -> Result<()> {
         let lsn = self.lsn;
         let overlay = self.conv(id)?;
-        overlay.changed = true;
-        let published = &mut overlay.published;
-        let listed = [published.conv.lists(Side::Low), published.conv.lists(Side::High)];
-        // A crash between a checkpoint's writes leaves rows in the engine that already have this record.
-        if !replayed || published.conv.lsn < lsn {
-            published.conv.apply(record, lsn);
+        overlay.is_changed = true;
+        let dirty = &mut overlay.dirty;
+        // Copies once for each group: the memtable still shows readers the state before it.
+        let conv = Arc::make_mut(&mut dirty.conv);
+        let listed = [conv.lists(Side::Low), conv.lists(Side::High)];
+        // A checkpoint that a crash cut short leaves rows in the engine that already have this
+        // record.
+        if !is_replay || conv.lsn < lsn {
+            conv.apply(record, lsn);
         }
-        let now_listed = [published.conv.lists(Side::Low), published.conv.lists(Side::High)];
-        published.members_touched |= listed != now_listed || replayed;
+        let now_listed = [conv.lists(Side::Low), conv.lists(Side::High)];
+        dirty.members_touched |= listed != now_listed || is_replay;
         match record {
             WalRecord::Send { entry, pending, .. } => {
-                published.entries.push(entry.clone());
-                published.pending_touched |= pending.is_some() || replayed;
+                dirty.entries.push(entry.clone());
+                dirty.pending_touched |= pending.is_some() || is_replay;
             }
-            WalRecord::Pending { .. } => published.pending_touched = true,
+            WalRecord::Pending { .. } => dirty.pending_touched = true,
             WalRecord::Erase { .. } => {
-                published.pending_touched = true;
-                published.members_touched = true;
-                published.erased = true;
+                dirty.pending_touched = true;
+                dirty.members_touched = true;
+                dirty.erased = true;
             }
             _ => {}
         }
         Ok(())
     }
 
-    /// One write, one fsync; then the changes are visible and the answers go out.
+    /// Commits the group: one write, one fsync; then the changes are published and the callers
+    /// answered.
     fn commit(&mut self) {
-        if !self.group.is_empty() {
-            self.quiet_ticks = 0;
-            let bytes = self.group.len_bytes() as u64;
-            let begun = Instant::now();
-            // Receipts, rows and erasures still pass: a device that drains must be able to ack, and they need little.
-            if !self.ids_in_group.is_empty()
-                && let Some(why) = self.refusal()
-            {
-                self.fail(StoreError::Full(why));
-                return;
-            }
-            match self.wal.append(&mut self.group) {
-                Ok(()) => {}
-                Err(AppendError::Refused(e)) => {
-                    self.fail(StoreError::Full(format!("the log could not be written: {e}")));
-                    return;
-                }
-                Err(AppendError::Unknown(e)) => end_of_the_log(&e),
-            }
-            self.metrics.fsync_seconds.record(begun.elapsed().as_secs_f64());
-            self.metrics.group_answers.record(self.waiting.len() as f64);
-            self.active_bytes += bytes;
-            self.shared.log_bytes.store(self.wal.total_bytes(), Ordering::Relaxed);
-            self.metrics.log_bytes.set(self.wal.total_bytes() as f64);
+        if !self.group.is_empty()
+            && let Err(refused) = self.make_durable()
+        {
+            self.fail(refused);
+            return;
         }
         self.publish();
         failpoint::hit("commit.published");
@@ -505,20 +339,43 @@ impl Committer {
         }
     }
 
+    fn make_durable(&mut self) -> Result<()> {
+        self.checkpoint.quiet_ticks = 0;
+        let bytes = self.group.len_bytes() as u64;
+        let begun = Instant::now();
+        // Receipts, rows and erasures still pass on a full disk: a device that drains must be able
+        // to ack, and they need little space.
+        if self.recent_sends.group_has_sends()
+            && let Some(why) = self.refusal()
+        {
+            return Err(StoreError::Full(why));
+        }
+        match self.wal.append(&mut self.group) {
+            Ok(()) => {}
+            Err(AppendError::Refused(e)) => {
+                return Err(StoreError::Full(format!("the log could not be written: {e}")));
+            }
+            Err(AppendError::Unknown(e)) => halt_on_unknown_wal_state(&e),
+        }
+        self.metrics.fsync_seconds.record(begun.elapsed().as_secs_f64());
+        self.metrics.group_answers.record(self.waiting.len() as f64);
+        self.checkpoint.active_bytes += bytes;
+        self.shared.log_bytes.store(self.wal.total_bytes(), Ordering::Relaxed);
+        self.metrics.log_bytes.set(self.wal.total_bytes() as f64);
+        Ok(())
+    }
+
+    /// Why sends are refused now, if they are.
     fn refusal(&self) -> Option<String> {
-        let failing =
-            self.checkpoint_after.is_some() || self.shared.checkpoint_failing.load(Ordering::Acquire);
-        let stuck = self.is_far_ahead() && failing;
-        match stuck {
+        match self.is_stuck() {
             true => Some("the engine cannot be written and memory is full".into()),
             false => self.shared.refusing(),
         }
     }
 
+    /// Takes the group back and tells its callers why.
     fn fail(&mut self, error: StoreError) {
-        for hash in self.ids_in_group.drain(..) {
-            self.ids.remove(&hash);
-        }
+        self.recent_sends.group_failed();
         self.overlay.clear();
         self.users.clear();
         self.rows.clear();
@@ -531,82 +388,21 @@ impl Committer {
 
     fn publish(&mut self) {
         for (_, overlay) in self.overlay.drain() {
-            if overlay.changed {
-                self.messages += overlay.published.entries.len() as u64;
-                self.shared.memtable.publish(overlay.published);
+            if overlay.is_changed {
+                self.messages += overlay.dirty.entries.len() as u64;
+                self.shared.memtable.publish(overlay.dirty);
             }
         }
         for (user, row) in self.users.drain() {
             self.shared.memtable.publish_user(&user, row);
         }
-        // After the messages: whoever finds something owed finds what it speaks of.
+        // After the messages: whoever finds a notification owed must find the message it is about.
         if !self.rows.is_empty() {
             let changes: Vec<RowChange> = self.rows.take().collect();
             self.shared.push_outbox.publish(changes.iter());
             self.shared.rows.publish(changes.into_iter());
         }
-        self.ids_in_group.clear();
+        self.recent_sends.group_committed();
         self.shared.unflushed.store(self.messages, Ordering::Relaxed);
-    }
-
-    fn maybe_checkpoint(&mut self) {
-        let config = &self.shared.config;
-        let full = self.active_bytes >= config.checkpoint_bytes;
-        // A quiet server gives its memory back, and starts fast after a crash.
-        let quiet = self.quiet_ticks >= 3 && self.active_bytes >= config.checkpoint_bytes / 16;
-        if self.frozen || !(full || quiet || self.checkpoint_wanted) {
-            return;
-        }
-        if self.checkpoint_after.is_some_and(|at| Instant::now() < at) {
-            return;
-        }
-        self.quiet_ticks = 0;
-        match self.wal.rotate() {
-            Ok(()) => self.checkpoint_after = None,
-            Err(AppendError::Refused(e)) => {
-                tracing::error!(error = %e, "no new log segment could be begun; the checkpoint waits");
-                self.checkpoint_after = Some(Instant::now() + RETRY_CHECKPOINT);
-                return;
-            }
-            Err(AppendError::Unknown(e)) => end_of_the_log(&e),
-        }
-        self.checkpoint_wanted = false;
-        self.frozen = true;
-        self.active_bytes = 0;
-        self.messages = 0;
-        // About as many come again: a table that grows is copied each time.
-        let room = SentIdMap::with_capacity(self.ids.len());
-        let frozen_ids = Arc::new(std::mem::replace(&mut self.ids, room));
-        self.older_ids = [frozen_ids.clone(), std::mem::take(&mut self.older_ids[0])];
-        self.checkpoint_waiters[1] = std::mem::take(&mut self.checkpoint_waiters[0]);
-        let job = CheckpointJob {
-            frozen: self.shared.memtable.freeze(),
-            rows: self.shared.rows.freeze(),
-            sent_ids: frozen_ids,
-            lsn: self.wal.next_lsn() - 1,
-            last_message_id: self.last_id,
-        };
-        if self.jobs.send(job).is_err() {
-            tracing::error!("the checkpoint thread is gone; ending the process, the log has everything");
-            std::process::abort();
-        }
-    }
-
-    /// Takes note that the checkpoint under way is done, waiting at most so long for it.
-    fn collect_checkpoint(&mut self, wait: Duration) {
-        if !self.frozen {
-            return;
-        }
-        let Ok(CheckpointDone { segments_removed }) = self.done.recv_timeout(wait) else { return };
-        self.frozen = false;
-        self.shared.checkpoints.fetch_add(1, Ordering::Release);
-        if segments_removed {
-            self.wal.forget_before(self.shared.checkpointed_lsn.load(Ordering::Acquire) + 1);
-        }
-        self.shared.log_bytes.store(self.wal.total_bytes(), Ordering::Relaxed);
-        // Taken here, before the next checkpoint can begin: a snapshot must not hold half of one.
-        for waiter in self.checkpoint_waiters[1].drain(..) {
-            let _ = waiter.send(Ok(self.shared.snapshot()));
-        }
     }
 }

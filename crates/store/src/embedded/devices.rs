@@ -1,4 +1,5 @@
-//! `devices`, and whose each provider's token is (`push_tokens`): small rows that change together.
+//! `devices`, and the owner of each provider's token (`push_tokens`): small rows that change
+//! together.
 
 use async_trait::async_trait;
 use bluetick_protocol::{DeviceId, UserId};
@@ -6,16 +7,16 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     Embedded, StoreCore,
-    bytes::{ByteReader, Malformed, put_str, put_u64},
+    bytes::{ByteReader, FORMAT, Malformed, check_format, put_str, put_u64},
     rows::{RowSpace, RowTransaction, key_parts, row_key, user_prefix},
-    state::{FORMAT, check_format},
 };
 use crate::{DeviceRow, Devices, Result, StoreError};
 
-/// A registration is kept as JSON, as a client gives it: providers come and change.
+/// A registration is stored as JSON, as the client gives it, so that providers can change.
 pub(super) fn encode(row: &DeviceRow) -> Result<Vec<u8>> {
-    let registration = serde_json::to_string(&row.registration)
-        .map_err(|e| StoreError::Unsupported(format!("a registration that is no JSON: {e}")))?;
+    let registration = serde_json::to_string(&row.registration).map_err(|e| {
+        StoreError::Unsupported(format!("a registration that cannot be written as JSON: {e}"))
+    })?;
     let mut out = vec![FORMAT];
     put_u64(&mut out, row.registered_at);
     put_str(&mut out, &registration);
@@ -40,7 +41,7 @@ fn place(key: &[u8]) -> Result<(UserId, DeviceId), Malformed> {
 }
 
 impl StoreCore {
-    /// Names a provider's token.
+    /// The key of a provider's token.
     fn token_key(&self, row: &DeviceRow) -> [u8; 16] {
         let mut hash = Xxh3::with_seed(self.seed);
         hash.update(row.token_name().as_bytes());
@@ -54,7 +55,7 @@ impl RowTransaction<'_> {
         Ok(value.map(|value| decode(key, &value)).transpose()?)
     }
 
-    /// The key of the device that has a token.
+    /// The key of the device that owns a token.
     fn owner(&self, token: &[u8]) -> Result<Option<Vec<u8>>> {
         let Some(value) = self.get(RowSpace::PushTokens, token)? else {
             return Ok(None);
@@ -64,7 +65,7 @@ impl RowTransaction<'_> {
         Ok(Some(r.0.to_vec()))
     }
 
-    /// Removes a device's row, and its token is free.
+    /// Removes a device's row and frees its token.
     fn remove_device(&mut self, key: &[u8], row: &DeviceRow) {
         self.remove(RowSpace::PushTokens, self.shared.token_key(row));
         self.remove(RowSpace::Devices, key);

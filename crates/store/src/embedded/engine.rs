@@ -1,5 +1,5 @@
-//! The engine (fjall) behind the log: where rows rest once a checkpoint has written them. Written only by
-//! checkpoints, as sorted runs that bypass the engine's own journal: the log is the journal.
+//! The engine (fjall, an LSM tree) behind the log. Only checkpoints write to it, as sorted runs
+//! that bypass its journal: the log is the journal.
 
 use std::{
     ops::{Bound, Range},
@@ -13,17 +13,18 @@ use fjall::{
 };
 
 use super::{
-    bytes::{ByteReader, put_u64},
+    bytes::{ByteReader, FORMAT, check_format, put_u64},
+    conversation::ConversationState,
     rows::{Bytes, RowMap},
     sent_ids::SentIds,
-    state::{Conv, FORMAT, UserRow, check_format},
+    user_row::UserRow,
 };
 use crate::{Result, StoreError};
 
-/// A key, and the value it gets, or `None` to remove it.
+/// A key and its new value, or `None` for a tombstone.
 pub(super) type EngineChange = (Vec<u8>, Option<Vec<u8>>);
 
-/// The systems with a keyspace of their own, by the name it has on disk.
+/// The keyspaces, by their names on disk. The comment of `mod.rs` describes each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Space {
     Messages,
@@ -89,13 +90,13 @@ impl Space {
     }
 }
 
-/// What a checkpoint says of itself, written last.
+/// How far the engine has come, written at the end of each checkpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CheckpointMeta {
     /// Every record up to this one is in the engine.
     pub lsn: u64,
     pub last_message_id: MessageId,
-    /// Seed of the hash in `sent_ids`, drawn once, so that nobody outside can aim for a collision.
+    /// The seed of all hashes, drawn once, so that nobody outside can construct a collision.
     pub seed: u64,
 }
 
@@ -105,15 +106,15 @@ pub(super) struct Engine {
     pub(super) sent_ids: SentIds,
 }
 
-/// Runs of messages that wait to be merged.
-const MESSAGE_RUNS_MAX: u8 = 8;
+/// Sorted runs of messages in level 0 before a compaction.
+const MESSAGE_COMPACTION_RUNS: u8 = 8;
 const META_KEY: &[u8] = b"checkpoint";
 
 pub(super) fn broken(e: fjall::Error) -> StoreError {
     StoreError::Corrupt(format!("the engine failed: {e}"))
 }
 
-/// PK user, SK conversation: no id holds a zero byte.
+/// Partition key user, sort key conversation. No id contains a zero byte.
 pub(super) fn user_key(user: &str, id: &ConversationId) -> Vec<u8> {
     let mut key = Vec::with_capacity(user.len() + 1 + id.as_str().len());
     key.extend_from_slice(user.as_bytes());
@@ -160,26 +161,29 @@ impl Engine {
         self.ingest(Space::Meta, vec![(META_KEY.to_vec(), Some(value))])
     }
 
-    pub(super) fn conv(&self, id: &ConversationId) -> Result<Option<Conv>> {
+    pub(super) fn conv(&self, id: &ConversationId) -> Result<Option<ConversationState>> {
         match self.space(Space::Conversations).get(id.as_str()).map_err(broken)? {
             None => Ok(None),
-            Some(bytes) => Ok(Some(Conv::decode(id.clone(), &bytes)?)),
+            Some(bytes) => Ok(Some(ConversationState::decode(id.clone(), &bytes)?)),
         }
     }
 
-    pub(super) fn all_convs(&self) -> impl Iterator<Item = Result<Conv>> {
+    pub(super) fn all_convs(&self) -> impl Iterator<Item = Result<ConversationState>> {
         self.convs_from(Bound::Unbounded)
     }
 
     /// Conversations in the order of their ids.
-    pub(super) fn convs_from(&self, start: Bound<&str>) -> impl Iterator<Item = Result<Conv>> + use<> {
+    pub(super) fn convs_from(
+        &self,
+        start: Bound<&str>,
+    ) -> impl Iterator<Item = Result<ConversationState>> + use<> {
         self.space(Space::Conversations).range::<&str, _>((start, Bound::Unbounded)).map(|item| {
             let (key, value) = item.into_inner().map_err(broken)?;
-            Ok(Conv::decode(conversation_id(&key)?, &value)?)
+            Ok(ConversationState::decode(conversation_id(&key)?, &value)?)
         })
     }
 
-    /// The conversations under a user's key in `members` or `pending_deliveries`, the first ones.
+    /// The first conversations under a user's key in `members` or `pending_deliveries`.
     pub(super) fn conversations_under(
         &self,
         space: Space,
@@ -196,7 +200,7 @@ impl Engine {
         Ok(ids)
     }
 
-    /// The conversations of a user behind one of them, at most so many.
+    /// A user's conversations after one of them, at most `most`.
     pub(super) fn members_after(
         &self,
         user: &UserId,
@@ -205,7 +209,7 @@ impl Engine {
     ) -> Result<Vec<ConversationId>> {
         let mut from = user.as_str().as_bytes().to_vec();
         from.push(0);
-        // SentIdMap are printable, so no key of the user reaches this end.
+        // Ids are printable, so no key of the user reaches this end.
         let mut to = from.clone();
         if let Some(last) = to.last_mut() {
             *last = 1;
@@ -260,24 +264,24 @@ impl Engine {
         self.space(space).range::<&str, _>((start, Bound::Unbounded)).map(whole_row)
     }
 
-    /// The seq a `client_msg_id` got within the idempotency window.
+    /// The seq that a `client_msg_id` got within the idempotency window.
     pub(super) fn sent_id(&self, hash: u128, now_ms: u64) -> Result<Option<Seq>> {
         Ok(self.sent_ids.record(hash, now_ms)?.map(|(seq, _)| seq))
     }
 
-    /// Writes sorted changes as one run that is durable when this returns.
+    /// Writes sorted changes as one sorted run. It is durable when this returns.
     pub(super) fn ingest(&self, space: Space, changes: Vec<EngineChange>) -> Result<()> {
         ingest_into(self.space(space), changes)
     }
 
-    /// Whether the engine's own work has ended with an error, as when the disk was full during a compaction. It then
-    /// compacts nothing and makes no keyspace until it is opened anew.
+    /// Whether the engine's background work has stopped after an error, such as a full disk during
+    /// a compaction. It then compacts nothing and creates no keyspace until it is reopened.
     pub(super) fn has_given_up(&self) -> bool {
         matches!(self.db.persist(PersistMode::Buffer), Err(fjall::Error::Poisoned))
     }
 
-    /// Every row there is, for a backup: the keyspace's name, key and value. With the runs of cold messages that were
-    /// recorded since the last checkpoint: the hot copies of what they hold may be gone already.
+    /// Every row for a backup. It includes the cold runs recorded since the last checkpoint: the
+    /// hot copies of their messages may already be removed from the engine.
     pub(super) fn snapshot(&self, recent_runs: RowMap) -> EngineSnapshot {
         let mut spaces: Vec<(String, Keyspace)> =
             Space::ALL.iter().map(|s| (s.name().to_owned(), self.space(*s).clone())).collect();
@@ -285,7 +289,7 @@ impl Engine {
         EngineSnapshot { snapshot: self.db.snapshot(), spaces, recent_runs }
     }
 
-    /// Removes a keyspace, as it was before there was one.
+    /// Deletes a keyspace, to make the directory of an older version.
     #[cfg(test)]
     pub(super) fn forget_space(&self, space: Space) {
         self.db.delete_keyspace(self.space(space).clone()).unwrap();
@@ -348,12 +352,12 @@ pub(super) fn ingest_into(space: &Keyspace, changes: Vec<EngineChange>) -> Resul
 fn options(space: Space) -> KeyspaceCreateOptions {
     let options = KeyspaceCreateOptions::default();
     match space {
-        // Pages of history read runs of messages. They are compressed below the first levels, where they come to rest:
-        // doing it at every checkpoint would cost a send more than the log does. And more runs than usual are merged at a
-        // time: each merge writes a good part of what is there anew.
+        // Messages are compressed below the first levels: compressing at every checkpoint would
+        // cost a send more than the log does. More runs than usual are merged at a time, because
+        // each merge rewrites a good part of what is there.
         Space::Messages => options
             .data_block_size_policy(fjall::config::BlockSizePolicy::all(8 * 1024))
-            .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(MESSAGE_RUNS_MAX))),
+            .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(MESSAGE_COMPACTION_RUNS))),
         _ => options,
     }
 }

@@ -1,47 +1,64 @@
-//! The embedded store: one append-only log in front of one engine, in one directory, for one process.
+//! The embedded store: a write-ahead log in front of an LSM engine, in one directory, for one
+//! process.
 //!
-//! # What is where
+//! Every write goes to the log and to the memtable; a checkpoint flushes the memtable to the engine
+//! in the background. The engine's own journal is not used: the log is the journal
+//! (`docs/decisions/0001-own-log.md` and `0002-engine-by-ingestion.md` say why).
+//!
+//! # Files
 //!
 //! ```text
-//! DIR/VERSION                format of the directory; a newer one is refused, an older one marked as this
-//! DIR/LOCK                   held while a process has the store open
-//! DIR/log/{lsn}.log          segments of the log (`log.rs`): everything since the last checkpoint
-//! DIR/engine/                keyspaces of the engine (`engine.rs`), sorted by key:
-//!
-//!   messages             conversation 0x00 last_seq  → a run of messages, each with how many count as unread up to it (`runs.rs`)
-//!   conversations        conversation                → both members' `conversations` and `message_status` rows and
-//!                                                      pending row side by side: one read loads them, one write saves them
-//!   members              user 0x00 conversation      → (nothing) which conversations a user is in
-//!   pending_deliveries   user 0x00 conversation      → first_undelivered_seq, to find a user's rows by
-//!   users                user                        → profile, blocks
-//!   devices              user 0x00 device            → where it is notified
-//!   push_tokens          hash(provider, token)       → user 0x00 device: whose it is
-//!   push_outbox          user 0x00 conversation      → the notification that is owed; all of it is in memory too
-//!   mutes                user 0x00 conversation      → until when
-//!   not_before           user 0x00                   → from when on tokens count
-//!   cold_runs            conversation 0x00 last_seq  → the object that holds a run of messages, and how many count as
-//!                                                      unread up to its end
-//!   attachments          s3_ref                      → what was announced, and whether it is there
-//!   attachment_claims    s3_ref 0x00 conversation    → (nothing) which conversations refer to it
-//!   unclaimed_attachments  s3_ref                    → (nothing) what no message refers to, oldest first
-//!   owned_attachments    user 0x00 s3_ref            → (nothing) what a user announced
-//!   upload_usage         user                        → how many bytes of uploads the user is charged for
-//!   sent_ids_{n}         hash(conversation, sender, client_msg_id) → seq, ts. One keyspace for each third of the
-//!                                                      idempotency window, dropped whole when it is over (R9)
-//!   meta                 "checkpoint"                → the last record that is in the engine, the last message_id
+//! DIR/VERSION          format of the directory; a newer one is refused, an older one is marked as this
+//! DIR/LOCK             locked while a process has the store open
+//! DIR/log/{lsn}.log    segments of the write-ahead log: every record since the last checkpoint
+//! DIR/engine/          the engine (fjall), with the keyspaces below
 //! ```
 //!
-//! Every value and every log record begins with a version byte.
+//! # Keyspaces
 //!
-//! # What happens to a write
+//! Keys are sorted bytes; `·` is a zero byte, which no id contains. Every value and every log
+//! record begins with a version byte.
 //!
-//! A caller reads what its write needs to know and hands it to the committer (`committer.rs`), a thread, which
-//! decides (seq, duplicate or not, which row to write), appends one record a write to the log, fsyncs once for the
-//! group, makes the new rows visible in memory (`hot.rs`) and answers. A second thread (`checkpoint.rs`) brings
-//! memory to the engine when the log has grown by `checkpoint_bytes`, and the log lets go of its old segments.
-//! Rows that belong to no conversation and to no user's own row, such as devices, go the same way in a file of their
-//! own (`rows.rs`).
-//! `inbox:{user}` is kept in memory for users who look at it, and rebuilt from `conversations`.
+//! | keyspace | key | value | lifetime |
+//! | --- | --- | --- | --- |
+//! | `messages` | conversation · last seq (8 bytes, big endian) | a run of consecutive messages, each with both members' unread counters (`runs.rs`) | until moved to the cold tier; erased messages become voids |
+//! | `conversations` | conversation | both members' `conversations`, `message_status` and pending rows: one read loads them, one write saves them (`conversation.rs`) | for ever |
+//! | `members` | user · conversation | empty: the conversations a user is in | until the member is erased |
+//! | `pending_deliveries` | user · conversation | first undelivered seq, an index over `conversations` | until all is acked |
+//! | `users` | user | profile and blocks (`user_row.rs`) | until the user is erased |
+//! | `devices` | user · device | push registration | until it is unregistered |
+//! | `push_tokens` | hash(provider, token) | user · device: the owner of the token | as its device |
+//! | `push_outbox` | user · conversation | the notification that is owed; all rows are in memory too | until it is sent |
+//! | `mutes` | user · conversation | when the mute ends, if it does | until it is removed |
+//! | `not_before` | user · | the time before which the user's tokens are revoked | for ever |
+//! | `cold_runs` | conversation · last seq | the object that holds a run of cold messages, and the unread counters at its end | for ever |
+//! | `attachments` | s3_ref | what was announced, and the state of the upload | until it is collected |
+//! | `attachment_claims` | s3_ref · conversation | empty: a conversation refers to the attachment | as the attachment |
+//! | `unclaimed_attachments` | s3_ref | empty: no message refers to it yet; oldest first | until it is claimed or collected |
+//! | `owned_attachments` | user · s3_ref | empty: the user announced it | as the attachment |
+//! | `upload_usage` | user | bytes of uploads that the user is charged for | while there are any |
+//! | `sent_ids_{n}` | hash(conversation, sender, client_msg_id) | seq and time of the send (R9) | one keyspace for each third of the idempotency window, dropped whole when it is over |
+//! | `meta` | "checkpoint" | the last lsn and message id that the engine has; the seed of all hashes | one row |
+//!
+//! The inbox order (`inbox:{user}`) is not stored: it is kept in memory for users who read it and
+//! rebuilt from `conversations`.
+//!
+//! # Where to read, in the order of a send
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `send.rs` | the caller's side: duplicate lookup, implied read, answer. Its comment lists the forms of a message |
+//! | `sent_ids.rs`, `bloom.rs` | idempotency records in the engine, and the Bloom filter in front of them |
+//! | `committer.rs`, `committer/` | the writing thread: batching, decisions, group commit |
+//! | `entry.rs`, `record.rs`, `bytes.rs` | the stored message, the log records and their encoding |
+//! | `conversation.rs`, `user_row.rs` | the state of a conversation and of a user, and how a record changes it |
+//! | `wal.rs`, `wal/` | the write-ahead log: segments, groups, replay |
+//! | `memtable.rs`, `memtable/` | what is durable and not yet in the engine; reads; the inbox order |
+//! | `checkpoint.rs` | the flushing thread: the frozen memtable goes to the engine, then old segments go |
+//! | `engine.rs`, `runs.rs` | the keyspaces, and runs of messages in them |
+//! | `rows.rs` | small rows (devices, mutes, …) and transactions over them |
+//! | `messages.rs`, `receipts.rs`, `conversations.rs`, `users.rs`, `devices.rs`, `mutes.rs`, `not_before.rs`, `push_outbox.rs`, `attachments.rs`, `cold.rs`, `maintenance.rs` | the store's traits, one file for each system |
+//! | `backup.rs`, `scan.rs`, `data_dir.rs`, `store_core.rs` | backup and restore; export; the directory; shared state |
 
 mod attachments;
 mod backup;
@@ -50,58 +67,56 @@ mod bytes;
 mod checkpoint;
 mod cold;
 mod committer;
+mod conversation;
+mod conversations;
+mod data_dir;
 mod devices;
 mod engine;
+mod entry;
+mod maintenance;
 mod memtable;
+mod messages;
 mod mutes;
 mod not_before;
 mod push_outbox;
+mod receipts;
+mod record;
 mod rows;
 mod runs;
 mod scan;
+mod send;
 mod sent_ids;
-mod state;
-mod systems;
+mod store_core;
+mod user_row;
+mod users;
 mod wal;
 
 use std::{
-    fs::{self, File},
-    io::{Read, Write},
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64},
-    },
-    time::Instant,
+    path::PathBuf,
+    sync::{Arc, mpsc as sync_mpsc},
 };
 
-use bluetick_protocol::{ClientMsgId, ConversationId, Side, limits};
+use bluetick_protocol::limits;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
-use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 pub use backup::restore;
 pub use scan::{EmbeddedSource, SourceIdentity, Walk};
 
 use self::{
-    cold::ColdState,
-    committer::{Committer, LingerWaker, WriteOp},
-    engine::Engine,
-    memtable::Memtable,
-    push_outbox::PushOutboxIndex,
-    rows::SmallRows,
-    state::WalRecord,
+    checkpoint::{CheckpointDone, CheckpointJob},
+    committer::{Committer, WriteOp},
+    data_dir::{claim, fresh_seed},
+    engine::{CheckpointMeta, Engine},
+    record::WalRecord,
+    store_core::StoreCore,
     wal::{WAL_DIR, Wal},
 };
 use crate::{Clock, ColdObjects, Result, StoreError, failpoint};
 
-/// What this version writes into `VERSION`, and the newest it reads.
-const DIRECTORY_VERSION: u32 = 5;
-/// What names a send: two users with a mark between them, a zero, the side, and the client's id.
-const NAME_MAX_BYTES: usize = 2 * limits::USER_ID_MAX_BYTES + 1 + 2 + limits::ID_MAX_BYTES;
-/// How far threads in the background give way to others.
+/// By how much background threads lower their priority.
 const NICE: i32 = 4;
-/// Writes that wait for the committer; beyond it callers wait to hand theirs over.
+/// Operations that wait for the committer. Beyond it callers wait to hand theirs over.
 const QUEUE_OPS: usize = 8192;
 
 #[derive(Debug, Clone)]
@@ -109,15 +124,15 @@ pub struct EmbeddedConfig {
     pub dir: PathBuf,
     /// How long a `client_msg_id` is remembered (R9).
     pub idempotency_window_ms: u64,
-    /// Less free space than this, and sends are refused (R15).
+    /// Sends are refused when less space than this is free (R15).
     pub free_space_floor_bytes: u64,
-    /// The log may grow by so much before a checkpoint.
+    /// The log grows by this much between checkpoints.
     pub checkpoint_bytes: u64,
-    /// Memory for the engine's blocks; about as much again goes to rows.
+    /// The engine's block cache; about as much again goes to cached rows.
     pub cache_bytes: u64,
     /// The node part of minted message ids.
     pub node: u16,
-    /// Where cold messages are, if messages are moved.
+    /// Where cold messages are, if the cold tier is on.
     pub objects: Option<Arc<ColdObjects>>,
 }
 
@@ -133,68 +148,6 @@ impl EmbeddedConfig {
             objects: None,
         }
     }
-}
-
-/// What the committer, the checkpoint and the readers share.
-struct StoreCore {
-    config: EmbeddedConfig,
-    clock: Arc<dyn Clock>,
-    engine: Engine,
-    memtable: Memtable,
-    rows: SmallRows,
-    push_outbox: PushOutboxIndex,
-    cold: ColdState,
-    seed: u64,
-    /// How many checkpoints have ended.
-    checkpoints: AtomicU64,
-    checkpointed_lsn: AtomicU64,
-    bell: LingerWaker,
-    checkpoint_failing: AtomicBool,
-    log_bytes: AtomicU64,
-    unflushed: AtomicU64,
-    space: Mutex<SpaceCheck>,
-    /// Held until the last thread is done with the directory; the operating system lets go of it if the process dies.
-    _lock: File,
-}
-
-struct SpaceCheck {
-    at: Instant,
-    free: Option<u64>,
-}
-
-impl StoreCore {
-    /// Names a send in the idempotency records.
-    fn hash(&self, id: &ConversationId, from: Side, client_msg_id: &ClientMsgId) -> u128 {
-        let mut name = [0; NAME_MAX_BYTES];
-        let (id, client_msg_id) = (id.as_str().as_bytes(), client_msg_id.as_str().as_bytes());
-        let (between, end) = (id.len(), id.len() + 2 + client_msg_id.len());
-        name[..between].copy_from_slice(id);
-        name[between + 1] = from as u8;
-        name[between + 2..end].copy_from_slice(client_msg_id);
-        xxh3_128_with_seed(&name[..end], self.seed)
-    }
-
-    /// Why sends are refused now, if they are. Asks the file system at most every half second.
-    fn refusing(&self) -> Option<String> {
-        let floor = self.config.free_space_floor_bytes;
-        let free = self.free_bytes()?;
-        (free < floor).then(|| format!("only {free} bytes are free, and the floor is {floor}"))
-    }
-
-    fn free_bytes(&self) -> Option<u64> {
-        let mut space = self.space.lock();
-        if space.at.elapsed().as_millis() >= 500 {
-            space.free = free_space(&self.config.dir);
-            space.at = Instant::now();
-            metrics::gauge!("bluetick_free_bytes").set(space.free.unwrap_or_default() as f64);
-        }
-        space.free
-    }
-}
-
-fn free_space(dir: &Path) -> Option<u64> {
-    let stat = rustix::fs::statvfs(dir).ok()?;
-    Some(stat.f_bavail * stat.f_frsize)
 }
 
 pub(crate) struct Embedded {
@@ -214,53 +167,21 @@ impl Embedded {
             engine.put_meta(meta)?;
             failpoint::hit("first_start.seed_drawn");
         }
-        let rows = (config.cache_bytes / 512) as usize;
-        let space = SpaceCheck { at: Instant::now(), free: free_space(&config.dir) };
-        let push_outbox = PushOutboxIndex::load(&engine)?;
-        let shared = Arc::new(StoreCore {
-            clock,
-            engine,
-            memtable: Memtable::new(rows),
-            rows: SmallRows::default(),
-            push_outbox,
-            cold: ColdState::default(),
-            seed: meta.seed,
-            checkpoints: AtomicU64::new(0),
-            checkpointed_lsn: AtomicU64::new(meta.lsn),
-            bell: LingerWaker::default(),
-            checkpoint_failing: AtomicBool::new(false),
-            log_bytes: AtomicU64::new(0),
-            unflushed: AtomicU64::new(0),
-            space: Mutex::new(space),
-            _lock: lock,
-            config,
-        });
-        let (jobs, jobs_in) = std::sync::mpsc::channel();
-        let (done, done_in) = std::sync::mpsc::channel();
+        let shared = Arc::new(StoreCore::new(config, clock, engine, meta, lock)?);
+        let (jobs, jobs_in) = sync_mpsc::channel();
+        let (done, done_in) = sync_mpsc::channel();
         let committer = recover(&shared, meta, jobs, done_in)?;
         shared.push_outbox.make_due(shared.clock.now_ms());
         let (ops, ops_in) = mpsc::channel(QUEUE_OPS);
-        let weak = ops.downgrade();
-        let (learn_shared, learn_while) = (shared.clone(), ops.downgrade());
-        let checkpoint_shared = shared.clone();
         let threads = vec![
             spawn("bluetick-commit", move || committer.run(ops_in))?,
-            spawn("bluetick-learn", move || {
-                give_way();
-                let go_on = || learn_while.upgrade().is_some_and(|ops| !ops.is_closed());
-                if let Err(e) = learn_shared.engine.sent_ids.learn(go_on) {
-                    tracing::warn!(error = %e, "sends ask the engine for their ids: the filter could not be made");
-                }
-            })?,
-            spawn("bluetick-checkpoint", move || {
-                give_way();
-                checkpoint::run(checkpoint_shared, jobs_in, done, weak);
-            })?,
+            spawn_filter_builder(shared.clone(), ops.downgrade())?,
+            spawn_checkpoints(shared.clone(), jobs_in, done, ops.downgrade())?,
         ];
         Ok(Embedded { shared, ops, threads: Mutex::new(threads) })
     }
 
-    /// Hands a write to the committer and waits until it is durable.
+    /// Hands an operation to the committer and waits until it is durable.
     async fn ask<T>(&self, op: impl FnOnce(oneshot::Sender<Result<T>>) -> WriteOp) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let closed = || StoreError::unavailable("the store, which is closing,");
@@ -268,7 +189,7 @@ impl Embedded {
         let is_deferrable = op.is_deferrable();
         self.ops.send(op).await.map_err(|_| closed())?;
         if !is_deferrable {
-            self.shared.bell.ring();
+            self.shared.linger_waker.wake();
         }
         answer.await.map_err(|_| closed())?
     }
@@ -290,7 +211,7 @@ impl Embedded {
         let joined = tokio::task::spawn_blocking(move || threads.into_iter().all(|t| t.join().is_ok())).await;
         match closed {
             Ok(()) if joined.unwrap_or(false) => Ok(()),
-            // Closed before: nothing is left to do.
+            // It was closed before.
             Ok(()) | Err(StoreError::Unavailable { .. }) => Ok(()),
             Err(e) => Err(e),
         }
@@ -300,9 +221,9 @@ impl Embedded {
 /// Replays the log over the engine's rows.
 fn recover(
     shared: &Arc<StoreCore>,
-    meta: engine::CheckpointMeta,
-    jobs: std::sync::mpsc::Sender<checkpoint::CheckpointJob>,
-    done: std::sync::mpsc::Receiver<checkpoint::CheckpointDone>,
+    meta: CheckpointMeta,
+    jobs: sync_mpsc::Sender<CheckpointJob>,
+    done: sync_mpsc::Receiver<CheckpointDone>,
 ) -> Result<Committer> {
     let mut records = Vec::new();
     let wal = Wal::open(
@@ -341,27 +262,55 @@ fn segment_bytes(config: &EmbeddedConfig) -> u64 {
     config.checkpoint_bytes.max(4 * limits::BODY_HARD_MAX_BYTES as u64)
 }
 
+/// Builds the Bloom filters of the idempotency records that the engine holds. Until it is done,
+/// sends ask the engine.
+fn spawn_filter_builder(
+    shared: Arc<StoreCore>,
+    ops: mpsc::WeakSender<WriteOp>,
+) -> Result<std::thread::JoinHandle<()>> {
+    spawn("bluetick-bloom", move || {
+        lower_priority();
+        let is_open = || ops.upgrade().is_some_and(|ops| !ops.is_closed());
+        if let Err(e) = shared.engine.sent_ids.build_filters(is_open) {
+            tracing::warn!(error = %e, "no bloom filter for idempotency records; every send asks the engine");
+        }
+    })
+}
+
+fn spawn_checkpoints(
+    shared: Arc<StoreCore>,
+    jobs: sync_mpsc::Receiver<CheckpointJob>,
+    done: sync_mpsc::Sender<CheckpointDone>,
+    ops: mpsc::WeakSender<WriteOp>,
+) -> Result<std::thread::JoinHandle<()>> {
+    spawn("bluetick-checkpoint", move || {
+        lower_priority();
+        checkpoint::run(shared, jobs, done, ops);
+    })
+}
+
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<std::thread::JoinHandle<()>> {
     std::thread::Builder::new()
         .name(name.into())
         .spawn(work)
-        .map_err(|e| StoreError::Unusable(format!("no thread could be started: {e}")))
+        .map_err(|e| StoreError::Unusable(format!("cannot start a thread: {e}")))
 }
 
-/// The engine's own threads are begun by one that gives way, and so do they.
+/// Opens the engine in a thread of low priority, which the engine's own threads inherit.
 fn open_engine(config: &EmbeddedConfig) -> Result<Engine> {
     let open = || {
-        give_way();
+        lower_priority();
         Engine::open(&config.dir.join("engine"), config.cache_bytes, config.idempotency_window_ms)
     };
     let opened = std::thread::scope(|scope| scope.spawn(open).join());
     opened.unwrap_or_else(|_| Err(StoreError::Unusable("the engine could not be opened".into())))
 }
 
-/// What goes on behind the log leaves the processor to sends and receipts, if not by much: they wait for a group, and a whole turn
-/// of the processor is longer than that. But it holds locks that they need, and must not fall far behind.
-fn give_way() {
-    // Without a number it is the calling thread that is meant, on Linux.
+/// Leaves the processor to sends and receipts: they wait for a group, and a time slice of
+/// background work is longer than that. Only a little: the background holds locks that they need,
+/// and must not fall far behind.
+fn lower_priority() {
+    // On Linux, no process id means the calling thread.
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{getpriority_process, setpriority_process};
@@ -372,74 +321,17 @@ fn give_way() {
     }
 }
 
-/// A seed from the operating system, never zero.
-fn fresh_seed() -> Result<u64> {
-    let mut bytes = [0; 8];
-    File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .map_err(|e| StoreError::Unusable(format!("cannot read random bytes: {e}")))?;
-    Ok(u64::from_le_bytes(bytes) | 1)
-}
+#[cfg(test)]
+mod tests {
+    use super::engine::Space;
 
-/// Makes the directory if there is none, checks its version and locks it. Changes nothing in one that it refuses.
-fn claim(dir: &Path) -> Result<File> {
-    let fail = |what: &str, e: std::io::Error| {
-        StoreError::Unusable(format!("cannot {what} the data directory {}: {e}", dir.display()))
-    };
-    fs::create_dir_all(dir).map_err(|e| fail("create", e))?;
-    read_version(dir)?;
-    let lock = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(dir.join("LOCK"))
-        .map_err(|e| fail("lock", e))?;
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(fs::TryLockError::WouldBlock) => {
-            return Err(StoreError::Unusable(format!(
-                "the data directory {} is in use by another process; stop that one, or choose another with --data",
-                dir.display()
-            )));
+    #[test]
+    fn the_module_comment_lists_every_keyspace() {
+        let comment: Vec<&str> =
+            include_str!("mod.rs").lines().take_while(|line| line.starts_with("//!")).collect();
+        for name in Space::ALL.map(Space::name).into_iter().chain(["sent_ids_{n}"]) {
+            let row = format!("//! | `{name}` |");
+            assert_eq!(comment.iter().filter(|line| line.starts_with(&row)).count(), 1, "{name}");
         }
-        Err(fs::TryLockError::Error(e)) => return Err(fail("lock", e)),
     }
-    // An older directory is marked before anything is written that an older version would not read.
-    if read_version(dir)? != Some(DIRECTORY_VERSION) {
-        write_version(dir).map_err(|e| fail("write to", e))?;
-        failpoint::hit("first_start.version_written");
-    }
-    Ok(lock)
-}
-
-/// The format of a directory, if it has one and it can be read.
-fn read_version(dir: &Path) -> Result<Option<u32>> {
-    let path = dir.join("VERSION");
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => {
-            return Err(StoreError::Unusable(format!("cannot read {}: {e}", path.display())));
-        }
-    };
-    match text.trim().parse::<u32>() {
-        Ok(version) if version <= DIRECTORY_VERSION => Ok(Some(version)),
-        Ok(version) => Err(StoreError::Unusable(format!(
-            "the data directory {} has format {version}, and this version of bluetick reads up to {DIRECTORY_VERSION}; \
-             use a newer bluetick",
-            dir.display()
-        ))),
-        Err(_) => Err(StoreError::Unusable(format!("{} holds no version: {text:?}", path.display()))),
-    }
-}
-
-/// Written aside and renamed: a crash leaves no version or a whole one, never a file that says nothing.
-fn write_version(dir: &Path) -> std::io::Result<()> {
-    let aside = dir.join("VERSION.new");
-    let mut file = File::create(&aside)?;
-    failpoint::hit("first_start.version_begun");
-    writeln!(file, "{DIRECTORY_VERSION}")?;
-    file.sync_all()?;
-    fs::rename(&aside, dir.join("VERSION"))?;
-    File::open(dir)?.sync_all()
 }

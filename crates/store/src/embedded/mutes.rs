@@ -1,13 +1,12 @@
-//! Which conversations a user muted: a small row for each.
+//! `mutes`: the conversations that a user muted, a small row for each.
 
 use bluetick_protocol::{ConversationId, Mute, UserId};
 
 use super::{
     Embedded,
-    bytes::{ByteReader, Malformed, put_u64},
+    bytes::{ByteReader, FORMAT, Malformed, check_format, put_u64},
     engine::user_key,
     rows::{RowSpace, key_parts, user_prefix},
-    state::{FORMAT, check_format},
 };
 use crate::Result;
 

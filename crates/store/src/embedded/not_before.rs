@@ -1,12 +1,11 @@
-//! From when on a user's tokens count: a row for each user whose tokens were revoked.
+//! `not_before`: the time before which a user's tokens are revoked, a small row for each such user.
 
 use bluetick_protocol::UserId;
 
 use super::{
     Embedded,
-    bytes::{ByteReader, Malformed, put_u64},
+    bytes::{ByteReader, FORMAT, Malformed, check_format, put_u64},
     rows::{RowSpace, user_prefix},
-    state::{FORMAT, check_format},
 };
 use crate::Result;
 

@@ -1,10 +1,11 @@
-//! `push_outbox`: small rows that are all in memory as well, in order of user and by the time at which they are due. So a
-//! send that owes reads no disk, and a claim looks at nothing but what is due. A row takes less than 200 bytes there, and
-//! there is one for each conversation with something owed, which is few unless a provider is down.
+//! `push_outbox`: small rows that are also all in memory, sorted by user and by due time. A send
+//! that owes a notification reads no disk, and a claim reads only what is due. A row takes less
+//! than 200 bytes of memory. There is one for each conversation with something owed: few, unless a
+//! provider is down.
 //!
-//! A claim is kept in memory only: nobody but this process can hold one, so after a restart every row is due. That saves a
-//! write to the log for each, and a server that comes back does not wait for the claims of the one that died. What a
-//! failed attempt leaves (`postpone`) is durable.
+//! A claim is kept in memory only: no other process can hold one, so after a restart every row is
+//! due. That saves a log record per claim, and a restarted server does not wait for the claims of
+//! the one that died. The result of a failed attempt (`postpone`) is durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +15,9 @@ use parking_lot::Mutex;
 
 use super::{
     Embedded,
-    bytes::{ByteReader, Malformed, put_str, put_u64},
+    bytes::{ByteReader, FORMAT, Malformed, check_format, put_str, put_u64},
     engine::{Engine, Space, user_key},
     rows::{Bytes, RowChange, RowSpace, RowTransaction, key_parts, user_prefix},
-    state::{FORMAT, check_format},
 };
 use crate::{OwedPush, PushOutbox, Result};
 
@@ -82,14 +82,14 @@ impl PushOutboxRow {
     }
 }
 
-/// The row with the ids that its key holds.
-pub(super) fn owed_of(key: &[u8], debt: &PushOutboxRow) -> Result<OwedPush, Malformed> {
+/// The row with the ids from its key.
+pub(super) fn owed_of(key: &[u8], row: &PushOutboxRow) -> Result<OwedPush, Malformed> {
     let (user, id) = key_parts(key)?;
     let user = UserId::new(user).map_err(|_| Malformed("not a user id"))?;
-    Ok(debt.to(user, ConversationId::new(id).map_err(|_| Malformed("not a conversation id"))?))
+    Ok(row.to(user, ConversationId::new(id).map_err(|_| Malformed("not a conversation id"))?))
 }
 
-/// Every row of the outbox, as it is durable, but for when a claim has made it due.
+/// Every row of the outbox as it is durable, except that a claim moves the due time.
 #[derive(Default)]
 pub(super) struct PushOutboxIndex(Mutex<PushRowsByDueTime>);
 
@@ -100,10 +100,10 @@ struct PushRowsByDueTime {
 }
 
 impl PushRowsByDueTime {
-    fn set(&mut self, key: Bytes, debt: Option<PushOutboxRow>) {
-        let due_at = debt.as_ref().map(|debt| debt.due_at);
-        let before = match debt {
-            Some(debt) => self.rows.insert(key.clone(), debt),
+    fn set(&mut self, key: Bytes, row: Option<PushOutboxRow>) {
+        let due_at = row.as_ref().map(|row| row.due_at);
+        let before = match row {
+            Some(row) => self.rows.insert(key.clone(), row),
             None => self.rows.remove(&key),
         };
         if let Some(before) = before {
@@ -114,35 +114,35 @@ impl PushRowsByDueTime {
 }
 
 impl PushOutboxIndex {
-    /// What the engine has of it.
+    /// Loads the rows that the engine has.
     pub(super) fn load(engine: &Engine) -> Result<PushOutboxIndex> {
-        let mut debts = PushRowsByDueTime::default();
+        let mut index = PushRowsByDueTime::default();
         for row in engine.rows_under(Space::PushOutbox, &[]) {
             let (key, value) = row?;
-            let debt = PushOutboxRow::decode(&value)?;
-            owed_of(&key, &debt)?;
-            debts.set(key, Some(debt));
+            let row = PushOutboxRow::decode(&value)?;
+            owed_of(&key, &row)?;
+            index.set(key, Some(row));
         }
-        Ok(PushOutboxIndex(Mutex::new(debts)))
+        Ok(PushOutboxIndex(Mutex::new(index)))
     }
 
-    /// Everything is due: whoever had taken it on was the process before this one.
+    /// Makes every row due: claims of the previous process have ended.
     pub(super) fn make_due(&self, now: u64) {
-        let mut debts = self.0.lock();
-        let waiting: Vec<_> = debts.rows.iter().filter(|(_, debt)| debt.due_at > now).collect();
-        let waiting: Vec<_> = waiting.into_iter().map(|(key, debt)| (key.clone(), debt.clone())).collect();
-        for (key, debt) in waiting {
-            debts.set(key, Some(PushOutboxRow { due_at: now, ..debt }));
+        let mut index = self.0.lock();
+        let waiting: Vec<_> = index.rows.iter().filter(|(_, row)| row.due_at > now).collect();
+        let waiting: Vec<_> = waiting.into_iter().map(|(key, row)| (key.clone(), row.clone())).collect();
+        for (key, row) in waiting {
+            index.set(key, Some(PushOutboxRow { due_at: now, ..row }));
         }
     }
 
-    /// Takes in what is durable now.
+    /// Applies durable changes.
     pub(super) fn publish<'a>(&self, changes: impl Iterator<Item = &'a RowChange>) {
-        let mut debts = None;
+        let mut index = None;
         for change in changes.filter(|change| change.space == RowSpace::PushOutbox) {
-            // What does not decode was refused when it was read.
-            let debt = change.value.as_deref().and_then(|value| PushOutboxRow::decode(value).ok());
-            debts.get_or_insert_with(|| self.0.lock()).set(change.key.clone(), debt);
+            // A row that does not decode was refused when it was read.
+            let row = change.value.as_deref().and_then(|value| PushOutboxRow::decode(value).ok());
+            index.get_or_insert_with(|| self.0.lock()).set(change.key.clone(), row);
         }
     }
 
@@ -151,15 +151,15 @@ impl PushOutboxIndex {
     }
 
     fn claim(&self, now: u64, until: u64, limit: usize) -> Result<Vec<OwedPush>> {
-        let mut debts = self.0.lock();
-        let due = debts.due.iter().take_while(|(due_at, _)| *due_at <= now).take(limit);
+        let mut index = self.0.lock();
+        let due = index.due.iter().take_while(|(due_at, _)| *due_at <= now).take(limit);
         let due: Vec<Bytes> = due.map(|(_, key)| key.clone()).collect();
         let mut claimed = Vec::with_capacity(due.len());
         for key in due {
-            if let Some(debt) = debts.rows.get(&key).cloned() {
-                let debt = PushOutboxRow { due_at: until, ..debt };
-                claimed.push(owed_of(&key, &debt)?);
-                debts.set(key, Some(debt));
+            if let Some(row) = index.rows.get(&key).cloned() {
+                let row = PushOutboxRow { due_at: until, ..row };
+                claimed.push(owed_of(&key, &row)?);
+                index.set(key, Some(row));
             }
         }
         Ok(claimed)
@@ -167,14 +167,14 @@ impl PushOutboxIndex {
 
     fn under(&self, user: &UserId) -> Result<Vec<OwedPush>> {
         let prefix: Bytes = user_prefix(user.as_str()).into();
-        let debts = self.0.lock();
-        let under = debts.rows.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(&prefix));
-        under.map(|(key, debt)| Ok(owed_of(key, debt)?)).collect()
+        let index = self.0.lock();
+        let under = index.rows.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(&prefix));
+        under.map(|(key, row)| Ok(owed_of(key, row)?)).collect()
     }
 }
 
 impl RowChange {
-    /// A row that stays in memory must be one that can be read.
+    /// Refuses a row of the outbox that cannot be decoded, since it would stay in memory.
     pub(super) fn check(&self) -> Result<(), Malformed> {
         if let (RowSpace::PushOutbox, Some(value)) = (self.space, &self.value) {
             owed_of(&self.key, &PushOutboxRow::decode(value)?)?;
@@ -186,11 +186,11 @@ impl RowChange {
 impl RowTransaction<'_> {
     fn owed(&self, user: &UserId, id: &ConversationId) -> Result<Option<OwedPush>> {
         let key = user_key(user.as_str(), id);
-        let debt = match self.touched(RowSpace::PushOutbox, &key) {
+        let row = match self.touched(RowSpace::PushOutbox, &key) {
             Some(value) => value.as_deref().map(PushOutboxRow::decode).transpose()?,
             None => self.shared.push_outbox.get(&key),
         };
-        Ok(debt.map(|debt| debt.to(user.clone(), id.clone())))
+        Ok(row.map(|row| row.to(user.clone(), id.clone())))
     }
 
     fn set_owed(&mut self, owed: &OwedPush) {

@@ -1,8 +1,10 @@
-//! Small rows: everything that is kept under a key of its own and is neither a message nor a row of a conversation.
+//! Small rows: everything with a key of its own that is neither a message nor part of a
+//! conversation's or a user's row.
 //!
-//! A step of the committer ([`RowTransactionFn`]) looks at rows and says what they are after it; what it says goes into one group of
-//! the log, whole or not at all. Until a checkpoint the rows are in memory, in two generations as in `hot.rs`. A
-//! system that wants such rows adds a [`RowSpace`] and nothing else.
+//! They change in transactions ([`RowTransaction`]) that run in the committer's thread; the changes
+//! of one transaction are in one group of the log, all or none. Until a checkpoint the rows are in
+//! memory, in an active and a frozen memtable as in `memtable.rs`. A new kind of row needs a new
+//! [`RowSpace`] and nothing else here.
 
 use std::{cmp::Ordering, collections::BTreeMap, ops::Range, sync::Arc};
 
@@ -14,15 +16,15 @@ use super::{
     Embedded, StoreCore,
     bytes::{ByteReader, Malformed, put_bytes, put_u64},
     committer::{OnCommit, Overlay, WriteOp},
+    conversation::ConversationState,
     engine::{Engine, EngineChange, Space},
-    state::Conv,
 };
 use crate::Result;
 
 /// A key or a value.
 pub(super) type Bytes = Arc<[u8]>;
 
-/// A keyspace of small rows, by its number in the log.
+/// A keyspace of small rows, by its number in the log. Numbers never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum RowSpace {
@@ -71,7 +73,7 @@ impl RowSpace {
     }
 }
 
-/// What a row is after a write: a value, or nothing.
+/// A row after a write: a value, or nothing (a tombstone).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RowChange {
     pub space: RowSpace,
@@ -92,18 +94,18 @@ impl RowChange {
     pub(super) fn read(r: &mut ByteReader<'_>) -> Result<RowChange, Malformed> {
         let number = r.u8()?;
         let space = RowSpace::ALL.into_iter().find(|space| *space as u8 == number);
-        let space = space.ok_or(Malformed("a kind of row this version does not know"))?;
+        let space = space.ok_or(Malformed("a kind of row that this version does not know"))?;
         let key = r.bytes()?.into();
         let value = match r.u8()? {
             0 => None,
             1 => Some(r.bytes()?.into()),
-            _ => return Err(Malformed("neither a value nor none")),
+            _ => return Err(Malformed("neither a value nor a tombstone")),
         };
         Ok(RowChange { space, key, value })
     }
 }
 
-/// Adds the changes of one record.
+/// Encodes the changes of one record.
 pub(super) fn put_changes(out: &mut Vec<u8>, changes: &[RowChange]) {
     put_u64(out, changes.len() as u64);
     for change in changes {
@@ -119,10 +121,10 @@ pub(super) fn changes(r: &mut ByteReader<'_>) -> Result<Vec<RowChange>, Malforme
     Ok(changes)
 }
 
-/// Rows by their keys: a value, or that there is none any more.
+/// Rows by key: a value, or `None` for a tombstone.
 pub(super) type RowMap = BTreeMap<Bytes, Option<Bytes>>;
 
-/// Rows that changed, in order, each with the last of its changes.
+/// The last change of each changed row, sorted by key.
 #[derive(Debug, Default)]
 pub(super) struct RowChanges([RowMap; RowSpace::ALL.len()]);
 
@@ -158,13 +160,13 @@ impl RowChanges {
         })
     }
 
-    /// As one sorted run.
+    /// The changes of one keyspace, sorted, for the engine.
     pub(super) fn run(&self, space: RowSpace) -> Vec<EngineChange> {
         let rows = self.of(space).iter();
         rows.map(|(key, value)| (key.to_vec(), value.as_ref().map(|value| value.to_vec()))).collect()
     }
 
-    /// Puts what changed under a prefix over older rows.
+    /// Overlays the changes under a prefix on older rows.
     fn lay_over(&self, space: RowSpace, prefix: &[u8], rows: &mut RowMap) {
         let under =
             self.of(space).range::<[u8], _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
@@ -172,7 +174,7 @@ impl RowChanges {
         rows.extend(under.map(|(key, value)| (key.clone(), value.clone())));
     }
 
-    /// The same for a range of keys.
+    /// Overlays the changes in a range of keys on older rows.
     fn lay_between(&self, space: RowSpace, keys: &Range<Vec<u8>>, rows: &mut RowMap) {
         let between = self.of(space).range::<[u8], _>((
             std::ops::Bound::Included(keys.start.as_slice()),
@@ -182,7 +184,7 @@ impl RowChanges {
     }
 }
 
-/// The rows that the log holds and the engine does not yet have.
+/// The memtable of small rows: what the log holds and the engine does not have yet.
 #[derive(Default)]
 pub(super) struct SmallRows(RwLock<RowMemtables>);
 
@@ -240,7 +242,7 @@ impl SmallRows {
         })
     }
 
-    /// What is in memory of a range of keys, laid over what the engine has of it.
+    /// Merges the rows of a range in memory with those in the engine.
     fn between<T>(
         &self,
         space: RowSpace,
@@ -257,7 +259,7 @@ impl SmallRows {
         }
     }
 
-    /// What is in memory of a range of keys, and how often rows were frozen by now.
+    /// The rows of a range in memory, and the number of freezes so far.
     pub(super) fn recent(&self, space: RowSpace, keys: &Range<Vec<u8>>) -> (RowMap, u64) {
         let (rows, mut recent) = (self.0.read(), BTreeMap::new());
         rows.frozen.lay_between(space, keys, &mut recent);
@@ -280,7 +282,8 @@ impl SmallRows {
                 rows.insert(key, Some(value));
             }
             rows.append(&mut recent);
-            // What was frozen meanwhile may be in the engine, and then these are rows of two moments.
+            // Rows that were frozen meanwhile may have reached the engine: then the two halves are
+            // of different moments, and the read is repeated.
             if self.0.read().freezes == freezes {
                 return Ok(rows);
             }
@@ -309,7 +312,7 @@ fn present(rows: RowMap) -> Vec<(Bytes, Bytes)> {
     rows.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
 }
 
-/// The first rows of both, in order, where `recent` has the say. No more of `rest` is read than it takes.
+/// The first rows of both, in order; `recent` wins. Reads no more of `rest` than needed.
 fn first_of(
     recent: RowMap,
     rest: impl Iterator<Item = Result<(Bytes, Bytes)>>,
@@ -335,7 +338,7 @@ fn first_of(
     Ok(found)
 }
 
-/// The last row of both, where `recent` has the say; `rest` comes from its end.
+/// The last row of both; `recent` wins. `rest` is sorted from its end.
 fn last_of(
     recent: RowMap,
     rest: impl Iterator<Item = Result<(Bytes, Bytes)>>,
@@ -346,10 +349,12 @@ fn last_of(
     Ok(old.max(new))
 }
 
-/// Decides something over small rows in the committer's thread, and gives the answer that waits for the fsync.
+/// A transaction over small rows. It runs in the committer's thread and returns the callback that
+/// answers its caller.
 pub(super) type RowTransactionFn = Box<dyn FnOnce(&mut RowTransaction<'_>) -> OnCommit + Send>;
 
-/// The rows as a step finds them: as this group leaves them so far, with the step's own changes.
+/// What a transaction reads and writes: the rows as the group leaves them so far, with its own
+/// changes.
 pub(super) struct RowTransaction<'a> {
     pub shared: &'a StoreCore,
     group: &'a RowChanges,
@@ -366,10 +371,10 @@ impl<'a> RowTransaction<'a> {
         RowTransaction { shared, group, convs, changes: Vec::new() }
     }
 
-    /// A conversation as this group leaves it so far.
-    pub(super) fn conv(&self, id: &ConversationId) -> Result<Option<Arc<Conv>>> {
+    /// A conversation as the group leaves it so far.
+    pub(super) fn conv(&self, id: &ConversationId) -> Result<Option<Arc<ConversationState>>> {
         match self.convs.get(id) {
-            Some(overlay) => Ok(Some(Arc::new(overlay.published.conv.clone()))),
+            Some(overlay) => Ok(Some(overlay.dirty.conv.clone())),
             None => self.shared.memtable.conv(&self.shared.engine, id),
         }
     }
@@ -384,7 +389,7 @@ impl<'a> RowTransaction<'a> {
         last_of(recent, self.shared.engine.rows_between(space.space(), keys.clone()).rev())
     }
 
-    /// What this group made of a row, if it touched it.
+    /// The value that this group gives a row, if it changes the row.
     pub(super) fn touched(&self, space: RowSpace, key: &[u8]) -> Option<&Option<Bytes>> {
         let own = self.changes.iter().rev().find(|change| change.space == space && *change.key == *key);
         own.map(|change| &change.value).or_else(|| self.group.get(space, key))
@@ -414,7 +419,7 @@ impl<'a> RowTransaction<'a> {
         self.changes.push(RowChange { space, key: key.into(), value: None });
     }
 
-    /// Removes a row if there is one.
+    /// Removes a row if it exists.
     pub(super) fn forget(&mut self, space: RowSpace, key: Vec<u8>) -> Result<()> {
         if self.get(space, &key)?.is_some() {
             self.remove(space, key);
@@ -429,15 +434,15 @@ impl<'a> RowTransaction<'a> {
         Ok(())
     }
 
-    /// What is to be written.
+    /// The changes to write.
     pub(super) fn into_changes(self) -> Vec<RowChange> {
         self.changes
     }
 }
 
 impl Embedded {
-    /// Has the committer take a step over small rows, and waits until what it changed is durable. A step that fails
-    /// changes nothing.
+    /// Runs a transaction in the committer's thread and waits until its changes are durable. A
+    /// transaction that fails changes nothing.
     pub(super) async fn transact<T: Send + 'static>(
         &self,
         decide: impl FnOnce(&mut RowTransaction<'_>) -> Result<T> + Send + 'static,
@@ -455,7 +460,7 @@ impl Embedded {
     }
 }
 
-/// PK user, SK anything: no id holds a zero byte.
+/// Partition key user, sort key anything. No id contains a zero byte.
 pub(super) fn row_key(user: &str, rest: &str) -> Vec<u8> {
     let mut key = user_prefix(user);
     key.extend_from_slice(rest.as_bytes());
@@ -469,10 +474,10 @@ pub(super) fn user_prefix(user: &str) -> Vec<u8> {
     prefix
 }
 
-/// Both parts of such a key.
+/// The two parts of such a key.
 pub(super) fn key_parts(key: &[u8]) -> Result<(&str, &str), Malformed> {
     let text = std::str::from_utf8(key).map_err(|_| Malformed("a key is not text"))?;
-    text.split_once('\0').ok_or(Malformed("a key has one part"))
+    text.split_once('\0').ok_or(Malformed("a key lacks its second part"))
 }
 
 #[cfg(test)]

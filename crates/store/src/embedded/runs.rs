@@ -1,10 +1,10 @@
-//! `messages` in the engine: a row holds a run of messages that follow each other in their conversation, under the seq of the
-//! last. What the engine does for each row, when it is written, whenever it is merged and when it is read, it does once for all of
-//! them. A row of one message is what versions before this one wrote for each.
+//! `messages` in the engine: a row holds a run of consecutive messages of a conversation, under the
+//! seq of the last. Writing, merging and reading a row costs the engine about the same for one
+//! message as for many. Older versions wrote a row for each message; these are runs of one.
 //!
-//! Runs may overlap: where a crash cut a checkpoint short, the next one writes the same messages again, and may cut them into runs
-//! elsewhere. Each of the two covers all of its messages without a gap, so who reads rows in their order and takes every seq once
-//! misses none.
+//! Runs may overlap: after a crash in a checkpoint, the next one writes the same messages again and
+//! may cut them into runs elsewhere. Each set of runs covers its messages without gaps, so a reader
+//! that goes through the rows in order and takes every seq once misses none.
 
 use std::ops::Range;
 
@@ -13,26 +13,26 @@ use bluetick_protocol::{ConversationId, Seq};
 use super::{
     bytes::Malformed,
     engine::{Engine, EngineChange, Space, broken},
-    state::MessageEntry,
+    entry::MessageEntry,
 };
 use crate::{PageLimit, Result, failpoint};
 
-/// A run ends when it is so long: half of a block of the engine, which is read as a whole whatever is wanted of it.
+/// A run ends at this size: half of a block of the engine, which is always read whole.
 const RUN_BYTES: usize = 4 * 1024;
-/// Nor does it hold more messages than this, however short they are: so a message is found that far from its key at most.
+/// The most messages in a run, however short they are. It bounds how far a message is from its key.
 const RUN_MESSAGES: u64 = 64;
-/// So much is read at a time to be rewritten.
+/// How much is read at a time when runs are rewritten.
 const REWRITE_BYTES: usize = 16 * 1024 * 1024;
 
-/// What becomes of a message when runs are rewritten.
+/// What a rewrite does with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RewriteAction {
-    Stays,
-    BecomesVoid,
-    Goes,
+    Keep,
+    Void,
+    Remove,
 }
 
-/// PK conversation, SK seq: no id holds a zero byte.
+/// Partition key conversation, sort key seq. No id contains a zero byte.
 pub(super) fn message_key(id: &ConversationId, seq: Seq) -> Vec<u8> {
     let mut key = Vec::with_capacity(id.as_str().len() + 9);
     put_message_key(&mut key, id, seq);
@@ -45,20 +45,21 @@ fn put_message_key(key: &mut Vec<u8>, id: &ConversationId, seq: Seq) {
     key.extend_from_slice(&seq.to_be_bytes());
 }
 
-/// The conversation and the seq of a key.
+/// The conversation and the seq in a key.
 pub(super) fn split_message_key(key: &[u8]) -> Result<(&[u8], Seq), Malformed> {
     let split = key.split_last_chunk::<8>().and_then(|(id, seq)| Some((id.strip_suffix(&[0])?, seq)));
     let (id, seq) = split.ok_or(Malformed("a key with a seq is cut short"))?;
     Ok((id, Seq::from_be_bytes(*seq)))
 }
 
-/// The keys of all rows that may hold messages with these seqs. Behind what was dropped nothing is looked at that cannot.
+/// The keys of all rows that may hold messages with these seqs. The end is bounded, so that a read
+/// does not scan the tombstones behind it.
 fn keys_of(id: &ConversationId, seqs: Range<Seq>) -> Range<Vec<u8>> {
     let end = seqs.end.max(seqs.start).saturating_add(RUN_MESSAGES);
     message_key(id, seqs.start)..message_key(id, end)
 }
 
-/// The messages of a page, as far as they fit.
+/// Collects the messages of a page, as far as they fit.
 struct PageBuilder {
     entries: Vec<MessageEntry>,
     bytes: usize,
@@ -70,7 +71,7 @@ impl PageBuilder {
         PageBuilder { entries: Vec::new(), bytes: 0, limit }
     }
 
-    /// Returns whether there is room for it.
+    /// Returns whether it fits.
     fn take(&mut self, entry: MessageEntry) -> bool {
         self.bytes += entry.message.content_bytes();
         let fits = self.entries.is_empty() || self.bytes <= self.limit.bytes;
@@ -91,7 +92,7 @@ impl Engine {
         Ok(self.entries(id, seq, seq.saturating_add(1), PageLimit::messages(1))?.pop())
     }
 
-    /// Entries of a conversation in `from..before`, from the front, within the limit.
+    /// Entries with seqs in `from..before`, from the front, within the limit.
     pub(super) fn entries(
         &self,
         id: &ConversationId,
@@ -117,7 +118,7 @@ impl Engine {
         Ok(page.entries)
     }
 
-    /// The last entries of a conversation in `floor..before`, in order, within the limit.
+    /// The last entries with seqs in `floor..before`, in order, within the limit.
     pub(super) fn entries_before(
         &self,
         id: &ConversationId,
@@ -130,7 +131,7 @@ impl Engine {
         }
         let messages = self.space(Space::Messages);
         let (mut page, mut before) = (PageBuilder::new(limit), before);
-        // The run that the last of them is in may end behind it; all others end before.
+        // The run with the last of them may end behind it; all other runs end before it.
         let keys = keys_of(id, before - 1..before);
         let older = message_key(id, floor)..keys.start.clone();
         let mut rows = messages.range(keys).take(1).chain(messages.range(older).rev());
@@ -150,7 +151,7 @@ impl Engine {
         Ok(page.entries)
     }
 
-    /// Writes messages in the order of their conversations and seqs, those that were erased as voids, through one pair of buffers:
+    /// Writes messages sorted by conversation and seq, erased ones as voids. Buffers are reused:
     /// this is the bulk of a checkpoint.
     pub(super) fn ingest_messages<'a>(
         &self,
@@ -186,14 +187,14 @@ impl Engine {
         ingestion.finish().map_err(broken)
     }
 
-    /// What has to be written so that each message of a conversation with a seq in a range meets its fate, from the row on that ends
-    /// at `from` or behind it; and where to go on, if there is more than is read at a time.
+    /// The writes that apply `action` to each message with a seq in `seqs`, beginning with the row
+    /// that ends at `from` or later; and where to go on, if there is more than one part.
     pub(super) fn rewritten(
         &self,
         id: &ConversationId,
         seqs: Range<Seq>,
         from: Seq,
-        fate: impl Fn(&MessageEntry) -> RewriteAction,
+        action: impl Fn(&MessageEntry) -> RewriteAction,
     ) -> Result<(Vec<EngineChange>, Option<Seq>)> {
         let (mut changes, mut bytes) = (Vec::new(), 0);
         for row in self.space(Space::Messages).range(keys_of(id, from..seqs.end)) {
@@ -201,13 +202,13 @@ impl Engine {
             let (mut left, mut changed) = (Vec::with_capacity(run.len()), false);
             for entry in MessageEntry::of_run(id, &run, 0..Seq::MAX) {
                 let entry = entry?;
-                let fate =
-                    if seqs.contains(&entry.message.seq) { fate(&entry) } else { RewriteAction::Stays };
-                changed |= fate != RewriteAction::Stays;
-                match fate {
-                    RewriteAction::Stays => entry.encode(&mut left),
-                    RewriteAction::BecomesVoid => entry.voided().encode(&mut left),
-                    RewriteAction::Goes => {}
+                let action =
+                    if seqs.contains(&entry.message.seq) { action(&entry) } else { RewriteAction::Keep };
+                changed |= action != RewriteAction::Keep;
+                match action {
+                    RewriteAction::Keep => entry.encode(&mut left),
+                    RewriteAction::Void => entry.voided().encode(&mut left),
+                    RewriteAction::Remove => {}
                 }
             }
             if changed {
@@ -270,14 +271,14 @@ mod tests {
             self.engine.ingest_messages(entries.iter().map(|entry| (entry, false))).unwrap();
         }
 
-        /// Every fourth of them as a void, or none.
+        /// Every fourth message as a void, or none.
         fn write_some_void(&self, id: &ConversationId, seqs: Range<Seq>, voids: bool) {
             let entries: Vec<MessageEntry> = seqs.map(|seq| entry(id, seq)).collect();
             let written = entries.iter().map(|e| (e, voids && e.message.seq.is_multiple_of(4)));
             self.engine.ingest_messages(written).unwrap();
         }
 
-        /// As versions did that had a row for each.
+        /// As older versions did, with a row for each message.
         fn write_singles(&self, id: &ConversationId, seqs: Range<Seq>) {
             let rows = seqs.map(|seq| {
                 let mut value = Vec::new();
@@ -295,7 +296,7 @@ mod tests {
             seqs_of(&self.engine.entries(id, 0, Seq::MAX, ALL).unwrap())
         }
 
-        /// Every way to read gives what is there, whatever the rows are cut into.
+        /// Every kind of read gives the same messages, however they are cut into rows.
         fn reads(&self, id: &ConversationId, there: Range<Seq>) {
             for from in 0..there.end + 3 {
                 let expected: Vec<Seq> = (from.max(there.start)..there.end).collect();
@@ -354,8 +355,8 @@ mod tests {
 
     #[test]
     fn runs_that_overlap_give_each_message_once() {
-        // What a checkpoint left that was cut short, and what the next one wrote: with more messages, with voids that are
-        // shorter in place of some, or without those that were to be void.
+        // What a crashed checkpoint left, and what the next one wrote: with more messages, with
+        // shorter voids in place of some, or without those voids.
         for (left, voids) in [(12, false), (40, false), (40, true), (99, true), (100, false), (100, true)] {
             for earlier in [true, false] {
                 let (store, id) = (open(), conversation("alice~bob"));
@@ -380,16 +381,17 @@ mod tests {
         assert_eq!(store.engine.entry(&id, 1_000).unwrap(), None);
     }
 
-    /// Rewrites all rows, a part at a time. Returns how many were written, and in how many parts.
+    /// Rewrites all rows, a part at a time. Returns the number of rows written and the number of
+    /// parts.
     fn rewrite(
         store: &OpenEngine,
         id: &ConversationId,
         seqs: Range<Seq>,
-        fate: impl Fn(&MessageEntry) -> RewriteAction + Copy,
+        action: impl Fn(&MessageEntry) -> RewriteAction + Copy,
     ) -> (usize, usize) {
         let (mut next, mut rows, mut parts) = (Some(seqs.start), 0, 0);
         while let Some(from) = next {
-            let (changes, rest) = store.engine.rewritten(id, seqs.clone(), from, fate).unwrap();
+            let (changes, rest) = store.engine.rewritten(id, seqs.clone(), from, action).unwrap();
             rows += changes.len();
             store.engine.ingest(Space::Messages, changes).unwrap();
             (next, parts) = (rest, parts + 1);
@@ -403,42 +405,43 @@ mod tests {
         store.write(&id, 1..100);
         store.write(&id, 90..110);
         store.write(&other, 1..20);
-        assert_eq!(rewrite(&store, &id, 1..Seq::MAX, |_| RewriteAction::Stays), (0, 1));
-        // Prefixes that end within a run go, from all runs that hold some of them.
+        assert_eq!(rewrite(&store, &id, 1..Seq::MAX, |_| RewriteAction::Keep), (0, 1));
+        // Removes prefixes that end within a run, from all runs that hold part of them.
         for border in [3, 40, 91, 96] {
-            rewrite(&store, &id, 1..border, |_| RewriteAction::Goes);
+            rewrite(&store, &id, 1..border, |_| RewriteAction::Remove);
             assert_eq!(store.seqs(&id), (border..110).collect::<Vec<_>>());
             assert_eq!(store.engine.entry(&id, border - 1).unwrap(), None);
             assert_eq!(
-                rewrite(&store, &id, 1..border, |_| RewriteAction::Goes).0,
+                rewrite(&store, &id, 1..border, |_| RewriteAction::Remove).0,
                 0,
                 "nothing is left of it"
             );
         }
-        let fate = |entry: &MessageEntry| match entry.message.from == Side::High {
-            true => RewriteAction::BecomesVoid,
-            false => RewriteAction::Stays,
+        let action = |entry: &MessageEntry| match entry.message.from == Side::High {
+            true => RewriteAction::Void,
+            false => RewriteAction::Keep,
         };
-        assert!(rewrite(&store, &id, 1..Seq::MAX, fate).0 > 0);
+        assert!(rewrite(&store, &id, 1..Seq::MAX, action).0 > 0);
         for entry in store.engine.entries(&id, 0, Seq::MAX, ALL).unwrap() {
             assert_eq!(entry.message.void, entry.message.from == Side::High);
             assert_eq!(entry.message.body.is_empty(), entry.message.void);
         }
-        rewrite(&store, &id, 1..Seq::MAX, |_| RewriteAction::Goes);
+        rewrite(&store, &id, 1..Seq::MAX, |_| RewriteAction::Remove);
         assert!(store.seqs(&id).is_empty());
         store.reads(&other, 1..20);
     }
 
-    /// Rows whose first seqs do not rise with their last ones: single ones of an earlier version within a run of this one.
+    /// Rows whose first seqs do not rise with their last ones: rows of one message within a longer
+    /// run.
     #[test]
     fn nothing_that_was_dropped_comes_back_from_under_another_row() {
         let (store, id) = (open(), conversation("alice~bob"));
         store.write_singles(&id, 1..60);
         store.write(&id, 1..70);
         for border in [5, 11, 30, 52, 60] {
-            rewrite(&store, &id, 1..border, |_| RewriteAction::Goes);
+            rewrite(&store, &id, 1..border, |_| RewriteAction::Remove);
             assert_eq!(store.seqs(&id), (border..70).collect::<Vec<_>>());
-            assert!(rewrite(&store, &id, 0..border, |_| RewriteAction::Goes).0 == 0, "left below {border}");
+            assert!(rewrite(&store, &id, 0..border, |_| RewriteAction::Remove).0 == 0, "left below {border}");
         }
     }
 
@@ -455,10 +458,10 @@ mod tests {
                 }
             })
             .collect();
-        // Two to a row, and each of these overlaps with two of the others.
+        // Two messages to a row, and each row overlaps with two others.
         store.engine.ingest_messages(entries.iter().map(|entry| (entry, false))).unwrap();
         store.engine.ingest_messages(entries[1..].iter().map(|entry| (entry, false))).unwrap();
-        let (rows, parts) = rewrite(&store, &id, 1..Seq::MAX, |_| RewriteAction::BecomesVoid);
+        let (rows, parts) = rewrite(&store, &id, 1..Seq::MAX, |_| RewriteAction::Void);
         assert_eq!((rows, parts), (store.rows(), 2));
         for row in store.engine.space(Space::Messages).iter() {
             let run = row.value().unwrap();

@@ -1,10 +1,11 @@
-//! A walk over everything that an embedded store holds, for moving it elsewhere.
+//! A walk over everything in an embedded store, for `bluetick migrate`.
 //!
-//! The store is opened as a server would open it, with its lock, so that nobody writes meanwhile; a checkpoint then brings
-//! everything into the engine. The order is that of the engine's keys: conversations by id, each with its messages by
-//! seq and its members' rows after them, then users, each with all that is kept under their name: a mute, say, need not have a
-//! conversation; at last attachments, each with the conversations that refer to it. It never changes while nobody writes, so that a walk can go on
-//! where one before it ended. Cold messages are read from their objects, and stand in the walk where they stood hot.
+//! The store is opened with its lock, as a server would, so nobody writes meanwhile; a checkpoint
+//! then brings everything into the engine. The order is that of the engine's keys: conversations by
+//! id, each with its messages by seq and then its members' rows; users, each with everything kept
+//! by user (a mute, for example, needs no conversation); attachments, each with the conversations
+//! that refer to it. The order is stable, so a walk can resume where an earlier one stopped. Cold
+//! messages are read from their objects and appear at their place.
 
 use std::{ops::Bound, sync::Arc};
 
@@ -16,20 +17,20 @@ use super::{
     Embedded, EmbeddedConfig, StoreCore, attachments,
     cold::reads::{counts, missing},
     committer::WriteOp,
+    conversation::ConversationState,
     devices,
     engine::{Space, conversation_id},
-    memtable::{mask, mask_message},
     mutes, not_before,
     push_outbox::{self, PushOutboxRow},
     rows::{key_parts, user_prefix},
-    state::{Conv, UserRow},
+    user_row::UserRow,
 };
 use crate::{
     AttachmentRow, Clock, Content, MemberRow, Page, PageLimit, PendingRow, Place, Result, SentId,
     ShownMessage, StoreError,
 };
 
-/// Records of a page: what one batch of DynamoDB takes.
+/// Records in a page: one batch of DynamoDB.
 const PAGE_RECORDS: usize = 25;
 const PAGE_BYTES: usize = 256 * 1024;
 /// Pages that are read ahead.
@@ -41,14 +42,14 @@ const READ: PageLimit = PageLimit { messages: 500, bytes: 4 << 20 };
 pub struct SourceIdentity {
     /// The same for a directory and its copies, and for no other.
     pub name: String,
-    /// The last write there was: the same number means the same contents.
+    /// The lsn of the last write: the same number means the same contents.
     pub last_write: u64,
     pub last_message_id: MessageId,
-    /// The node number in the ids that were minted here.
+    /// The node part of the ids that were minted here.
     pub node: u16,
 }
 
-/// An embedded store that nobody serves from, opened to read all of it.
+/// An embedded store that is opened only to read all of it.
 pub struct EmbeddedSource {
     embedded: Embedded,
     identity: SourceIdentity,
@@ -56,12 +57,12 @@ pub struct EmbeddedSource {
 }
 
 impl EmbeddedSource {
-    /// Opens the store, which must be there, and brings everything into the engine.
+    /// Opens an existing store and brings everything into the engine.
     pub async fn open(config: EmbeddedConfig, clock: Arc<dyn Clock>) -> Result<EmbeddedSource> {
         let dir = config.dir.display().to_string();
         if !config.dir.join("VERSION").exists() {
             return Err(StoreError::Unusable(format!(
-                "there is no store in {dir}; name the data directory of the server that is to be moved"
+                "there is no store in {dir}; give the data directory of the server to move"
             )));
         }
         let node = config.node;
@@ -94,7 +95,7 @@ impl EmbeddedSource {
         self.messages
     }
 
-    /// Attachments in the order of their references, after one, at most so many.
+    /// At most `limit` attachments after one, in the order of their references.
     pub async fn attachments(&self, after: Option<&S3Ref>, limit: usize) -> Result<Vec<AttachmentRow>> {
         let after = after.cloned();
         self.embedded
@@ -114,7 +115,7 @@ impl EmbeddedSource {
             let now_ms = shared.clock.now_ms();
             let mut walker = Walker { shared: &shared, now_ms, sender: &sender, page: Vec::new(), bytes: 0 };
             if let Err(error) = walker.walk(from) {
-                // Who no longer listens wants no error either.
+                // The receiver may be gone, and then needs no error.
                 let _ = sender.blocking_send(Err(error));
             }
         });
@@ -126,13 +127,13 @@ impl EmbeddedSource {
     }
 }
 
-/// A walk under way. Dropped, it ends.
+/// A running walk. Dropping it ends it.
 pub struct Walk {
     pages: mpsc::Receiver<Result<Page>>,
 }
 
 impl Walk {
-    /// The next records, or nothing at the end.
+    /// The next page, or `None` at the end.
     pub async fn next(&mut self) -> Option<Result<Page>> {
         self.pages.recv().await
     }
@@ -176,19 +177,19 @@ impl Walker<'_> {
         }
     }
 
-    fn conversation(&mut self, conv: &Conv, first: Seq) -> Result<Place> {
-        let (mut from, border) = (first.max(1), self.shared.border(&conv.id)?);
+    fn conversation(&mut self, conv: &ConversationState, first: Seq) -> Result<Place> {
+        let (mut from, border) = (first.max(1), self.shared.last_cold_seq(&conv.id)?);
         while from <= border {
             for message in self.cold_page(conv, from, READ.messages)? {
                 from = message.seq + 1;
-                self.message(mask_message(conv, message))?;
+                self.message(conv.masked_message(message))?;
             }
         }
         loop {
             let entries = self.shared.engine.entries(&conv.id, from, Seq::MAX, READ)?;
             let Some(last) = entries.last().map(|entry| entry.message.seq) else { break };
             for entry in entries {
-                self.message(mask(conv, entry).message)?;
+                self.message(conv.masked(entry).message)?;
             }
             from = last + 1;
         }
@@ -201,8 +202,13 @@ impl Walker<'_> {
         Ok(place)
     }
 
-    /// Cold messages from a seq on, at least one. The walk has a thread of its own, which may wait for them.
-    fn cold_page(&self, conv: &Conv, from: Seq, most: usize) -> Result<Vec<Arc<crate::Message>>> {
+    /// Cold messages from a seq on, at least one. The walk has its own thread, which may block.
+    fn cold_page(
+        &self,
+        conv: &ConversationState,
+        from: Seq,
+        most: usize,
+    ) -> Result<Vec<Arc<crate::Message>>> {
         let page = self.shared.cold_page(&conv.id, from, most);
         let page = tokio::runtime::Handle::current().block_on(page)?;
         page.map(|(_, messages)| messages).ok_or_else(|| missing(&conv.id, from))
@@ -213,14 +219,14 @@ impl Walker<'_> {
         if let Some(sent_id) = self.sent_id(&message)? {
             self.push(Content::SentId(sent_id), &place)?;
         }
-        // The append gives the seq, so no void here ever closed a hole.
+        // The append assigns the seq, so no void here closed a hole.
         self.push(Content::Message { message, hole: false }, &place)
     }
 
-    /// The record that a retry of this message would find.
+    /// The idempotency record that a retry of this message would find.
     fn sent_id(&self, message: &crate::Message) -> Result<Option<SentId>> {
         let window_ms = self.shared.config.idempotency_window_ms;
-        // A record is never younger than its message, so most need no look.
+        // A record is as old as its message, so most messages need no lookup.
         if message.ts < self.now_ms.saturating_sub(window_ms) {
             return Ok(None);
         }
@@ -236,8 +242,8 @@ impl Walker<'_> {
         }))
     }
 
-    /// The rows of one member, apart as other stores keep them.
-    fn member(&self, conv: &Conv, side: Side) -> Result<Vec<Content>> {
+    /// The rows of one member, separate as other stores keep them.
+    fn member(&self, conv: &ConversationState, side: Side) -> Result<Vec<Content>> {
         let (member, user_id) = (conv.member(side), conv.id.member(side));
         let mut contents = Vec::new();
         contents.extend(member.pending.map(|first_undelivered_seq| {
@@ -277,15 +283,16 @@ impl Walker<'_> {
         Ok(contents)
     }
 
-    /// The last message that a member has or had to read. The count in each message grows with the seq, so it is the
-    /// first one with the whole count, and found by halving.
-    fn last_counted(&self, conv: &Conv, side: Side) -> Result<Seq> {
+    /// The last message that counts or counted as unread for a member. The counter in each message
+    /// grows with the seq, so it is the first message with the full count, found by binary search.
+    fn last_counted(&self, conv: &ConversationState, side: Side) -> Result<Seq> {
         let other = side.other();
         let all = conv.counted[other.index()];
         if all == conv.member(other).erased_counted {
             return Ok(0);
         }
-        // The runs know how much was counted at their ends. If it was all of it, it is in the first such run.
+        // The runs hold the count at their ends. If all was counted by then, the message is in the
+        // first such run.
         for row in self.shared.runs_of(&conv.id)? {
             if row.counted[other.index()] >= all {
                 let (first, last) = (row.run.first_seq, row.run.last_seq);
@@ -296,7 +303,7 @@ impl Walker<'_> {
                 });
             }
         }
-        let (mut low, mut high) = (self.shared.border(&conv.id)? + 1, conv.last_seq);
+        let (mut low, mut high) = (self.shared.last_cold_seq(&conv.id)? + 1, conv.last_seq);
         while low < high {
             let middle = low + (high - low) / 2;
             let entry = self.shared.engine.entry(&conv.id, middle)?;
@@ -309,7 +316,7 @@ impl Walker<'_> {
         Ok(low)
     }
 
-    /// What is kept by user. Nobody need have a row of each kind, so all kinds are walked side by side.
+    /// Everything kept by user. A user need not have a row of each kind, so all kinds are merged.
     fn users(&mut self, start: Bound<&str>) -> Result<Option<Place>> {
         let engine = &self.shared.engine;
         let spaces = [Space::Users, Space::Devices, Space::Mutes, Space::PushOutbox, Space::NotBefore];
@@ -381,7 +388,7 @@ impl Walker<'_> {
     }
 }
 
-/// The user in a key: all of it, or what is before a zero byte.
+/// The user in a key: all of it, or the part before a zero byte.
 fn user_part(key: &[u8]) -> &[u8] {
     key.split(|byte| *byte == 0).next().unwrap_or_default()
 }

@@ -1,6 +1,9 @@
-//! Idempotency records (R9): a keyspace for each third of their window, dropped whole when it is over. Nearly every send asks for an
-//! id that is not there, so each keyspace has a filter in memory, which is made anew after a start, in the background; until
-//! then the engine is asked.
+//! Idempotency records (R9): one keyspace for each third of the window, dropped whole when its time
+//! is over.
+//!
+//! Nearly every send asks for an id that does not exist, so each keyspace has a Bloom filter in
+//! memory. It is rebuilt in the background after a start; until it is complete, lookups go to the
+//! engine.
 
 use std::{
     collections::BTreeMap,
@@ -27,10 +30,10 @@ use super::{
 use crate::{Result, StoreError};
 
 const PREFIX: &str = "sent_ids_";
-/// Runs that are merged together.
-const RUNS_MAX: u8 = 24;
-/// SentIdMap that are learned between two looks whether to go on.
-const LEARN_AT_ONCE: usize = 50_000;
+/// Sorted runs in level 0 before a compaction.
+const COMPACTION_RUNS: u8 = 24;
+/// Ids added to a filter between two checks whether the store is still open.
+const FILTER_BATCH: usize = 50_000;
 
 pub(super) struct SentIds {
     db: Database,
@@ -39,10 +42,10 @@ pub(super) struct SentIds {
     window_ms: u64,
 }
 
-/// One of several ids that were asked for, which has a record.
+/// One of the looked-up ids that has a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct KnownId {
-    pub place: usize,
+    pub index: usize,
     pub seq: Seq,
     ts: u64,
 }
@@ -50,14 +53,14 @@ pub(super) struct KnownId {
 struct SentIdBucket {
     space: Keyspace,
     filter: BloomFilter,
-    /// The filter has everything that the keyspace has.
-    learned: AtomicBool,
+    /// The filter has every id of the keyspace. Until then it denies nothing.
+    filter_is_complete: AtomicBool,
 }
 
 impl SentIdBucket {
-    /// The places of those that may be there.
+    /// The indices of the hashes that may be in this keyspace.
     fn may_have(&self, hashes: &[u128]) -> Vec<usize> {
-        match self.learned.load(Ordering::Acquire) {
+        match self.filter_is_complete.load(Ordering::Acquire) {
             true => self.filter.may_contain(hashes),
             false => (0..hashes.len()).collect(),
         }
@@ -70,10 +73,10 @@ impl SentIds {
         for name in db.list_keyspace_names() {
             if let Some(bucket) = number_of(&name) {
                 let space = db.keyspace(&name, options).map_err(broken)?;
-                let learned = AtomicBool::new(false);
+                let filter_is_complete = AtomicBool::new(false);
                 buckets.insert(
                     bucket,
-                    Arc::new(SentIdBucket { space, filter: BloomFilter::default(), learned }),
+                    Arc::new(SentIdBucket { space, filter: BloomFilter::default(), filter_is_complete }),
                 );
             }
         }
@@ -81,12 +84,12 @@ impl SentIds {
         Ok(SentIds { db, buckets: RwLock::new(buckets), bucket_ms, window_ms })
     }
 
-    /// The seq that an id got within the window, and the time from which the window counts.
+    /// The seq that an id got within the window, and when.
     pub(super) fn record(&self, hash: u128, now_ms: u64) -> Result<Option<(Seq, u64)>> {
         Ok(self.records(&[hash], now_ms)?.pop().map(|known| (known.seq, known.ts)))
     }
 
-    /// The same of several: of those that have one.
+    /// The same for several hashes: an item for each that has a record.
     pub(super) fn records(&self, hashes: &[u128], now_ms: u64) -> Result<Vec<KnownId>> {
         let oldest = now_ms.saturating_sub(self.window_ms);
         let mut known = Vec::new();
@@ -96,7 +99,7 @@ impl SentIds {
                     let r = &mut ByteReader(&bytes);
                     let (seq, ts) = (r.u64()?, r.u64()?);
                     if ts >= oldest {
-                        known.push(KnownId { place, seq, ts });
+                        known.push(KnownId { index: place, seq, ts });
                     }
                 }
             }
@@ -104,7 +107,8 @@ impl SentIds {
         Ok(known)
     }
 
-    /// Writes records of different ids, each in the keyspace of its time, and drops the keyspaces that are out of the window whole.
+    /// Writes records, each to the keyspace of its time, and drops the keyspaces that are past the
+    /// window.
     pub(super) fn ingest(&self, ids: impl Iterator<Item = (u128, Seq, u64)>, now_ms: u64) -> Result<()> {
         let mut by_bucket: BTreeMap<u64, Vec<(u128, Seq, u64)>> = BTreeMap::new();
         for id in ids {
@@ -113,7 +117,7 @@ impl SentIds {
         for (bucket, mut ids) in by_bucket {
             ids.sort_unstable_by_key(|&(hash, ..)| hash);
             let bucket = self.bucket(bucket)?;
-            // Before the engine shows them: what the filter denies must not be there.
+            // Before the engine has them: an id that the filter denies must not be there.
             ids.iter().for_each(|&(hash, ..)| bucket.filter.insert(hash));
             let mut ingestion = bucket.space.start_ingestion().map_err(broken)?;
             let mut value = Vec::with_capacity(20);
@@ -136,22 +140,23 @@ impl SentIds {
         Ok(())
     }
 
-    /// Makes the filters of what was there at the start, for as long as it may go on.
-    pub(super) fn learn(&self, go_on: impl Fn() -> bool) -> Result<()> {
+    /// Fills the filters with the ids that were there at the start, as long as `is_open` says so.
+    pub(super) fn build_filters(&self, is_open: impl Fn() -> bool) -> Result<()> {
         let buckets: Vec<Arc<SentIdBucket>> = self.buckets.read().values().cloned().collect();
-        for bucket in buckets.iter().filter(|bucket| !bucket.learned.load(Ordering::Acquire)) {
+        for bucket in buckets.iter().filter(|bucket| !bucket.filter_is_complete.load(Ordering::Acquire)) {
             let mut from = Bound::Unbounded;
-            // A part at a time: nobody else's rows are kept for as long as all of it takes.
+            // A part at a time: a long scan would keep the engine from freeing old versions of
+            // rows.
             loop {
-                if !go_on() {
+                if !is_open() {
                     return Ok(());
                 }
                 let mut last = None;
-                for item in bucket.space.range::<[u8; 16], _>((from, Bound::Unbounded)).take(LEARN_AT_ONCE) {
+                for item in bucket.space.range::<[u8; 16], _>((from, Bound::Unbounded)).take(FILTER_BATCH) {
                     let key = item.key().map_err(broken)?;
                     let hash: [u8; 16] = (*key)
                         .try_into()
-                        .map_err(|_| StoreError::Corrupt("a key in sent_ids is no hash".into()))?;
+                        .map_err(|_| StoreError::Corrupt("a key in sent_ids is not a hash".into()))?;
                     bucket.filter.insert(u128::from_be_bytes(hash));
                     last = Some(hash);
                 }
@@ -160,23 +165,24 @@ impl SentIds {
                     None => break,
                 }
             }
-            bucket.learned.store(true, Ordering::Release);
+            bucket.filter_is_complete.store(true, Ordering::Release);
         }
         Ok(())
     }
 
-    /// The keyspaces, by name.
+    /// The keyspaces with their names.
     pub(super) fn spaces(&self) -> Vec<(String, Keyspace)> {
         let buckets = self.buckets.read();
         buckets.iter().map(|(n, bucket)| (format!("{PREFIX}{n}"), bucket.space.clone())).collect()
     }
 
-    /// Fills a keyspace of a new engine with sorted rows, for a restore. The engine is opened anew after it.
+    /// Fills a keyspace of a new engine with sorted rows, for a restore. The engine must be
+    /// reopened afterwards.
     pub(super) fn fill(&self, name: &str, changes: Vec<EngineChange>) -> Result<()> {
         let number =
-            number_of(name).ok_or_else(|| StoreError::Corrupt(format!("no keyspace is called {name:?}")))?;
+            number_of(name).ok_or_else(|| StoreError::Corrupt(format!("there is no keyspace {name:?}")))?;
         let bucket = self.bucket(number)?;
-        bucket.learned.store(false, Ordering::Release);
+        bucket.filter_is_complete.store(false, Ordering::Release);
         ingest_into(&bucket.space, changes)
     }
 
@@ -185,9 +191,9 @@ impl SentIds {
             return Ok(bucket.clone());
         }
         let space = self.db.keyspace(&format!("{PREFIX}{number}"), options).map_err(broken)?;
-        // Nothing is in it yet, unless it could not be deleted and the clock fell back.
-        let learned = AtomicBool::new(space.is_empty().map_err(broken)?);
-        let bucket = Arc::new(SentIdBucket { space, filter: BloomFilter::default(), learned });
+        // A new keyspace is empty, unless it could not be deleted earlier and the clock went back.
+        let filter_is_complete = AtomicBool::new(space.is_empty().map_err(broken)?);
+        let bucket = Arc::new(SentIdBucket { space, filter: BloomFilter::default(), filter_is_complete });
         self.buckets.write().insert(number, bucket.clone());
         Ok(bucket)
     }
@@ -198,10 +204,12 @@ fn number_of(name: &str) -> Option<u64> {
 }
 
 fn options() -> KeyspaceCreateOptions {
-    // For what the filter in memory is mistaken about, and until there is one.
+    // The engine's own Bloom filter serves the false positives of ours, and lookups until ours is
+    // complete.
     let bloom = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(12.0));
-    // Hashes lie anywhere, so that to merge a few runs is to write all of them anew; and hardly anybody reads them.
-    let strategy = Leveled::default().with_l0_threshold(RUNS_MAX);
+    // Hashes are spread evenly, so every compaction rewrites the whole keyspace, and hardly any
+    // read gains from it: compact rarely.
+    let strategy = Leveled::default().with_l0_threshold(COMPACTION_RUNS);
     KeyspaceCreateOptions::default()
         .filter_policy(FilterPolicy::all(bloom))
         .compaction_strategy(Arc::new(strategy))
@@ -217,8 +225,8 @@ mod tests {
         SentIds::open(Database::builder(dir).open().unwrap(), WINDOW).unwrap()
     }
 
-    fn is_learned(ids: &SentIds) -> bool {
-        ids.buckets.read().values().all(|bucket| bucket.learned.load(Ordering::Acquire))
+    fn is_filter_is_complete(ids: &SentIds) -> bool {
+        ids.buckets.read().values().all(|bucket| bucket.filter_is_complete.load(Ordering::Acquire))
     }
 
     #[test]
@@ -234,22 +242,22 @@ mod tests {
         };
         let ids = open(dir.path());
         ids.ingest(records.iter().copied(), 3_500).unwrap();
-        assert!(is_learned(&ids));
+        assert!(is_filter_is_complete(&ids));
         check(&ids);
         drop(ids);
 
         let ids = open(dir.path());
-        assert!(!is_learned(&ids));
+        assert!(!is_filter_is_complete(&ids));
         check(&ids);
-        // What comes while it is made is in it too.
+        // An id that is written meanwhile is in the filter too.
         ids.ingest([(hash(2_000), 7, 3_400)].into_iter(), 3_500).unwrap();
-        ids.learn(|| false).unwrap();
-        assert!(!is_learned(&ids), "it was told to stop");
-        ids.learn(|| true).unwrap();
-        assert!(is_learned(&ids));
+        ids.build_filters(|| false).unwrap();
+        assert!(!is_filter_is_complete(&ids), "it was told to stop");
+        ids.build_filters(|| true).unwrap();
+        assert!(is_filter_is_complete(&ids));
         check(&ids);
         assert_eq!(ids.record(hash(2_000), 3_500).unwrap(), Some((7, 3_400)));
-        // What is older than the window is not known, and goes.
+        // An id older than the window is unknown, and its keyspace is dropped.
         assert_eq!(ids.record(records[0].0, 4_500).unwrap(), None);
         ids.ingest(std::iter::empty(), 5_100).unwrap();
         assert!(

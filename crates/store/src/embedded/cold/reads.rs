@@ -1,5 +1,5 @@
-//! What the store itself reads of cold messages: to count what is unread, to recount it, to move everything elsewhere. It
-//! is rare, and a read that fails fails the call: nothing is ever counted without it.
+//! The store's own reads of cold messages: for unread counts, recounts and export. They are rare. A
+//! read that fails fails the call: nothing is counted without it.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::{
     ColdObjects, ColdRun, Message, PageLimit, Result, StoreError,
     embedded::{
         Embedded, StoreCore,
-        memtable::mask_message,
-        state::{Conv, Mark, MessageEntry},
+        conversation::{Boundary, ConversationState},
+        entry::MessageEntry,
     },
 };
 
@@ -20,13 +20,14 @@ pub(in crate::embedded) fn missing(id: &ConversationId, seq: Seq) -> StoreError 
 }
 
 impl StoreCore {
-    /// The run that holds a seq, if one does.
+    /// The run that holds a seq, if there is one.
     pub(in crate::embedded) fn run_at(&self, id: &ConversationId, seq: Seq) -> Result<Option<RunRow>> {
         let runs = self.runs(&keys_from(id, seq), 1)?;
         Ok(runs.into_iter().next().filter(|row| row.run.first_seq <= seq))
     }
 
-    /// Cold messages from a seq on, to the end of its run at most, and the run's row. Nothing if no run holds it.
+    /// Cold messages from a seq to the end of its run at most, and the run's row. `None` if no run
+    /// holds the seq.
     pub(in crate::embedded) async fn cold_page(
         &self,
         id: &ConversationId,
@@ -38,20 +39,21 @@ impl StoreCore {
         ColdObjects::read_at(self.config.objects.as_deref(), look_up, |run| (seq, last(run))).await
     }
 
-    /// The boundary of a member at a seq that is cold: what counts up to the end of its run, less what comes after it.
-    async fn cold_mark(&self, conv: &Conv, side: Side, seq: Seq) -> Result<Mark> {
+    /// The boundary of a member at a cold seq: the count at the end of its run, less what comes
+    /// after the seq.
+    async fn cold_boundary(&self, conv: &ConversationState, side: Side, seq: Seq) -> Result<Boundary> {
         let (id, other) = (&conv.id, side.other());
         let row = self.run_at(id, seq)?.ok_or_else(|| missing(id, seq))?;
         if row.run.last_seq == seq {
-            return Ok(Mark { seq, counted: row.counted[other.index()] });
+            return Ok(Boundary { seq, counted: row.counted[other.index()] });
         }
         let page = self.cold_page(id, seq + 1, usize::MAX).await?;
         let (row, after) = page.ok_or_else(|| missing(id, seq + 1))?;
         let after = after.iter().filter(|m| counts(m, other)).count() as u64;
-        Ok(Mark { seq, counted: row.counted[other.index()].saturating_sub(after) })
+        Ok(Boundary { seq, counted: row.counted[other.index()].saturating_sub(after) })
     }
 
-    /// A page of hot messages from a seq on, not below what is cold.
+    /// A page of hot messages from a seq on, not below the cold ones.
     pub(in crate::embedded) fn read_from(
         &self,
         id: &ConversationId,
@@ -60,43 +62,45 @@ impl StoreCore {
     ) -> Result<Vec<MessageEntry>> {
         let from = match self.memtable.holds_from(id, from) {
             true => from,
-            // What was dropped from the engine is passed by one row at a time.
-            false => from.max(self.border(id)? + 1),
+            // Skips the cold part at once: the engine would step over its tombstones one by one.
+            false => from.max(self.last_cold_seq(id)? + 1),
         };
         self.memtable.read_from(&self.engine, id, from, limit)
     }
 
-    /// The same before a seq.
+    /// A page of hot messages before a seq.
     pub(in crate::embedded) fn read_before(
         &self,
         id: &ConversationId,
         before: Seq,
         limit: PageLimit,
     ) -> Result<Vec<MessageEntry>> {
-        self.memtable.read_before(&self.engine, id, self.border(id)? + 1, before, limit)
+        self.memtable.read_before(&self.engine, id, self.last_cold_seq(id)? + 1, before, limit)
     }
 }
 
-/// Whether a message counts as unread for the other member until they read it. That it was erased since changes nothing.
+/// Whether a message counts as unread for the other member until they read it. An erasure does not
+/// change that.
 pub(in crate::embedded) fn counts(message: &Message, writer: Side) -> bool {
     message.from == writer && !message.withheld
 }
 
 impl Embedded {
-    /// A boundary of a member at a seq, clamped to the end of the conversation, that is to raise one that is `there`.
-    pub(in crate::embedded) async fn mark_at(
+    /// The boundary of a member at a seq, clamped to the end of the conversation. It is to raise
+    /// the boundary `there`.
+    pub(in crate::embedded) async fn boundary_at(
         &self,
-        conv: &Conv,
+        conv: &ConversationState,
         side: Side,
         seq: Seq,
-        there: Mark,
-    ) -> Result<Mark> {
-        match self.shared.hot_mark(conv, side, seq)? {
-            Some(mark) => Ok(mark),
-            // Boundaries only grow: nobody needs to know what counts below one.
+        there: Boundary,
+    ) -> Result<Boundary> {
+        match self.shared.hot_boundary(conv, side, seq)? {
+            Some(boundary) => Ok(boundary),
+            // Boundaries only grow: no count is needed below one.
             None if seq <= there.seq => Ok(there),
-            // Set aside: nearly nobody needs it.
-            None => Box::pin(self.shared.cold_mark(conv, side, seq)).await,
+            // Boxed, because it is rare and would make every caller's future larger.
+            None => Box::pin(self.shared.cold_boundary(conv, side, seq)).await,
         }
     }
 
@@ -113,7 +117,7 @@ impl Embedded {
         page.into_iter().next().ok_or_else(|| missing(id, seq))
     }
 
-    /// Messages from a seq on, hot or cold, without a gap. Nothing only behind the last one.
+    /// Messages from a seq on, hot or cold, without gaps. Empty only behind the last one.
     pub(in crate::embedded) async fn messages_from(
         &self,
         id: &ConversationId,
@@ -124,7 +128,7 @@ impl Embedded {
         let read = move |shared: &StoreCore| shared.read_from(&conversation, from, PageLimit::messages(most));
         let hot = self.blocking(read).await?;
         let at_all = !hot.is_empty();
-        // What was dropped while it was read is looked for anew.
+        // Messages may move to the cold tier during the read: what is missing is looked up there.
         let in_order = hot.into_iter().zip(from..).take_while(|(entry, seq)| entry.message.seq == *seq);
         let page: Vec<_> = in_order.map(|(entry, _)| entry.message).collect();
         if !page.is_empty() || !at_all {
@@ -133,6 +137,6 @@ impl Embedded {
         let cold = self.shared.cold_page(id, from, most).await?;
         let (_, cold) = cold.ok_or_else(|| missing(id, from))?;
         let conv = self.shared.memtable.conv(&self.shared.engine, id)?.ok_or_else(|| missing(id, from))?;
-        Ok(cold.into_iter().map(|message| mask_message(&conv, message)).collect())
+        Ok(cold.into_iter().map(|message| conv.masked_message(message)).collect())
     }
 }

@@ -1,4 +1,4 @@
-//! What a crash, a restart or a backup leaves of what is cold.
+//! What a crash, a restart or a backup leaves of the cold tier.
 
 use std::{path::Path, sync::Arc};
 
@@ -36,7 +36,7 @@ fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::new(1_760_000_000_000))
 }
 
-/// The threads of a store that was just dropped may need a moment to let go of the directory.
+/// The threads of a store that was just dropped may hold the directory's lock a moment longer.
 fn open(config: EmbeddedConfig) -> Embedded {
     for _ in 0..200 {
         match Embedded::open(config.clone(), clock()) {
@@ -68,7 +68,7 @@ async fn send(store: &Embedded, numbers: Range<usize>) {
     }
 }
 
-/// Messages 1 to 30, at rest.
+/// Messages 1 to 30, flushed to the engine.
 async fn filled(store: &Embedded) -> Vec<Arc<Message>> {
     send(store, 1..31).await;
     store.advance(&bob(), &id(), 29, 0).await.unwrap();
@@ -83,7 +83,7 @@ async fn record(store: &Embedded, objects: &ColdObjects, messages: &[Arc<Message
     run
 }
 
-/// What counts as unread for Bob behind a seq: of five messages, one is withheld.
+/// Bob's unread count after a seq: of five messages, one is withheld.
 fn unread_behind(seq: Seq) -> u64 {
     (seq + 1..=30).filter(|seq| seq % 5 != 0).count() as u64
 }
@@ -100,7 +100,7 @@ async fn a_crash_leaves_copies_that_are_found_again() {
     let first = record(&store, &place.objects, &messages[..10]).await;
     store.drop_hot(&messages[..10]).await.unwrap();
     let second = record(&store, &place.objects, &messages[10..20]).await;
-    // Dropped from the middle, and the rest never.
+    // Removed from the middle; the rest stays.
     store.drop_hot(&messages[12..15]).await.unwrap();
     drop(store);
 
@@ -110,7 +110,7 @@ async fn a_crash_leaves_copies_that_are_found_again() {
     assert_eq!(left, [11, 12, 16, 17, 18, 19, 20]);
     let candidates = store.candidates(cold_shard(&id()), None, 0, 9).await.unwrap();
     assert_eq!(candidates.len(), 1);
-    // Nothing that is in no run is dropped, whoever asks for it.
+    // A message outside of every run is never removed.
     store.drop_hot(&messages).await.unwrap();
     assert_eq!(store.leftovers(&id(), 9).await.unwrap(), []);
     let hot = store.read_from(&id(), 1, PageLimit::messages(100)).await.unwrap();
@@ -180,7 +180,7 @@ async fn runs_are_read_over_memory_and_engine() {
             store.checkpoint().await.unwrap();
         }
     }
-    // The one in memory is replaced, and one in the engine gets another object in memory.
+    // The run in memory is replaced, and one in the engine gets another object.
     let seen = store.movable(&id()).await.unwrap().unwrap();
     let longer = place.objects.write(&messages[10..20]).await.unwrap();
     assert!(store.record(&longer, runs.last(), &seen).await.unwrap());
@@ -228,7 +228,7 @@ async fn an_erasure_in_the_same_group_is_seen() {
     let seen = store.movable(&id()).await.unwrap().unwrap();
     let run = place.objects.write(&messages[..10]).await.unwrap();
     let row = RunRow { run, counted: [8, 0] };
-    // While the committer is busy both come into its queue, and then into one group.
+    // While the committer is busy, both wait in its queue; then they share a group.
     let busy = store.transact(|_| {
         std::thread::sleep(std::time::Duration::from_millis(200));
         Ok(())
@@ -259,10 +259,10 @@ async fn a_count_that_needs_a_missing_object_fails() {
             "{failed:?}"
         );
     }
-    // A send does without: it only implies no read.
+    // A send does not need the object: it only implies no read.
     assert!(store.commit_sends(vec![reply]).await.remove(0).unwrap().implied_read.is_none());
     assert_eq!(unread(&store).await, unread_behind(0));
-    // The end of a run is counted in its row, and below a boundary nothing is.
+    // The row of a run holds the count at its end, and below a boundary no count is needed.
     store.advance(&bob(), &id(), 0, 20).await.unwrap();
     assert_eq!(unread(&store).await, unread_behind(20));
     store.advance(&bob(), &id(), 3, 4).await.unwrap();
@@ -283,7 +283,8 @@ async fn a_repeated_send_of_what_is_cold_has_its_answer() {
     store.shut().await.unwrap();
 }
 
-/// A run that was recorded after the checkpoint of a backup, and whose hot copies went before it was written.
+/// A run that was recorded after the checkpoint of a backup, and whose hot copies were removed
+/// before the backup was written.
 #[tokio::test]
 async fn a_backup_lacks_nothing_that_was_dropped() {
     let place = ColdFixture::new();
@@ -342,7 +343,7 @@ async fn a_walk_finds_what_is_cold() {
     store.shut().await.unwrap();
     drop(store);
     let hot: Vec<Content> = walk().await;
-    // All but the last: what Bob has to read last is cold too, since the last one is withheld.
+    // All but the last: what Bob has to read last is cold too, because the last one is withheld.
     for part in [0..7, 7..29] {
         let store = place.open();
         record(&store, &place.objects, &messages[part.clone()]).await;
@@ -362,14 +363,14 @@ async fn a_directory_of_the_version_before_is_opened_and_marked() {
     let messages = filled(&store).await;
     store.shut().await.unwrap();
     drop(store);
-    // As they were: without the keyspaces that are new.
+    // A directory of an older version lacks the newer keyspaces.
     let version = place.dir.path().join("VERSION");
     std::fs::write(&version, "2\n").unwrap();
     let engine = crate::embedded::Engine::open(&place.dir.path().join("engine"), 1 << 20, 1).unwrap();
     for space in [Space::ColdRuns, Space::Attachments, Space::AttachmentClaims, Space::UnclaimedAttachments] {
         engine.forget_space(space);
     }
-    // And with a row for each message.
+    // And it has a row for each message.
     let entries = engine.entries(&id(), 0, Seq::MAX, PageLimit::messages(100)).unwrap();
     let singles = entries.iter().map(|entry| {
         let mut value = Vec::new();

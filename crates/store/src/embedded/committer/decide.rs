@@ -1,10 +1,31 @@
-//! What each write comes to, decided over the rows as the group leaves them so far: which seq, a duplicate or not, which
-//! row, which small rows. The loop around it gathers, makes durable and answers.
+//! What each operation changes, decided over the rows as the group leaves them so far: which seq,
+//! whether it is a duplicate, which rows.
 
-use super::*;
+use std::sync::{Arc, atomic::Ordering};
+
+use bluetick_protocol::{ConversationId, MessageId, Seq, Side, UserId};
+
+use super::{Committer, DuplicateSend, PreparedSends, ReadForSend, ReplySender};
+use crate::{
+    Advanced, Committed, NewMessage, Noted, OwedPush, Result,
+    embedded::{
+        conversation::Boundary,
+        engine::user_key,
+        entry::MessageEntry,
+        record::WalRecord,
+        rows::{RowChange, RowSpace, RowTransaction, user_prefix},
+    },
+};
+
+/// Most small rows in a record. More go into several records of the same group.
+const RECORD_MAX_ROWS: usize = 1000;
 
 impl Committer {
-    pub(super) fn take_sends(&mut self, prepared: PreparedSends, reply: ReplySender<Vec<SendOutcome>>) {
+    pub(super) fn take_sends(
+        &mut self,
+        prepared: PreparedSends,
+        reply: ReplySender<Vec<Result<Committed, DuplicateSend>>>,
+    ) {
         let now = self.shared.clock.now_ms();
         let PreparedSends { sends, read, looked_up_at } = prepared;
         let mut outcomes = Vec::with_capacity(sends.len());
@@ -12,8 +33,9 @@ impl Committer {
             match self.send(new, read, looked_up_at, now) {
                 Ok(outcome) => outcomes.push(outcome),
                 Err(e) => {
-                    // What this call stored before the error stays stored; a retry finds it by its client_msg_id.
-                    self.answer(Err::<Vec<SendOutcome>, _>(e), reply);
+                    // Earlier sends of this call stay stored; a retry finds them by their
+                    // client_msg_id.
+                    self.answer(Err(e), reply);
                     return;
                 }
             }
@@ -27,66 +49,51 @@ impl Committer {
         ReadForSend { hash, seen }: ReadForSend,
         looked_up_at: u64,
         now: u64,
-    ) -> Result<SendOutcome> {
+    ) -> Result<Result<Committed, DuplicateSend>> {
         if let Some(seq) = self.known_id(hash, looked_up_at, now)? {
-            return Ok(SendOutcome::Duplicate(seq, Box::new(new)));
+            return Ok(Err(DuplicateSend { seq, new: Box::new(new) }));
         }
         let id = new.conversation_id.clone();
-        let (seq, mut counted, implied_read, read_before) = {
-            let conv = &self.conv(&id)?.published.conv;
-            let sender = conv.member(new.from);
-            // A reply implies read up to what the client had seen, or up to what was delivered to it (R10).
-            let seen = match seen {
-                Some((asked, _)) if asked >= conv.last_visible(new.from) => conv.end_mark(new.from),
-                Some((_, mark)) => mark,
-                None => sender.delivered,
-            };
-            let implied_read = Some(seen).filter(|mark| mark.seq > sender.read.seq);
-            (conv.last_seq + 1, conv.counted, implied_read, sender.read.seq)
-        };
+        let conv = &self.conv(&id)?.dirty.conv;
+        let (seq, mut counted) = (conv.last_seq + 1, conv.counted);
+        let implied_read = conv.implied_read(new.from, seen);
+        let read_before = conv.member(new.from).read.seq;
         if !new.withheld {
             counted[new.from.index()] += 1;
         }
         self.last_id = MessageId::mint(self.last_id, now, self.shared.config.node);
         let (from, push_due) = (new.from, new.push_due);
         let pending = Some(seq).filter(|_| new.undelivered && !new.withheld);
-        // The id's time, which never falls back: the inbox's order and a cursor must agree.
+        // The time in the id never goes back: the inbox order and a cursor must agree.
         let message = Arc::new(new.into_message(seq, self.last_id, self.last_id.ms()));
         let entry = MessageEntry { message: message.clone(), counted };
         self.write(&id, WalRecord::Send { entry, pending, implied_read })?;
-        self.ids_in_group.push(hash);
-        self.ids.insert(hash, (seq, now));
+        self.recent_sends.insert(hash, seq, now);
         if pending.is_some() {
             self.owe(&id, from.other(), seq, push_due)?;
         }
         let implied_read = match implied_read {
             Some(_) => {
-                let row = self.conv(&id)?.published.conv.status_row(from);
+                let row = self.conv(&id)?.dirty.conv.status_row(from);
                 Some(Advanced { row, read_before, moved: true })
             }
             None => None,
         };
-        Ok(SendOutcome::Stored { message, implied_read })
+        Ok(Ok(Committed { message, duplicate: false, implied_read }))
     }
 
-    /// The seq that this client_msg_id has within the window (R9).
+    /// The seq of an earlier send with this hash within the idempotency window (R9).
     fn known_id(&self, hash: u128, looked_up_at: u64, now: u64) -> Result<Option<Seq>> {
         let oldest = now.saturating_sub(self.shared.config.idempotency_window_ms);
         let checkpoints = self.shared.checkpoints.load(Ordering::Acquire);
-        // What a checkpoint wrote that was done when the caller asked the engine was in its answer.
-        let answered = looked_up_at == checkpoints;
-        let [last, before] = &self.older_ids;
-        let generations = [
-            Some(&self.ids),
-            (self.frozen || !answered).then_some(&**last),
-            (self.frozen && !answered).then_some(&**before),
-        ];
-        let mut known = generations.into_iter().flatten().filter_map(|ids| ids.get(&hash));
-        if let Some((seq, _)) = known.find(|(_, ts)| *ts >= oldest) {
-            return Ok(Some(*seq));
+        let engine_is_current = looked_up_at == checkpoints;
+        let recent = self.recent_sends.find(hash, oldest, self.checkpoint.is_running, engine_is_current);
+        if recent.is_some() {
+            return Ok(recent);
         }
         match checkpoints > looked_up_at + 1 {
-            // So many checkpoints passed since the caller asked the engine that memory may have let go of it.
+            // Two checkpoints or more since the caller's lookup: memory may have dropped the
+            // record.
             true => self.shared.engine.sent_id(hash, now),
             false => Ok(None),
         }
@@ -96,10 +103,10 @@ impl Committer {
         &mut self,
         id: &ConversationId,
         side: Side,
-        delivered: Mark,
-        read: Mark,
+        delivered: Boundary,
+        read: Boundary,
     ) -> Result<Advanced> {
-        let conv = &self.conv(id)?.published.conv;
+        let conv = &self.conv(id)?.dirty.conv;
         let member = conv.member(side);
         let read_before = member.read.seq;
         let new_read = member.read.raised_to(read);
@@ -109,7 +116,7 @@ impl Committer {
         }
         let record = WalRecord::Receipt { id: id.clone(), side, delivered: new_delivered, read: new_read };
         self.write(id, record)?;
-        Ok(Advanced { row: self.conv(id)?.published.conv.status_row(side), read_before, moved: true })
+        Ok(Advanced { row: self.conv(id)?.dirty.conv.status_row(side), read_before, moved: true })
     }
 
     pub(super) fn note(
@@ -120,7 +127,7 @@ impl Committer {
         push_due: Option<u64>,
     ) -> Result<Noted> {
         self.owe(id, side, seq, push_due)?;
-        match self.conv(id)?.published.conv.member(side).pending {
+        match self.conv(id)?.dirty.conv.member(side).pending {
             Some(row) if row <= seq => Ok(Noted { first_undelivered_seq: row, written: false }),
             _ => {
                 self.write(id, WalRecord::Pending { id: id.clone(), side, row: Some(seq) })?;
@@ -129,10 +136,10 @@ impl Committer {
         }
     }
 
-    /// A notification is owed to a member, unless they had it: in the group of the pending row that asks for it.
+    /// Owes a notification to a member, unless they had it, in the same group as the pending row.
     fn owe(&mut self, id: &ConversationId, side: Side, seq: Seq, push_due: Option<u64>) -> Result<()> {
         let Some(due_at) = push_due else { return Ok(()) };
-        if self.conv(id)?.published.conv.member(side).notified >= seq {
+        if self.conv(id)?.dirty.conv.member(side).notified >= seq {
             return Ok(());
         }
         let owed = OwedPush::new(id.member(side), id.clone(), seq, due_at);
@@ -140,7 +147,7 @@ impl Committer {
     }
 
     pub(super) fn raise_notified(&mut self, id: &ConversationId, side: Side, seq: Seq) -> Result<()> {
-        match self.conv(id)?.published.conv.member(side).notified < seq {
+        match self.conv(id)?.dirty.conv.member(side).notified < seq {
             true => self.write(id, WalRecord::Notified { id: id.clone(), side, seq }),
             false => Ok(()),
         }
@@ -153,7 +160,7 @@ impl Committer {
         expected: Seq,
         to: Option<Seq>,
     ) -> Result<bool> {
-        if self.conv(id)?.published.conv.member(side).pending != Some(expected) {
+        if self.conv(id)?.dirty.conv.member(side).pending != Some(expected) {
             return Ok(false);
         }
         if to != Some(expected) {
@@ -162,9 +169,9 @@ impl Committer {
         Ok(true)
     }
 
-    pub(super) fn recount(&mut self, id: &ConversationId, side: Side, read: Mark) -> Result<()> {
-        let member = self.conv(id)?.published.conv.member(side).clone();
-        // A read that came in between has a count of its own, and a later recount looks at that.
+    pub(super) fn recount(&mut self, id: &ConversationId, side: Side, read: Boundary) -> Result<()> {
+        let member = self.conv(id)?.dirty.conv.member(side).clone();
+        // A read that came in between has its own count; a later recount covers it.
         if member.read.seq != read.seq || member.read.counted == read.counted {
             return Ok(());
         }
@@ -172,7 +179,7 @@ impl Committer {
     }
 
     pub(super) fn erase(&mut self, id: &ConversationId, side: Side) -> Result<()> {
-        let up_to = self.conv(id)?.published.conv.last_seq;
+        let up_to = self.conv(id)?.dirty.conv.last_seq;
         self.write(id, WalRecord::Erase { id: id.clone(), side, up_to })?;
         let key = user_key(id.member_str(side), id);
         self.transact(|tx| {
@@ -191,7 +198,7 @@ impl Committer {
         })
     }
 
-    /// Changes small rows beside something else of the same group.
+    /// Runs a transaction over small rows as part of the current operation.
     fn transact(&mut self, decide: impl FnOnce(&mut RowTransaction<'_>) -> Result<()>) -> Result<()> {
         let mut tx = RowTransaction::new(&self.shared, &self.rows, &self.overlay);
         decide(&mut tx)?;
@@ -232,12 +239,22 @@ mod tests {
         embedded::{Embedded, rows::tests::send},
     };
 
+    use std::{
+        sync::mpsc::{Receiver, Sender},
+        time::Duration,
+    };
+
     use super::*;
+    use crate::embedded::{
+        checkpoint::{CheckpointDone, CheckpointJob},
+        committer::WriteOp,
+        wal::Wal,
+    };
 
     const NOW: u64 = 1_760_000_000_000;
 
-    /// A committer that does what it is told and when, over a store's engine.
-    struct ByHand {
+    /// A committer that runs step by step in the test's thread.
+    struct ManualCommitter {
         committer: Committer,
         done: Sender<CheckpointDone>,
         _jobs: Receiver<CheckpointJob>,
@@ -245,28 +262,28 @@ mod tests {
         _dir: tempfile::TempDir,
     }
 
-    impl ByHand {
-        fn new() -> ByHand {
+    impl ManualCommitter {
+        fn new() -> ManualCommitter {
             let dir = tempfile::tempdir().unwrap();
             let clock = Arc::new(ManualClock::new(NOW));
             let store = Embedded::open(EmbeddedConfig::new(dir.path()), clock).unwrap();
             let (jobs, _jobs) = std::sync::mpsc::channel();
             let (done, done_in) = std::sync::mpsc::channel();
-            let wal = Wal::open(&dir.path().join("by-hand"), 1 << 20, 7, 1, |_, _| Ok(())).unwrap();
+            let wal = Wal::open(&dir.path().join("manual"), 1 << 20, 7, 1, |_, _| Ok(())).unwrap();
             let committer = Committer::new(store.shared.clone(), wal, MessageId(0), jobs, done_in);
-            ByHand { committer, done, _jobs, _store: store, _dir: dir }
+            ManualCommitter { committer, done, _jobs, _store: store, _dir: dir }
         }
 
         fn begin_checkpoint(&mut self) {
-            self.committer.checkpoint_wanted = true;
+            self.committer.checkpoint.is_requested = true;
             self.committer.maybe_checkpoint();
-            assert!(self.committer.frozen);
+            assert!(self.committer.checkpoint.is_running);
         }
 
         fn end_checkpoint(&mut self) {
             self.done.send(CheckpointDone { segments_removed: true }).unwrap();
             self.committer.collect_checkpoint(Duration::from_secs(5));
-            assert!(!self.committer.frozen);
+            assert!(!self.committer.checkpoint.is_running);
         }
 
         fn knows(&self, hash: u128, looked_up_at: u64) -> bool {
@@ -274,31 +291,31 @@ mod tests {
         }
     }
 
-    /// Nothing reaches the engine here, so what is known is known from memory.
+    /// Nothing reaches the engine here, so every hit comes from memory.
     #[test]
     fn memory_knows_what_the_engine_did_not_have_when_it_was_asked() {
-        let mut by_hand = ByHand::new();
-        by_hand.committer.ids.insert(1, (1, NOW));
-        assert!(by_hand.knows(1, 0));
-        by_hand.begin_checkpoint();
-        assert!(by_hand.knows(1, 0), "it is being written");
-        by_hand.end_checkpoint();
-        assert!(by_hand.knows(1, 0), "it was written since");
-        assert!(!by_hand.knows(1, 1), "who asked after that was told by the engine");
-        by_hand.committer.ids.insert(2, (2, NOW));
-        by_hand.begin_checkpoint();
-        assert!(by_hand.knows(1, 0), "written since, and another checkpoint is under way");
-        assert!(!by_hand.knows(1, 1));
-        assert!(by_hand.knows(2, 1));
-        by_hand.end_checkpoint();
-        assert!(by_hand.knows(2, 1) && !by_hand.knows(2, 2));
-        assert!(!by_hand.knows(1, 0), "memory has let go of it");
-        let engine = &by_hand.committer.shared.engine;
+        let mut manual = ManualCommitter::new();
+        manual.committer.recent_sends.replay(1, 1, NOW);
+        assert!(manual.knows(1, 0));
+        manual.begin_checkpoint();
+        assert!(manual.knows(1, 0), "it is being written");
+        manual.end_checkpoint();
+        assert!(manual.knows(1, 0), "it was written since");
+        assert!(!manual.knows(1, 1), "a later lookup finds it in the engine");
+        manual.committer.recent_sends.replay(2, 2, NOW);
+        manual.begin_checkpoint();
+        assert!(manual.knows(1, 0), "written since, and another checkpoint is running");
+        assert!(!manual.knows(1, 1));
+        assert!(manual.knows(2, 1));
+        manual.end_checkpoint();
+        assert!(manual.knows(2, 1) && !manual.knows(2, 2));
+        assert!(!manual.knows(1, 0), "memory has dropped it");
+        let engine = &manual.committer.shared.engine;
         engine.sent_ids.ingest([(1, 1, NOW)].into_iter(), NOW).unwrap();
-        assert!(by_hand.knows(1, 0), "and the engine is asked once more");
+        assert!(manual.knows(1, 0), "the engine is asked again");
     }
 
-    /// However long ago a caller asked the engine, a send that was stored since is known.
+    /// A send that was stored since is found, however long ago the caller asked the engine.
     #[tokio::test]
     async fn a_duplicate_is_known_however_many_checkpoints_passed_since_it_was_looked_for() {
         for (before, since) in [(0, 0), (0, 1), (0, 2), (0, 3), (2, 1), (2, 2), (2, 3)] {
@@ -322,21 +339,24 @@ mod tests {
             };
             checkpoint(before).await;
             let [first, second] = [prepare().0, prepare().0];
-            assert!(matches!(commit(first).await, SendOutcome::Stored { .. }));
+            assert!(commit(first).await.is_ok_and(|stored| !stored.duplicate));
             let log_bytes = store.health().await.log_bytes;
             checkpoint(since).await;
             assert_eq!(
                 store.health().await.log_bytes < log_bytes,
                 since > 0,
-                "the log lets go of what was written"
+                "the checkpoint removes log segments"
             );
             let outcome = commit(second).await;
-            assert!(matches!(outcome, SendOutcome::Duplicate(1, _)), "{before} and {since}: {outcome:?}");
-            // Who asks now hears it from the engine, or finds it among what the engine does not have.
+            assert!(
+                matches!(outcome, Err(DuplicateSend { seq: 1, .. })),
+                "{before} and {since}: {outcome:?}"
+            );
+            // A later lookup finds it in the engine, or in memory if no checkpoint wrote it.
             let (again, known) = prepare();
             match since {
-                0 => assert!(matches!(commit(again).await, SendOutcome::Duplicate(1, _))),
-                _ => assert_eq!(known.iter().map(|k| (k.place, k.seq)).collect::<Vec<_>>(), [(0, 1)]),
+                0 => assert!(matches!(commit(again).await, Err(DuplicateSend { seq: 1, .. }))),
+                _ => assert_eq!(known.iter().map(|k| (k.index, k.seq)).collect::<Vec<_>>(), [(0, 1)]),
             }
             store.shut().await.unwrap();
         }

@@ -38,7 +38,7 @@ fn device(name: &str, registered_at: u64) -> DeviceRow {
     }
 }
 
-/// Of alice to bob, who is away.
+/// From alice to bob, who is offline.
 pub(in crate::embedded) fn send(name: &str) -> NewMessage {
     message(&conversation("alice~bob"), Side::Low, name).undelivered(true).push_due(100)
 }
@@ -71,7 +71,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The engine has all rows of a checkpoint or some, but not the mark that it is done: the log says them again.
+/// The engine has all or some rows of a checkpoint, but not its `meta`: the log is replayed over
+/// them.
 #[tokio::test]
 async fn a_checkpoint_that_was_cut_off_is_replayed_over_its_own_rows() {
     let (dir, aside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -129,13 +130,13 @@ async fn a_refused_group_leaves_nothing_owed() {
     assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
     assert_eq!(store.owed_to(&user("bob")).await.unwrap(), []);
     assert_eq!(store.claim(u64::MAX, u64::MAX, 9).await.unwrap(), []);
-    // Rows that need little still pass, and find nothing of what was refused.
+    // Rows that need little space still pass, and the refused group has left nothing.
     store.mute(&user("bob"), Mute { conversation_id: conversation("alice~bob"), until: None }).await.unwrap();
     assert_eq!(everything(&store).await.mutes.len(), 1);
     store.shut().await.unwrap();
 }
 
-/// One record or several: what one step changes is there together.
+/// The changes of one transaction are durable together, in one record or several.
 #[tokio::test]
 async fn a_step_over_many_rows_is_one_write() {
     let dir = tempfile::tempdir().unwrap();
@@ -165,7 +166,7 @@ async fn a_step_over_many_rows_is_one_write() {
     );
     drop(store);
     let store = loop {
-        // The threads may need a moment to let go of the directory.
+        // The threads may hold the directory's lock a moment longer.
         match Embedded::open(EmbeddedConfig::new(dir.path()), Arc::new(ManualClock::new(0))) {
             Ok(store) => break store,
             Err(_) => std::thread::sleep(std::time::Duration::from_millis(20)),
@@ -176,7 +177,7 @@ async fn a_step_over_many_rows_is_one_write() {
 }
 
 proptest::proptest! {
-    /// Rows of one user are never found among those of another whose id begins alike.
+    /// A user's rows are never found under another user whose id begins alike.
     #[test]
     fn keys_lead_back_to_their_parts(
         one in "[A-Za-z0-9._@+|:=-]{1,128}", other in "[A-Za-z0-9._@+|:=-]{1,128}", more in "[+|:=-]{1,4}",

@@ -1,15 +1,18 @@
-//! Fuzz targets: any bytes as a segment of the log, and a whole log with any damage done to it.
+//! Fuzz targets: arbitrary bytes as a segment of the log, and a whole log with arbitrary damage.
 
 use bluetick_fuzz::{fuzz, golden};
 
-use super::*;
+use super::{
+    group::{HEADER_BYTES, MAGIC, RECORD_HEADER_BYTES, record_crc},
+    *,
+};
 
 const SEED: u32 = 0x5eed;
 
-/// Records with their positions.
+/// Records with their lsns.
 type Records = Vec<(u64, Vec<u8>)>;
 
-/// What a start makes of a segment: its records, and where the last whole group ends.
+/// What a start reads from a segment: its records, and where the last whole group ends.
 fn replayed(bytes: &[u8], last_segment: bool) -> Result<(Records, u64)> {
     let mut records = Records::new();
     let mut next = ExpectedGroup { group: None, lsn: 1 };
@@ -23,8 +26,8 @@ fn replayed(bytes: &[u8], last_segment: bool) -> Result<(Records, u64)> {
     Ok((records, end))
 }
 
-/// Makes magic numbers and checksums right wherever a group or record could begin, so that what lies behind them is
-/// reached too.
+/// Corrects magic numbers and checksums wherever a group or record could begin, so that mutations
+/// reach the code behind these checks.
 fn seal_all(bytes: &mut [u8]) {
     let mut at = 0;
     while let Some(group) = bytes.get_mut(at..).filter(|rest| rest.len() >= HEADER_BYTES) {
@@ -45,7 +48,7 @@ fn seal_all(bytes: &mut [u8]) {
     }
 }
 
-/// The first byte says whether the rest is taken as it is or sealed first.
+/// The first byte says whether the rest is used as it is or sealed first.
 #[test]
 fn segment() {
     fuzz("segment", 30_000, |input| {
@@ -73,7 +76,7 @@ fn segment() {
     });
 }
 
-/// The record at a position of the log that is damaged below.
+/// The record with an lsn in the log that is damaged below.
 fn record_at(lsn: u64) -> Vec<u8> {
     let mut record = format!("record {lsn} ").into_bytes();
     record.extend((0..lsn * 3).map(|n| n as u8));
@@ -96,7 +99,8 @@ fn whole_log() -> (Vec<u8>, Vec<usize>) {
     (bytes, starts)
 }
 
-/// The input is what happens to the log: four bytes for each blow, which are what, where (two) and how much.
+/// The input describes the damage: four bytes for each step, which are kind, place (two bytes) and
+/// amount.
 #[test]
 fn damaged_log() {
     fuzz("damaged_log", 30_000, |input| {
@@ -117,7 +121,7 @@ fn damaged_log() {
                     bytes.extend_from_slice(&again);
                 }
                 b'a' => bytes.extend(std::iter::repeat_n(blow[2], much)),
-                // A group once more, at the end.
+                // Appends a group again.
                 b'g' => {
                     let n = much % starts.len();
                     let end = starts.get(n + 1).copied().unwrap_or(whole.len());

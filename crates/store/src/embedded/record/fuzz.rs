@@ -1,16 +1,26 @@
-//! Fuzz targets: any bytes as a record of the log and as the rows of the engine. What is read is written and read again as the same
-//! value; a length that is not there is refused before anything is reserved for it.
+//! Fuzz targets: arbitrary bytes as a record of the log and as rows of the engine. What decodes
+//! must encode and decode to the same value; a length beyond the input is refused before memory is
+//! reserved for it.
+
+use std::sync::Arc;
 
 use bluetick_fuzz::{fuzz, golden};
 use bluetick_protocol::{
-    DeviceId, Json, Mute, PushContent, PushKeys, PushRegistration, PushSubscription, PushTarget, S3Ref,
+    ClientMsgId, DeviceId, Json, MessageId, Mute, PushContent, PushKeys, PushRegistration, PushSubscription,
+    PushTarget, S3Ref,
 };
 
 use super::*;
 use crate::{
-    AttachmentRow, ColdRun, DeviceRow, UploadState,
+    AttachmentRow, ColdRun, DeviceRow, Message, UploadState,
     embedded::{
-        attachments, cold::RunRow, devices, mutes, not_before, push_outbox::PushOutboxRow, rows::RowSpace,
+        attachments,
+        cold::RunRow,
+        conversation::{ConversationState, LastMessage, Member},
+        devices, mutes, not_before,
+        push_outbox::PushOutboxRow,
+        rows::RowSpace,
+        user_row::UserRow,
     },
 };
 
@@ -20,7 +30,7 @@ fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     bytes
 }
 
-/// All of a value of `messages`.
+/// All entries of a value of `messages`.
 fn entries(id: &ConversationId, bytes: &[u8]) -> Result<Vec<MessageEntry>, Malformed> {
     MessageEntry::of_run(id, bytes, 0..Seq::MAX).collect()
 }
@@ -39,8 +49,8 @@ fn record() {
         assert_eq!(WalRecord::decode(&written).as_ref(), Ok(&record));
         let again = encoded(|out| record.clone().encode(out));
         assert_eq!(written, again, "one value has one form");
-        // A record that could be read can be replayed, and the rows it makes can be kept.
-        let (mut conv, mut user) = (Conv::new(id()), UserRow::default());
+        // A record that decodes can be replayed, and the rows it gives can be stored.
+        let (mut conv, mut user) = (ConversationState::new(id()), UserRow::default());
         conv.apply(&record, 1);
         user.apply(&record);
         keeps_conv(&conv);
@@ -49,7 +59,7 @@ fn record() {
     });
 }
 
-/// The first byte says which row the rest is.
+/// The first byte selects the kind of row.
 #[test]
 fn row() {
     fuzz("row", 30_000, |bytes| match bytes.split_first() {
@@ -58,7 +68,7 @@ fn row() {
             assert_eq!(entries(&id(), &written).as_ref(), Ok(&run));
             true
         }),
-        Some((b'c', rest)) => Conv::decode(id(), rest).is_ok_and(|conv| {
+        Some((b'c', rest)) => ConversationState::decode(id(), rest).is_ok_and(|conv| {
             keeps_conv(&conv);
             true
         }),
@@ -66,8 +76,8 @@ fn row() {
             assert_eq!(devices::decode(DEVICE_KEY, &devices::encode(&row).unwrap()), Ok(row));
             true
         }),
-        Some((b'o', rest)) => PushOutboxRow::decode(rest).is_ok_and(|debt| {
-            assert_eq!(PushOutboxRow::decode(&debt.encode()), Ok(debt));
+        Some((b'o', rest)) => PushOutboxRow::decode(rest).is_ok_and(|owed_row| {
+            assert_eq!(PushOutboxRow::decode(&owed_row.encode()), Ok(owed_row));
             true
         }),
         Some((b'q', rest)) => mutes::decode(MUTE_KEY, rest).is_ok_and(|mute| {
@@ -98,11 +108,11 @@ const DEVICE_KEY: &[u8] = b"alice\0phone";
 const MUTE_KEY: &[u8] = b"alice\0alice~bob";
 const RUN_KEY: &[u8] = b"alice~bob\0\0\0\0\0\0\0\x01\x2c";
 
-fn keeps_conv(conv: &Conv) {
+fn keeps_conv(conv: &ConversationState) {
     let written = encoded(|out| conv.encode(out));
-    assert_eq!(Conv::decode(id(), &written).as_ref(), Ok(conv));
+    assert_eq!(ConversationState::decode(id(), &written).as_ref(), Ok(conv));
     for side in Side::BOTH {
-        // What an inbox asks of a row.
+        // What an inbox reads from it.
         conv.unread(side);
         conv.lists(side);
         conv.row(side, Some(Profile::default()));
@@ -149,7 +159,7 @@ fn device() -> DeviceRow {
     }
 }
 
-fn debt() -> PushOutboxRow {
+fn owed_row() -> PushOutboxRow {
     let devices = ["phone", "tablet"].map(|name| DeviceId::new(name).unwrap());
     PushOutboxRow { seq: 300, due_at: 1_700_000_000_000, attempts: 2, clear: true, devices: devices.into() }
 }
@@ -221,14 +231,14 @@ fn rows() -> Vec<RowChange> {
     vec![
         row(RowSpace::Devices, DEVICE_KEY, Some(devices::encode(&device()).unwrap())),
         row(RowSpace::PushTokens, &[7; 16], None),
-        row(RowSpace::PushOutbox, b"bob\0alice~bob", Some(debt().encode())),
+        row(RowSpace::PushOutbox, b"bob\0alice~bob", Some(owed_row().encode())),
         row(RowSpace::Mutes, MUTE_KEY, Some(Vec::new())),
     ]
 }
 
 #[test]
 fn a_conversation_of_format_1_was_notified_of_nothing() {
-    let first = |kept: &[u8]| Conv::decode(id(), &kept[1..]).unwrap();
+    let first = |kept: &[u8]| ConversationState::decode(id(), &kept[1..]).unwrap();
     let old = first(include_bytes!("../../../../../fuzz/corpus/row/ok-conversation"));
     let new = first(include_bytes!("../../../../../fuzz/corpus/row/ok-conversation-2"));
     assert_eq!(new.member(Side::Low).notified, 298);
@@ -237,11 +247,12 @@ fn a_conversation_of_format_1_was_notified_of_nothing() {
     assert_eq!(old, unnotified);
 }
 
-/// What is on disk stays readable: these bytes were written once, and are read for as long as the format has its number.
+/// What is on disk stays readable: these bytes were written once, and must be read as long as the
+/// format has its number.
 #[test]
 fn every_kind_is_written_as_it_always_was() {
     let (low, high) = (Side::Low, Side::High);
-    let mark = |seq, counted| Mark { seq, counted };
+    let boundary = |seq, counted| Boundary { seq, counted };
     let plain = MessageEntry {
         message: Arc::new(Message {
             body: String::new(),
@@ -255,10 +266,16 @@ fn every_kind_is_written_as_it_always_was() {
     };
     let profile = Profile { name: Some("Ann Ö".into()), avatar_url: Some(String::new()) };
     let records = [
-        ("send", WalRecord::Send { entry: entry(), pending: Some(299), implied_read: Some(mark(200, 9)) }),
+        (
+            "send",
+            WalRecord::Send { entry: entry(), pending: Some(299), implied_read: Some(boundary(200, 9)) },
+        ),
         ("send-plain", WalRecord::Send { entry: plain.clone(), pending: None, implied_read: None }),
         ("send-void", WalRecord::Send { entry: entry().voided(), pending: None, implied_read: None }),
-        ("receipt", WalRecord::Receipt { id: id(), side: high, delivered: mark(128, 127), read: mark(1, 0) }),
+        (
+            "receipt",
+            WalRecord::Receipt { id: id(), side: high, delivered: boundary(128, 127), read: boundary(1, 0) },
+        ),
         ("pending", WalRecord::Pending { id: id(), side: low, row: Some(u64::MAX) }),
         ("pending-gone", WalRecord::Pending { id: id(), side: high, row: None }),
         ("erase", WalRecord::Erase { id: id(), side: low, up_to: 16_384 }),
@@ -285,11 +302,12 @@ fn every_kind_is_written_as_it_always_was() {
     };
     golden("row", "ok-message", &row(b'm', &|out| entry().encode(out)));
     golden("row", "ok-message-plain", &row(b'm', &|out| plain.encode(out)));
-    let last = Last { seq: 300, ts: 5, message_id: MessageId(9), from: high, preview: "hé…".into() };
+    let last =
+        LastMessage { seq: 300, ts: 5, message_id: MessageId(9), from: high, preview: "hé…".into() };
     let member = Member {
         last: Some(last),
-        delivered: mark(299, 8),
-        read: mark(200, 7),
+        delivered: boundary(299, 8),
+        read: boundary(200, 7),
         pending: Some(300),
         erased: 3,
         erased_counted: 2,
@@ -297,13 +315,14 @@ fn every_kind_is_written_as_it_always_was() {
         peer_written_before: 1,
         notified: 298,
     };
-    let conv = Conv { lsn: 1 << 50, last_seq: 300, counted: [8, 9], ..Conv::new(id()) };
-    let both = Conv { members: [member, Member::default()], ..conv.clone() };
+    let conv =
+        ConversationState { lsn: 1 << 50, last_seq: 300, counted: [8, 9], ..ConversationState::new(id()) };
+    let both = ConversationState { members: [member, Member::default()], ..conv.clone() };
     // `ok-conversation` and `ok-conversation-new` are of format 1.
     golden("row", "ok-conversation-2", &row(b'c', &|out| both.encode(out)));
     golden("row", "ok-conversation-new-2", &row(b'c', &|out| conv.encode(out)));
     golden("row", "ok-device", &row(b'd', &|out| out.extend(devices::encode(&device()).unwrap())));
-    golden("row", "ok-owed", &row(b'o', &|out| out.extend(debt().encode())));
+    golden("row", "ok-owed", &row(b'o', &|out| out.extend(owed_row().encode())));
     golden("row", "ok-mute", &row(b'q', &|out| out.extend(mutes::encode(&mute(Some(9))))));
     golden("row", "ok-mute-for-ever", &row(b'q', &|out| out.extend(mutes::encode(&mute(None)))));
     golden("row", "ok-not-before", &row(b'n', &|out| out.extend(not_before::encode(1_700_000_000))));

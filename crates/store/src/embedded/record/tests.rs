@@ -1,7 +1,9 @@
-//! Every record and every row survives the way to bytes and back, and a part of one is never taken for a whole.
+//! Round trips: every record and row decodes to what was encoded, and no prefix of one decodes.
 
 use bluetick_fuzz::{for_every_variant, strategies_of};
-use bluetick_protocol::Json;
+use std::sync::Arc;
+
+use bluetick_protocol::{ClientMsgId, Json, MessageId};
 use proptest::{
     collection::{btree_map, vec},
     option,
@@ -10,7 +12,14 @@ use proptest::{
 };
 
 use super::*;
-use crate::embedded::rows::RowSpace;
+use crate::{
+    Message,
+    embedded::{
+        conversation::{ConversationState, LastMessage, Member},
+        rows::RowSpace,
+        user_row::UserRow,
+    },
+};
 
 fn user() -> impl Strategy<Value = UserId> {
     "[A-Za-z0-9._@+|:=-]{1,128}".prop_map(|text| UserId::new(&text).unwrap())
@@ -50,13 +59,13 @@ prop_compose! {
     }
 }
 
-fn marks() -> impl Strategy<Value = Mark> {
-    any::<(u64, u64)>().prop_map(|(seq, counted)| Mark { seq, counted })
+fn boundaries() -> impl Strategy<Value = Boundary> {
+    any::<(u64, u64)>().prop_map(|(seq, counted)| Boundary { seq, counted })
 }
 
-/// A mark that says something: seq 0 is how none is written.
-fn some_mark() -> impl Strategy<Value = Option<Mark>> {
-    option::of((1u64.., any::<u64>()).prop_map(|(seq, counted)| Mark { seq, counted }))
+/// A boundary with a seq above 0, which encodes "none".
+fn some_boundary() -> impl Strategy<Value = Option<Boundary>> {
+    option::of((1u64.., any::<u64>()).prop_map(|(seq, counted)| Boundary { seq, counted }))
 }
 
 fn some_seq() -> impl Strategy<Value = Option<Seq>> {
@@ -78,9 +87,9 @@ fn row_changes() -> impl Strategy<Value = RowChange> {
 
 fn records() -> Vec<BoxedStrategy<WalRecord>> {
     strategies_of!(WalRecord {
-        Send => (entries(), some_seq(), some_mark())
+        Send => (entries(), some_seq(), some_boundary())
             .prop_map(|(entry, pending, implied_read)| WalRecord::Send { entry, pending, implied_read }),
-        Receipt => (conversation(), sides(), marks(), marks())
+        Receipt => (conversation(), sides(), boundaries(), boundaries())
             .prop_map(|(id, side, delivered, read)| WalRecord::Receipt { id, side, delivered, read }),
         Pending => (conversation(), sides(), some_seq())
             .prop_map(|(id, side, row)| WalRecord::Pending { id, side, row }),
@@ -117,7 +126,7 @@ fn every_record_survives_the_way_to_bytes_and_back() {
 
 fn members() -> impl Strategy<Value = Member> {
     let last = (any::<u64>(), any::<u64>(), any::<u64>(), sides(), text()).prop_map(
-        |(seq, ts, message_id, from, preview)| Last {
+        |(seq, ts, message_id, from, preview)| LastMessage {
             seq,
             ts,
             message_id: MessageId(message_id),
@@ -126,7 +135,7 @@ fn members() -> impl Strategy<Value = Member> {
         },
     );
     let counts = any::<(u64, u64, u64, u64, u64)>();
-    (option::of(last), marks(), marks(), some_seq(), counts).prop_map(
+    (option::of(last), boundaries(), boundaries(), some_seq(), counts).prop_map(
         |(
             last,
             delivered,
@@ -153,14 +162,14 @@ proptest! {
         id in conversation(), lsn in any::<u64>(), last_seq in any::<u64>(), counted in any::<[u64; 2]>(),
         low in members(), high in members(),
     ) {
-        let conv = Conv { id, lsn, last_seq, counted, members: [low, high] };
+        let conv = ConversationState { id, lsn, last_seq, counted, members: [low, high] };
         let mut bytes = encoded(|out| conv.encode(out));
-        assert_eq!(Conv::decode(conv.id.clone(), &bytes).as_ref(), Ok(&conv));
+        assert_eq!(ConversationState::decode(conv.id.clone(), &bytes).as_ref(), Ok(&conv));
         for cut in 0..bytes.len() {
-            assert!(Conv::decode(conv.id.clone(), &bytes[..cut]).is_err(), "cut at {cut}");
+            assert!(ConversationState::decode(conv.id.clone(), &bytes[..cut]).is_err(), "cut at {cut}");
         }
         bytes.push(0);
-        assert!(Conv::decode(conv.id.clone(), &bytes).is_err(), "a byte too many");
+        assert!(ConversationState::decode(conv.id.clone(), &bytes).is_err(), "a byte too many");
     }
 
     #[test]
