@@ -4,7 +4,7 @@
 //! - `setup.rs`: what a run is made of, drawn from its seed: sizes, faults, and what happens when
 //! - `sim.rs`: what all parts of a run share: time, chance, the trace
 //! - `process.rs`: a process that can crash, pause and be cut off
-//! - `store.rs`, `registry.rs`: the systems, whose every step may be late, fail, or lose its answer
+//! - `store.rs`, `policy.rs`: the systems, whose every step may be late, fail, or lose its answer
 //! - `network.rs`: between gateways and app servers; `line.rs`: between a device and its gateway
 //! - `device.rs`: a device with the real client logic; `backend.rs`: a back end that sends over HTTP
 //! - `world.rs`: all of it together, for one run
@@ -19,8 +19,8 @@ mod history;
 mod line;
 mod network;
 mod notices;
+mod policy;
 mod process;
-mod registry;
 mod runs;
 mod setup;
 mod sim;

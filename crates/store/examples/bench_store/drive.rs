@@ -1,4 +1,5 @@
-//! A closed loop: so many tasks, each doing one thing after the other, until the count or the time is over.
+//! A closed loop: so many tasks, each doing one thing after the other, until the count or the time
+//! is over.
 
 use std::{
     collections::BTreeMap,
@@ -13,13 +14,13 @@ use std::{
 use crate::meter::{ThreadTime, cpu_time, thread_times};
 
 #[derive(Debug, Clone, Copy)]
-pub struct Bound {
+pub struct DriveLimit {
     pub messages: u64,
     pub time: Duration,
 }
 
 #[derive(Debug)]
-pub struct Measured {
+pub struct DriveResult {
     pub messages: u64,
     pub wall: Duration,
     pub cpu: Duration,
@@ -29,7 +30,7 @@ pub struct Measured {
     latencies: Vec<u32>,
 }
 
-impl Measured {
+impl DriveResult {
     pub const HEADER: &str =
         "                   writers   messages   durable/s  of raw   cpu µs    p50 ms    p99 ms  worst ms";
 
@@ -47,8 +48,8 @@ impl Measured {
         self.latencies.get(at).map_or(0.0, |&micros| f64::from(micros) / 1000.0)
     }
 
-    /// Where the time went, as a line: each thread's microseconds for one message, and beside it how long it had to
-    /// wait for a core, which only a busy machine makes it do.
+    /// Where the time went, as a line: each thread's microseconds for one message, and beside it
+    /// how long it had to wait for a core, which only a busy machine makes it do.
     pub fn print_threads(&self) {
         let per_message = |spent: Duration| spent.as_secs_f64() * 1e6 / self.messages.max(1) as f64;
         let busy = self.threads.iter().filter(|(_, time)| per_message(time.ran) >= 0.05);
@@ -60,7 +61,7 @@ impl Measured {
         println!("{:19}cpu µs a message by thread (+ waited for a core): {}", "", parts.join(", "));
     }
 
-    pub fn print(&self, what: &str, writers: usize, limit: Option<&Measured>) {
+    pub fn print(&self, what: &str, writers: usize, limit: Option<&DriveResult>) {
         let of_raw = limit.map(|raw| format!("{:.2}", self.per_second() / raw.per_second()));
         println!(
             "{what:<18} {writers:>7} {:>10} {:>11.0} {:>7} {:>8.2} {:>9.2} {:>9.2} {:>9.1}",
@@ -76,7 +77,7 @@ impl Measured {
 }
 
 /// Runs `step(0)`, `step(1)`, … each once, `writers` at a time.
-pub async fn drive<F, Fut>(writers: usize, bound: Bound, step: F) -> Result<Measured, String>
+pub async fn drive<F, Fut>(writers: usize, bound: DriveLimit, step: F) -> Result<DriveResult, String>
 where
     F: Fn(u64) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<(), String>> + Send,
@@ -118,5 +119,5 @@ where
     }
     latencies.sort_unstable();
     let messages = latencies.len() as u64;
-    Ok(Measured { messages, wall, cpu, threads, latencies })
+    Ok(DriveResult { messages, wall, cpu, threads, latencies })
 }

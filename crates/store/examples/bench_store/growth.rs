@@ -1,16 +1,17 @@
 //! Whether a send costs more when there is more history.
 //!
-//! Rounds of sends over the same conversations, into a store that holds little and into one that holds much, turn
-//! about, so that a machine that slows down does so for both. The store with little is made anew for each round. A
-//! round ends with a checkpoint, whose work is part of the cost.
+//! Rounds of sends over the same conversations, into a store that holds little and into one that
+//! holds much, turn about, so that a machine that slows down does so for both. The store with
+//! little is made anew for each round. A round ends with a checkpoint, whose work is part of the
+//! cost.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
 use bluetick_store::Store;
 
 use crate::{
-    Options,
-    drive::{Bound, drive},
+    BenchOptions,
+    drive::{DriveLimit, drive},
     meter::cpu_time,
     workload::Workload,
 };
@@ -24,12 +25,12 @@ const WRITERS: usize = 1024;
 
 /// Microseconds for one message.
 #[derive(Debug, Clone, Copy)]
-struct Cost {
+struct SendCost {
     cpu: f64,
     wall: f64,
 }
 
-pub async fn run(dir: &Path, options: &Options) -> Result<(), String> {
+pub async fn run(dir: &Path, options: &BenchOptions) -> Result<(), String> {
     let workload = Arc::new(Workload::new(CONVERSATIONS));
     let writers = options.writers.unwrap_or(WRITERS);
     let much = filled(&dir.join("much"), &workload, options.history).await?;
@@ -87,8 +88,13 @@ async fn filled(dir: &Path, workload: &Workload, messages: u64) -> Result<Store,
     }
 }
 
-async fn cost(store: &Store, workload: &Arc<Workload>, stored: u64, writers: usize) -> Result<Cost, String> {
-    let bound = Bound { messages: SENDS, time: Duration::from_secs(120) };
+async fn cost(
+    store: &Store,
+    workload: &Arc<Workload>,
+    stored: u64,
+    writers: usize,
+) -> Result<SendCost, String> {
+    let bound = DriveLimit { messages: SENDS, time: Duration::from_secs(120) };
     let cpu_before = cpu_time();
     let (sending, sends) = (store.clone(), workload.clone());
     let measured = drive(writers, bound, move |n| {
@@ -98,10 +104,10 @@ async fn cost(store: &Store, workload: &Arc<Workload>, stored: u64, writers: usi
     .await?;
     store.maintenance.checkpoint().await.map_err(|e| e.to_string())?;
     let per_message = |spent: Duration| spent.as_secs_f64() * 1e6 / measured.messages.max(1) as f64;
-    Ok(Cost { cpu: per_message(cpu_time() - cpu_before), wall: per_message(measured.wall) })
+    Ok(SendCost { cpu: per_message(cpu_time() - cpu_before), wall: per_message(measured.wall) })
 }
 
-fn each(costs: &[Cost], part: impl Fn(&Cost) -> f64) -> Vec<f64> {
+fn each(costs: &[SendCost], part: impl Fn(&SendCost) -> f64) -> Vec<f64> {
     costs.iter().map(part).collect()
 }
 

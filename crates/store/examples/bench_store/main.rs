@@ -5,11 +5,14 @@
 //! cargo run --release -p bluetick-store --example bench_store -- --growth [--history 2000000] [--writers N]
 //! ```
 //!
-//! - *raw append*: one thread appends records of the same size to a plain file, one fdatasync for whoever waits.
-//! - *sends*: `commit_sends` of one message at a time with all its rows, half of them with a pending row.
+//! - *raw append*: one thread appends records of the same size to a plain file, one fdatasync for
+//!   whoever waits.
+//! - *sends*: `commit_sends` of one message at a time with all its rows, half of them with a
+//!   pending row.
 //! - *sends + receipts*: the same, and the delivered boundary advanced for each message.
 //!
-//! Every figure counts only what its caller was told is durable. `cpu` is the whole process, load included.
+//! Every figure counts only what its caller was told is durable. `cpu` is the whole process, load
+//! included.
 
 mod drive;
 mod growth;
@@ -22,14 +25,14 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bluetick_store::{EmbeddedConfig, Store, SystemClock};
 
-use drive::{Bound, Measured, drive};
+use drive::{DriveLimit, DriveResult, drive};
 use workload::Workload;
 
 const CONVERSATIONS: usize = 100_000;
 const WRITERS: [usize; 3] = [1, 64, 1024];
 
 #[derive(Debug)]
-struct Options {
+struct BenchOptions {
     dir: Option<PathBuf>,
     writers: Option<usize>,
     messages: u64,
@@ -39,9 +42,9 @@ struct Options {
     crash_in: Option<PathBuf>,
 }
 
-impl Options {
-    fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
-        let mut options = Options {
+impl BenchOptions {
+    fn parse(mut args: impl Iterator<Item = String>) -> Result<BenchOptions, String> {
+        let mut options = BenchOptions {
             dir: None,
             writers: None,
             messages: 3_000_000,
@@ -73,14 +76,14 @@ fn number(text: &str) -> Result<u64, String> {
 }
 
 fn main() {
-    let done = Options::parse(std::env::args().skip(1)).and_then(run);
+    let done = BenchOptions::parse(std::env::args().skip(1)).and_then(run);
     if let Err(why) = done {
         eprintln!("bench_store: {why}");
         std::process::exit(1);
     }
 }
 
-fn run(options: Options) -> Result<(), String> {
+fn run(options: BenchOptions) -> Result<(), String> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| e.to_string())?;
     if let Some(dir) = &options.crash_in {
@@ -103,17 +106,17 @@ pub(crate) fn open(dir: &std::path::Path) -> Result<Store, String> {
     Store::embedded(EmbeddedConfig::new(dir), Arc::new(SystemClock)).map_err(|e| e.to_string())
 }
 
-async fn side_by_side(dir: &std::path::Path, options: &Options) -> Result<(), String> {
+async fn side_by_side(dir: &std::path::Path, options: &BenchOptions) -> Result<(), String> {
     let workload = Arc::new(Workload::new(CONVERSATIONS));
     let record_bytes = workload::record_bytes(&dir.join("probe"), &workload).await?;
     println!(
         "{CONVERSATIONS} conversations, bodies of {} bytes, log records of {record_bytes} bytes\n",
         workload::BODY_BYTES
     );
-    println!("{}", Measured::HEADER);
+    println!("{}", DriveResult::HEADER);
 
     let counts = options.writers.map_or(WRITERS.to_vec(), |n| vec![n]);
-    let bound = Bound { messages: options.messages, time: Duration::from_secs(options.seconds) };
+    let bound = DriveLimit { messages: options.messages, time: Duration::from_secs(options.seconds) };
     // Raw first and last: a machine that was busy in between shows.
     let mut limits = Vec::new();
     for &writers in &counts {
@@ -161,9 +164,9 @@ async fn raw_line(
     dir: &std::path::Path,
     record_bytes: usize,
     writers: usize,
-    bound: Bound,
-) -> Result<Measured, String> {
-    let bound = Bound { time: bound.time.min(Duration::from_secs(5)), ..bound };
+    bound: DriveLimit,
+) -> Result<DriveResult, String> {
+    let bound = DriveLimit { time: bound.time.min(Duration::from_secs(5)), ..bound };
     let raw = raw::RawLog::create(&dir.join("raw"))?;
     let appender = raw.clone();
     let measured = drive(writers, bound, move |_| {

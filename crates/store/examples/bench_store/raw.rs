@@ -1,4 +1,5 @@
-//! The limit: the same waiting and the same group commit, with nothing but bytes appended to a plain file.
+//! The limit: the same waiting and the same group commit, with nothing but bytes appended to a
+//! plain file.
 
 use std::{
     fs::File,
@@ -10,11 +11,11 @@ use tokio::sync::{mpsc, oneshot};
 
 const GROUP_MAX: usize = 2048;
 
-type Op = (Vec<u8>, oneshot::Sender<Result<(), String>>);
+type RawWrite = (Vec<u8>, oneshot::Sender<Result<(), String>>);
 
 #[derive(Clone)]
 pub struct RawLog {
-    ops: mpsc::Sender<Op>,
+    ops: mpsc::Sender<RawWrite>,
     path: PathBuf,
 }
 
@@ -39,7 +40,7 @@ impl RawLog {
     }
 }
 
-fn commit(file: &File, mut ops: mpsc::Receiver<Op>) {
+fn commit(file: &File, mut ops: mpsc::Receiver<RawWrite>) {
     let (mut batch, mut bytes, mut end) = (Vec::with_capacity(GROUP_MAX), Vec::new(), 0u64);
     while ops.blocking_recv_many(&mut batch, GROUP_MAX) > 0 {
         bytes.clear();

@@ -1,4 +1,5 @@
-//! How large the store is on disk, and how fast it comes back: after a clean end, and after the process died.
+//! How large the store is on disk, and how fast it comes back: after a clean end, and after the
+//! process died.
 
 use std::{path::Path, process::Command, sync::Arc, time::Duration};
 
@@ -6,12 +7,13 @@ use bluetick_store::Store;
 
 use crate::{
     CONVERSATIONS,
-    drive::{Bound, drive},
+    drive::{DriveLimit, drive},
     meter::disk_bytes,
     workload::Workload,
 };
 
-/// What the dying process stores: about two checkpoints' worth of log, as much as there ever is to replay.
+/// What the dying process stores: about two checkpoints' worth of log, as much as there ever is to
+/// replay.
 const LAST_WORDS: u64 = 240_000;
 /// Where its sends begin: beyond all that were measured.
 const LAST_WORDS_FROM: u64 = 1 << 40;
@@ -50,7 +52,7 @@ async fn die_in(dir: &Path) -> Result<(), String> {
 /// Stores messages and is gone: nothing is closed, flushed or let go of.
 pub async fn write_and_die(dir: &Path) -> Result<(), String> {
     let (store, workload) = (crate::open(dir)?, Arc::new(Workload::new(CONVERSATIONS)));
-    let bound = Bound { messages: LAST_WORDS, time: Duration::from_secs(60) };
+    let bound = DriveLimit { messages: LAST_WORDS, time: Duration::from_secs(60) };
     drive(256, bound, move |n| {
         let (store, workload) = (store.clone(), workload.clone());
         async move { workload.send(&store, LAST_WORDS_FROM + n).await.map(drop) }

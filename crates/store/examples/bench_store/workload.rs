@@ -1,4 +1,5 @@
-//! The sends of the benchmark. Send number `n` is the same in every run, so nothing is drawn while the clock runs.
+//! The sends of the benchmark. Send number `n` is the same in every run, so nothing is drawn while
+//! the clock runs.
 
 use std::path::Path;
 
@@ -21,7 +22,8 @@ pub struct Workload {
 impl Workload {
     pub fn new(conversations: usize) -> Workload {
         let conversation = |n: usize| {
-            // Users have a handful of conversations each; ids are as long as an application's would be.
+            // Users have a handful of conversations each; ids are as long as an application's would
+            // be.
             let (low, high) = (format!("user-{:06}", n / 5), format!("user-{:06}", 500_000 + n));
             ConversationId::new(&format!("{low}~{high}")).expect("made of two plain ids in order")
         };

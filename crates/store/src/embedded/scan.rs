@@ -25,8 +25,8 @@ use super::{
     state::{Conv, UserRow},
 };
 use crate::{
-    AttachmentRow, Clock, Content, MemberRow, Page, PageLimit, PendingRow, Place, Result, SentId,
-    ShownMessage, StoreError,
+    AttachmentRow, Clock, Content, MemberRow, PageLimit, PendingRow, Result, SentId, ShownMessage,
+    StoreError, WalkPage as Page, WalkPlace as Place,
 };
 
 /// Records of a page: what one batch of DynamoDB takes.
