@@ -10,7 +10,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use bluetick_store::Store;
 
 use crate::{
-    BenchOptions,
+    StoreBenchOptions,
     drive::{DriveLimit, drive},
     meter::cpu_time,
     workload::Workload,
@@ -25,12 +25,12 @@ const WRITERS: usize = 1024;
 
 /// Microseconds for one message.
 #[derive(Debug, Clone, Copy)]
-struct SendCost {
+struct GrowthCost {
     cpu: f64,
     wall: f64,
 }
 
-pub async fn run(dir: &Path, options: &BenchOptions) -> Result<(), String> {
+pub async fn run(dir: &Path, options: &StoreBenchOptions) -> Result<(), String> {
     let workload = Arc::new(Workload::new(CONVERSATIONS));
     let writers = options.writers.unwrap_or(WRITERS);
     let much = filled(&dir.join("much"), &workload, options.history).await?;
@@ -93,7 +93,7 @@ async fn cost(
     workload: &Arc<Workload>,
     stored: u64,
     writers: usize,
-) -> Result<SendCost, String> {
+) -> Result<GrowthCost, String> {
     let bound = DriveLimit { messages: SENDS, time: Duration::from_secs(120) };
     let cpu_before = cpu_time();
     let (sending, sends) = (store.clone(), workload.clone());
@@ -104,10 +104,10 @@ async fn cost(
     .await?;
     store.maintenance.checkpoint().await.map_err(|e| e.to_string())?;
     let per_message = |spent: Duration| spent.as_secs_f64() * 1e6 / measured.messages.max(1) as f64;
-    Ok(SendCost { cpu: per_message(cpu_time() - cpu_before), wall: per_message(measured.wall) })
+    Ok(GrowthCost { cpu: per_message(cpu_time() - cpu_before), wall: per_message(measured.wall) })
 }
 
-fn each(costs: &[SendCost], part: impl Fn(&SendCost) -> f64) -> Vec<f64> {
+fn each(costs: &[GrowthCost], part: impl Fn(&GrowthCost) -> f64) -> Vec<f64> {
     costs.iter().map(part).collect()
 }
 

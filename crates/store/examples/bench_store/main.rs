@@ -32,7 +32,7 @@ const CONVERSATIONS: usize = 100_000;
 const WRITERS: [usize; 3] = [1, 64, 1024];
 
 #[derive(Debug)]
-struct BenchOptions {
+struct StoreBenchOptions {
     dir: Option<PathBuf>,
     writers: Option<usize>,
     messages: u64,
@@ -42,9 +42,9 @@ struct BenchOptions {
     crash_in: Option<PathBuf>,
 }
 
-impl BenchOptions {
-    fn parse(mut args: impl Iterator<Item = String>) -> Result<BenchOptions, String> {
-        let mut options = BenchOptions {
+impl StoreBenchOptions {
+    fn parse(mut args: impl Iterator<Item = String>) -> Result<StoreBenchOptions, String> {
+        let mut options = StoreBenchOptions {
             dir: None,
             writers: None,
             messages: 3_000_000,
@@ -76,14 +76,14 @@ fn number(text: &str) -> Result<u64, String> {
 }
 
 fn main() {
-    let done = BenchOptions::parse(std::env::args().skip(1)).and_then(run);
+    let done = StoreBenchOptions::parse(std::env::args().skip(1)).and_then(run);
     if let Err(why) = done {
         eprintln!("bench_store: {why}");
         std::process::exit(1);
     }
 }
 
-fn run(options: BenchOptions) -> Result<(), String> {
+fn run(options: StoreBenchOptions) -> Result<(), String> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| e.to_string())?;
     if let Some(dir) = &options.crash_in {
@@ -106,7 +106,7 @@ pub(crate) fn open(dir: &std::path::Path) -> Result<Store, String> {
     Store::embedded(EmbeddedConfig::new(dir), Arc::new(SystemClock)).map_err(|e| e.to_string())
 }
 
-async fn side_by_side(dir: &std::path::Path, options: &BenchOptions) -> Result<(), String> {
+async fn side_by_side(dir: &std::path::Path, options: &StoreBenchOptions) -> Result<(), String> {
     let workload = Arc::new(Workload::new(CONVERSATIONS));
     let record_bytes = workload::record_bytes(&dir.join("probe"), &workload).await?;
     println!(
