@@ -4,7 +4,7 @@
 //! - `setup.rs`: the parameters of a run, drawn from its seed: sizes, fault rates, and a schedule
 //! - `sim.rs`: what all parts of a run share: time, randomness, the trace
 //! - `process.rs`: a process that can crash, pause and be cut off
-//! - `store.rs`, `registry.rs`: the stores, whose every step may be late, fail, or lose its answer
+//! - `store.rs`, `policy.rs`: the stores, whose every step may be late, fail, or lose its answer
 //! - `network.rs`: the network between gateways and app servers; `line.rs`: the connection between
 //!   a device and its gateway
 //! - `device.rs`: a device with the real client logic; `backend.rs`: a back end that sends over
@@ -25,8 +25,8 @@ mod history;
 mod line;
 mod network;
 mod notices;
+mod policy;
 mod process;
-mod registry;
 mod runs;
 mod setup;
 mod sim;

@@ -1,8 +1,9 @@
-//! The systems that hold data, as one app server reaches them: every step by itself, over a network that fails.
+//! The store of one app server: every step is a call over a network that fails (`policy.rs`).
 //!
-//! The tables are those of the store in memory. A send is committed in the steps of a backend without a transaction
-//! over all systems: find a repetition, take a seq of the counter, put the message under it, note the read it implies,
-//! score both inboxes, note the pending row. The process may crash between any two.
+//! The tables are those of the store in memory. A send is committed in the steps of a backend
+//! without a transaction over all systems: look for a duplicate, take a seq, put the message under
+//! it, store the read that it implies, score both inboxes, write the pending row. The process may
+//! crash between any two.
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
@@ -10,29 +11,30 @@ use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, MessageId, Seq, Side, UserId};
 use bluetick_store::{
     ActiveConversation, Advanced, Clock, ColdConfig, ColdObjects, ColdTier, Committed, ConversationRow,
-    Conversations, InboxPosition, Memory, Message, MessageStatus, Messages, NewMessage, Noted, Objects,
-    OwedPush, PageLimit, PendingDeliveries, PendingRow, PushOutbox as _, Put, Result, SessionStore,
-    StatusRow, Store, StoreError, Undelivered,
+    Conversations, InboxPosition, Memory, MemorySessions, Message, MessageStatus, Messages, NewMessage,
+    Objects, OwedPush, PageLimit, PendingDeliveries as _, PushOutbox as _, Result, SessionStore, StatusRow,
+    Store, StoreError, TablePut, Undelivered, testing::faults::Faulty,
 };
-use futures_util::{FutureExt, future::join_all};
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 
 use crate::{
+    policy::{SeededFaults, now},
     process::Process,
     setup::Setup,
-    sim::{Sim, SkewedClock},
+    sim::Sim,
 };
 
-/// Seqs that one commit tries before it gives up.
+/// Seqs that one commit tries before it fails.
 const SEQS_TRIED_MAX: usize = 100;
 
-/// What the store in memory keeps nowhere, because it derives it: when a conversation was last put into an inbox, and up
-/// to which message its row was written.
+/// What the store in memory derives and a real backend stores: when a conversation was last scored
+/// in an inbox, and up to which message its row was written.
 #[derive(Default)]
-pub struct Inboxes(Mutex<BTreeMap<(UserId, ConversationId), Place>>);
+pub struct Inboxes(Mutex<BTreeMap<(UserId, ConversationId), InboxPlace>>);
 
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct InboxPlace {
     ms: u64,
     seq: Seq,
 }
@@ -41,34 +43,27 @@ impl Inboxes {
     fn score(&self, user: &UserId, id: &ConversationId, ms: u64, seq: Seq) {
         let mut places = self.0.lock();
         let place = places.entry((user.clone(), id.clone())).or_default();
-        *place = Place { ms: ms.max(place.ms), seq: seq.max(place.seq) };
+        *place = InboxPlace { ms: ms.max(place.ms), seq: seq.max(place.seq) };
     }
 
-    fn of(&self, user: &UserId, id: &ConversationId) -> Option<Place> {
+    fn of(&self, user: &UserId, id: &ConversationId) -> Option<InboxPlace> {
         self.0.lock().get(&(user.clone(), id.clone())).copied()
     }
 }
 
 pub struct AppStore {
-    pub sim: Arc<Sim>,
-    pub process: Arc<Process>,
-    pub memory: Arc<Memory>,
-    pub inboxes: Arc<Inboxes>,
-    pub clock: Arc<dyn Clock>,
+    faults: SeededFaults,
+    /// The tables, for a call that is one step.
+    tables: Arc<Faulty<Memory, SeededFaults>>,
+    memory: Arc<Memory>,
+    inboxes: Arc<Inboxes>,
+    clock: Arc<dyn Clock>,
     /// In the ids that this app server mints.
-    pub node: u16,
-    pub last_id: Mutex<MessageId>,
-    /// Whether a repeated send puts its conversation into the inboxes anew: its first run may not have come so far. Where
-    /// nothing fails it has, and the order stays.
-    pub repeats_are_activity: bool,
-}
-
-/// The store in memory answers at once.
-fn now<T>(call: impl Future<Output = T>) -> T {
-    match call.now_or_never() {
-        Some(answer) => answer,
-        None => unreachable!("the store in memory does not wait"),
-    }
+    node: u16,
+    last_id: Mutex<MessageId>,
+    /// Whether a repeated send scores the inboxes again, because its first run may have failed
+    /// before it did. Where nothing fails, the order must stay.
+    repeats_are_activity: bool,
 }
 
 impl AppStore {
@@ -81,7 +76,7 @@ impl AppStore {
             messages: cold.clone(),
             cold,
             attachments: memory.clone(),
-            pending: store.clone(),
+            pending: store.tables.clone(),
             status: store.clone(),
             conversations: store,
             users: memory.clone(),
@@ -98,7 +93,7 @@ impl AppStore {
         op: impl FnOnce(&Memory) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let memory = self.memory.clone();
-        self.sim.step(&self.process, what, move || op(&memory)).await
+        self.faults.sim.step(&self.faults.process, what, move || op(&memory)).await
     }
 
     fn mint(&self) -> MessageId {
@@ -142,11 +137,11 @@ impl AppStore {
         let receiver = message.receiver();
         if new.undelivered
             && !message.withheld
-            && !(duplicate && self.status(&receiver, &id).await?.last_delivered_seq >= message.seq)
+            && !(duplicate && self.tables.status(&receiver, &id).await?.last_delivered_seq >= message.seq)
         {
-            self.note_undelivered(&receiver, &id, message.seq).await?;
+            self.tables.note_undelivered(&receiver, &id, message.seq).await?;
             if let Some(due_at) = new.push_due
-                && self.notified(&receiver, &id).await?.1 < message.seq
+                && self.tables.notified(&receiver, &id).await?.1 < message.seq
             {
                 let owed = OwedPush::of_message(&message, due_at);
                 self.step(|| format!("{receiver} is owed a notification of {id}"), |m| now(m.owe(owed)))
@@ -162,23 +157,23 @@ impl AppStore {
         for _ in 0..SEQS_TRIED_MAX {
             let of = id.clone();
             let seq = self.step(|| format!("take a seq of {id}"), move |m| Ok(m.take_seq(&of))).await?;
-            // Minted right before the write, and anew for each: an id must not be old when it becomes visible (R6).
+            // Minted right before each write: an id must not be old when it becomes visible (R6).
             let (put, message_id, ts) = (new.clone(), self.mint(), self.clock.now_ms());
-            let sim = self.sim.clone();
+            let sim = self.faults.sim.clone();
             let put = self.step(
                 || format!("put {} as {id} {seq}", new.client_msg_id),
                 move |m| {
                     let put = m.put_message(&put, seq, message_id, ts)?;
-                    if let Put::Stored(message) = &put {
+                    if let TablePut::Stored(message) = &put {
                         sim.history.lock().stored(message, sim.now_ms());
                     }
                     Ok(put)
                 },
             );
             match put.await? {
-                Put::Stored(message) => return Ok((message, false)),
-                Put::Duplicate(original) => return Ok((original, true)),
-                Put::SeqTaken => {
+                TablePut::Stored(message) => return Ok((message, false)),
+                TablePut::Duplicate(original) => return Ok((original, true)),
+                TablePut::SeqTaken => {
                     let of = id.clone();
                     let raise = move |m: &Memory| {
                         let last = now(m.last_seq(&of))?;
@@ -192,7 +187,8 @@ impl AppStore {
         Err(StoreError::unavailable("a free seq"))
     }
 
-    /// Puts the conversation into both inboxes, with the time of now: a late run of the delivery counts as activity.
+    /// Scores the conversation in both inboxes with the current time: a late run of the delivery
+    /// counts as activity (R6).
     async fn score(&self, message: &Message) -> Result<()> {
         for side in Side::BOTH {
             if message.withheld && side != message.from {
@@ -215,7 +211,7 @@ impl AppStore {
 #[async_trait]
 impl Messages for AppStore {
     async fn commit_sends(&self, sends: Vec<NewMessage>) -> Vec<Result<Committed>> {
-        // One after another within a conversation, the conversations side by side.
+        // In order within a conversation, conversations concurrently.
         let mut lanes: BTreeMap<ConversationId, Vec<(usize, NewMessage)>> = BTreeMap::new();
         for (place, new) in sends.into_iter().enumerate() {
             lanes.entry(new.conversation_id.clone()).or_default().push((place, new));
@@ -227,9 +223,7 @@ impl Messages for AppStore {
     }
 
     async fn read_from(&self, id: &ConversationId, from: Seq, limit: PageLimit) -> Result<Vec<Arc<Message>>> {
-        let of = id.clone();
-        let read = move |m: &Memory| now(m.read_from(&of, from, limit)).map(Seqs);
-        Ok(self.step(|| format!("read {id} from {from}"), read).await?.0)
+        self.tables.read_from(id, from, limit).await
     }
 
     async fn read_before(
@@ -238,81 +232,19 @@ impl Messages for AppStore {
         before: Seq,
         limit: PageLimit,
     ) -> Result<Vec<Arc<Message>>> {
-        let of = id.clone();
-        let read = move |m: &Memory| now(m.read_before(&of, before, limit)).map(Seqs);
-        Ok(self.step(|| format!("read {id} before {before}"), read).await?.0)
+        self.tables.read_before(id, before, limit).await
     }
 
     async fn last_seq(&self, id: &ConversationId) -> Result<Seq> {
-        let of = id.clone();
-        self.step(|| format!("last seq of {id}"), move |m| now(m.last_seq(&of))).await
+        self.tables.last_seq(id).await
     }
 
     async fn close_hole(&self, id: &ConversationId, seq: Seq) -> Result<()> {
-        let of = id.clone();
-        self.step(|| format!("close the hole {id} {seq}"), move |m| now(m.close_hole(&of, seq))).await
+        self.tables.close_hole(id, seq).await
     }
 
     async fn find(&self, message_id: MessageId) -> Result<Option<Arc<Message>>> {
         self.memory.find(message_id).await
-    }
-}
-
-/// Messages, which the trace shows as their seqs.
-struct Seqs(Vec<Arc<Message>>);
-
-impl Debug for Seqs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let seq = |m: &Arc<Message>| if m.void { format!("{} void", m.seq) } else { m.seq.to_string() };
-        f.debug_list().entries(self.0.iter().map(seq)).finish()
-    }
-}
-
-#[async_trait]
-impl PendingDeliveries for AppStore {
-    async fn note_undelivered(&self, receiver: &UserId, id: &ConversationId, seq: Seq) -> Result<Noted> {
-        let (user, of) = (receiver.clone(), id.clone());
-        let notices = self.sim.notices.clone();
-        let note = move |m: &Memory| {
-            let noted = now(m.note_undelivered(&user, &of, seq))?;
-            if noted.written {
-                notices.row_written(&user, &of);
-            }
-            Ok(noted)
-        };
-        self.step(|| format!("note {id} {seq} undelivered for {receiver}"), note).await
-    }
-
-    async fn pending_of(&self, receiver: &UserId) -> Result<Vec<PendingRow>> {
-        let user = receiver.clone();
-        self.step(|| format!("rows of {receiver}"), move |m| now(m.pending_of(&user))).await
-    }
-
-    async fn pending_row(&self, receiver: &UserId, id: &ConversationId) -> Result<Option<Seq>> {
-        let (user, of) = (receiver.clone(), id.clone());
-        self.step(|| format!("row {id} of {receiver}"), move |m| now(m.pending_row(&user, &of))).await
-    }
-
-    async fn settle(
-        &self,
-        receiver: &UserId,
-        id: &ConversationId,
-        expected: Seq,
-        to: Option<Seq>,
-    ) -> Result<bool> {
-        let (user, of) = (receiver.clone(), id.clone());
-        let notices = self.sim.notices.clone();
-        let settle = move |m: &Memory| {
-            let settled = now(m.settle(&user, &of, expected, to))?;
-            match to {
-                _ if !settled => {}
-                Some(to) if to == expected => {}
-                Some(_) => notices.row_written(&user, &of),
-                None => notices.row_removed(&user, &of),
-            }
-            Ok(settled)
-        };
-        self.step(|| format!("row {id} of {receiver}: {expected} becomes {to:?}"), settle).await
     }
 }
 
@@ -325,42 +257,31 @@ impl MessageStatus for AppStore {
         delivered: Seq,
         read: Seq,
     ) -> Result<Advanced> {
-        let (of, in_) = (user.clone(), id.clone());
-        let advance = move |m: &Memory| now(m.advance(&of, &in_, delivered, read));
-        self.step(|| format!("{user} is at {delivered}/{read} in {id}"), advance).await
+        self.tables.advance(user, id, delivered, read).await
     }
 
     async fn status(&self, user: &UserId, id: &ConversationId) -> Result<StatusRow> {
-        let (of, in_) = (user.clone(), id.clone());
-        self.step(|| format!("status of {user} in {id}"), move |m| now(m.status(&of, &in_))).await
+        self.tables.status(user, id).await
     }
 
-    /// Told in half of the conversations only: there are backends that cannot.
+    /// Answers in half of the conversations only, because some backends cannot answer.
     async fn has_acked_all(&self, user: &UserId, id: &ConversationId) -> Result<bool> {
-        if id.as_str().bytes().fold(0, |odd, byte| odd ^ (byte & 1)) == 0 {
-            return Ok(false);
+        match id.as_str().bytes().fold(0, |odd, byte| odd ^ (byte & 1)) {
+            0 => Ok(false),
+            _ => self.tables.has_acked_all(user, id).await,
         }
-        let (of, in_) = (user.clone(), id.clone());
-        self.step(|| format!("has {user} acked all in {id}"), move |m| now(m.has_acked_all(&of, &in_))).await
     }
 
     async fn notified(&self, user: &UserId, id: &ConversationId) -> Result<(StatusRow, Seq)> {
-        let (of, in_) = (user.clone(), id.clone());
-        self.step(|| format!("what {user} was notified of in {id}"), move |m| now(m.notified(&of, &in_)))
-            .await
+        self.tables.notified(user, id).await
     }
 
     async fn raise_notified(&self, user: &UserId, id: &ConversationId, seq: Seq) -> Result<()> {
-        let (of, in_) = (user.clone(), id.clone());
-        self.step(
-            || format!("{user} was notified of {seq} in {id}"),
-            move |m| now(m.raise_notified(&of, &in_, seq)),
-        )
-        .await
+        self.tables.raise_notified(user, id, seq).await
     }
 
     async fn statuses_of(&self, user: &UserId) -> Result<Vec<StatusRow>> {
-        self.memory.statuses_of(user).await
+        self.tables.statuses_of(user).await
     }
 }
 
@@ -383,7 +304,7 @@ impl Conversations for AppStore {
         self.memory.inbox(user, after, limit).await
     }
 
-    /// By the inboxes' scores: a message that is stored and whose conversation is not scored yet is not active.
+    /// By the inboxes' scores: a stored message whose conversation is not scored yet is not active.
     async fn active_since(
         &self,
         user: &UserId,
@@ -402,7 +323,7 @@ impl Conversations for AppStore {
         self.step(|| format!("conversations of {user} since {since_ms}"), active).await
     }
 
-    /// By the rows: a message that is stored and not yet in its row is not seen.
+    /// By the rows: a stored message that is not in its row yet is not found.
     async fn undelivered(
         &self,
         user: &UserId,
@@ -435,38 +356,18 @@ impl Conversations for AppStore {
     }
 }
 
-/// The store of one app server on which nothing fails, for the conformance suite.
-pub fn stepwise(clock: Arc<dyn Clock>) -> Store {
-    let memory = Arc::new(Memory::new(clock.clone()));
-    let sim = Sim::new(Setup::without_faults(), false);
-    let sessions = Store::from_memory(memory.clone(), clock.clone()).sessions;
-    let process = Process::new("app".into(), 0.0);
-    let store = AppStore {
-        sim,
-        process,
-        memory,
-        inboxes: Arc::default(),
-        clock,
-        node: 1,
-        last_id: Mutex::default(),
-        repeats_are_activity: false,
-    };
-    store.into_store(sessions)
-}
-
 impl AppStore {
     pub fn of_app(
-        sim: &Arc<Sim>,
-        process: &Arc<Process>,
-        memory: &Arc<Memory>,
+        faults: SeededFaults,
         inboxes: &Arc<Inboxes>,
-        clock: Arc<SkewedClock>,
+        clock: Arc<dyn Clock>,
         node: u16,
     ) -> AppStore {
+        let memory = faults.memory.clone();
         AppStore {
-            sim: sim.clone(),
-            process: process.clone(),
-            memory: memory.clone(),
+            tables: Arc::new(Faulty::new(memory.clone(), Arc::new(faults.clone()))),
+            faults,
+            memory,
             inboxes: inboxes.clone(),
             clock,
             node,
@@ -474,4 +375,18 @@ impl AppStore {
             repeats_are_activity: true,
         }
     }
+}
+
+/// The store of one app server on which nothing fails, for the conformance suite.
+pub fn stepwise(clock: Arc<dyn Clock>) -> Store {
+    let sessions = Arc::new(MemorySessions::new(clock.clone()));
+    let faults = SeededFaults {
+        sim: Sim::new(Setup::without_faults(), false),
+        process: Process::new("app".into(), 0.0),
+        memory: Arc::new(Memory::new(clock.clone())),
+        sessions: sessions.clone(),
+        reliable: false,
+    };
+    let store = AppStore::of_app(faults, &Arc::default(), clock, 1);
+    AppStore { repeats_are_activity: false, ..store }.into_store(sessions)
 }

@@ -8,7 +8,9 @@ use bluetick_chat::{
     session::{Identity, SessionConfig, SessionHost, TokenCheck},
 };
 use bluetick_protocol::{ClientMsgId, ConversationId, DeviceId, ErrorCode, UserId, WireError};
-use bluetick_store::{Clock, Memory, MemorySessions, Messages, SessionEntry, SessionStore};
+use bluetick_store::{
+    Clock, Memory, MemorySessions, Messages, SessionEntry, SessionStore, testing::faults::Faulty,
+};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use rand::RngExt;
@@ -24,8 +26,8 @@ use crate::{
     device::{DeviceCommand, DeviceView, SimDevice},
     line::{LineSink, LineSource},
     network::{AppBackground, AppServer, Apps, GatewayServer, GatewaysOf},
+    policy::SeededFaults,
     process::{Process, spawn_beyond},
-    registry::SimRegistry,
     setup::{ScheduledEvent, Setup, user_id},
     sim::{FaultCounts, Numbers, Sim, SkewedClock, note},
     store::{AppStore, Inboxes},
@@ -184,9 +186,12 @@ impl SimWorld {
         let memory = Arc::new(Memory::new(true_clock.clone()));
         let inboxes: Arc<Inboxes> = Arc::default();
         let registry = Arc::new(MemorySessions::new(true_clock));
+        let faults_of = |process: &Arc<Process>, reliable| {
+            let (sim, process) = (sim.clone(), process.clone());
+            SeededFaults { sim, process, memory: memory.clone(), sessions: registry.clone(), reliable }
+        };
         let registry_of = |process: &Arc<Process>, reliable| {
-            let (sim, process, inner) = (sim.clone(), process.clone(), registry.clone());
-            Arc::new(SimRegistry { sim, process, inner, reliable })
+            Arc::new(Faulty::new(registry.clone(), Arc::new(faults_of(process, reliable))))
         };
         let gateway = |n| GatewayServer::new(Process::new(format!("g{n}"), setup.gateway_crash_rate));
         let gateways: Arc<Vec<_>> = Arc::new((1..=setup.gateways).map(gateway).collect());
@@ -194,7 +199,7 @@ impl SimWorld {
         let app = |n: usize| {
             let process = Process::new(format!("a{n}"), setup.app_crash_rate);
             let clock = skewed();
-            let store = AppStore::of_app(&sim, &process, &memory, &inboxes, clock.clone(), n as u16);
+            let store = AppStore::of_app(faults_of(&process, false), &inboxes, clock.clone(), n as u16);
             let store = store.into_store(registry_of(&process, !setup.safety_net));
             let asker = process.clone();
             let to = Arc::new(GatewaysOf { sim: sim.clone(), asker, servers: gateways.clone() });

@@ -1,5 +1,5 @@
-//! `attachments`: PK s3_ref; what was announced of some bytes, whether they are there, and the conversations whose messages
-//! refer to them. The bytes themselves are in the object store.
+//! `attachments`: PK s3_ref; an announced file, whether its bytes have arrived, and the
+//! conversations whose messages refer to it. The bytes themselves are in the object store.
 
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, S3Ref, UserId};
@@ -10,38 +10,40 @@ use crate::Result;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttachmentRow {
     pub s3_ref: S3Ref,
-    /// Who announced it, and who alone may send it.
+    /// The user who announced it; nobody else may send it.
     pub owner: UserId,
     pub name: String,
     pub mime: String,
     pub bytes: u64,
     /// In hex.
     pub sha256: String,
-    /// What the object store calls an upload in parts.
+    /// The object store's id of a multipart upload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload_id: Option<String>,
     pub state: UploadState,
-    /// Whether a message refers to it, or did.
+    /// A message refers to it, or did.
     pub claimed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UploadState {
-    /// Announced; nobody knows whether the bytes are there.
+    /// Announced; the bytes may or may not have arrived.
     Expected,
-    /// The bytes are there and are what was announced. They never change again.
+    /// The bytes have arrived, match the announcement, and never change.
     Uploaded,
-    /// No message referred to it in time: its bytes are being removed, and no message may refer to it any more.
+    /// No message referred to it in time: its bytes are being deleted, and no message may refer to
+    /// it any more.
     Collecting,
 }
 
-/// A file counts as this many bytes at least: a file of one byte takes a block of the disk and a row.
+/// A file is charged for at least this many bytes, because even one byte takes a disk block and a
+/// row.
 const CHARGE_MIN_BYTES: u64 = 4096;
 const DAY_MS: u64 = 86_400_000;
 
 impl AttachmentRow {
-    /// What its owner is charged for it.
+    /// The bytes that its owner is charged for.
     pub fn charged_bytes(&self) -> u64 {
         match self.bytes {
             0 => 0,
@@ -59,15 +61,15 @@ pub struct UploadQuota {
     pub bytes_total: u64,
 }
 
-/// What a user is charged for. It changes in the same write as the row that is charged, so it never
-/// drifts from the rows; a store that was written before usage was counted derives it from them.
+/// What a user is charged for. It changes in the same write as the charged row, so it never drifts
+/// from the rows. A store from before usage was counted derives it from them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UploadUsage {
     /// Of every upload that has a row.
     pub total_bytes: u64,
     /// The last day on which something was announced, in days since 1970.
     pub day: u64,
-    /// What was announced on that day. It is not given back.
+    /// The bytes announced on that day. They are not given back.
     pub day_bytes: u64,
 }
 
@@ -109,33 +111,33 @@ impl UploadUsage {
         let (bytes, day) = (row.charged_bytes(), row.s3_ref.minted_at() / DAY_MS);
         UploadUsage {
             total_bytes: self.total_bytes.saturating_add(bytes),
-            // Clocks of several servers differ: a day that has begun does not end again.
+            // Servers' clocks differ: the day never goes back.
             day: day.max(self.day),
             day_bytes: if day > self.day { bytes } else { self.day_bytes.saturating_add(bytes) },
         }
     }
 
-    /// Gives back what a row was charged for; nothing if nothing is left. Rows live for a day at least,
-    /// so a user without any has announced nothing today.
+    /// Gives back what a row was charged for. `None` if nothing is left: rows live for at least a
+    /// day, so a user without any has announced nothing today.
     pub fn give_back(self, row: &AttachmentRow) -> Option<UploadUsage> {
         let total_bytes = self.total_bytes.saturating_sub(row.charged_bytes());
         (total_bytes > 0).then_some(UploadUsage { total_bytes, ..self })
     }
 
-    /// What is used of the quota of a day.
+    /// The bytes announced on a day.
     pub fn bytes_on(&self, now_ms: u64) -> u64 {
         if now_ms / DAY_MS > self.day { 0 } else { self.day_bytes }
     }
 }
 
-/// How long the day of a time lasts after it.
+/// How long the day lasts after a moment in it.
 pub fn left_of_day_ms(now_ms: u64) -> u64 {
     DAY_MS - now_ms % DAY_MS
 }
 
 #[async_trait]
 pub trait Attachments: Send + Sync {
-    /// Announces bytes and charges their owner, both or neither. The row is a new one.
+    /// Inserts a new row and charges its owner, atomically.
     async fn announce(&self, row: AttachmentRow, quota: &UploadQuota) -> Result<Announced>;
 
     /// What a user is charged for now.
@@ -143,25 +145,27 @@ pub trait Attachments: Send + Sync {
 
     async fn attachment(&self, s3_ref: &S3Ref) -> Result<Option<AttachmentRow>>;
 
-    /// The bytes are there. Returns whether they were expected: false if they were there before, or are being collected.
+    /// Marks the bytes as arrived. Returns false if they had arrived before, or are being
+    /// collected.
     async fn uploaded(&self, s3_ref: &S3Ref) -> Result<bool>;
 
-    /// A message of this conversation is going to refer to it. Returns whether it may: its bytes are there, and are not
-    /// being collected. A claim is never taken back.
+    /// Claims it for a message of this conversation. Returns whether that is allowed: the bytes
+    /// have arrived and are not being collected. A claim is never withdrawn.
     async fn claim(&self, s3_ref: &S3Ref, conversation: &ConversationId) -> Result<bool>;
 
     /// Whether a message of this conversation refers to it.
     async fn is_claimed_by(&self, s3_ref: &S3Ref, conversation: &ConversationId) -> Result<bool>;
 
-    /// What this user has announced, whatever became of it.
+    /// Everything that this user has announced, in any state.
     async fn owned_by(&self, user: &UserId) -> Result<Vec<S3Ref>>;
 
-    /// What was announced before a time and no message refers to, oldest first.
+    /// Files announced before a time that no message refers to, oldest first.
     async fn unclaimed(&self, before_ms: u64, limit: usize) -> Result<Vec<AttachmentRow>>;
 
-    /// Begins to collect it. Returns false if a message refers to it, or if there is none.
+    /// Starts to collect it. Returns false if a message refers to it, or if there is no such file.
     async fn collect(&self, s3_ref: &S3Ref) -> Result<bool>;
 
-    /// Forgets it and every claim on it, once its bytes are gone, and gives back what its owner was charged.
+    /// Deletes its row and claims, after its bytes were deleted, and gives back what its owner was
+    /// charged.
     async fn forget(&self, s3_ref: &S3Ref) -> Result<()>;
 }

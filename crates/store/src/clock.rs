@@ -1,4 +1,4 @@
-//! Time is given, so that a test or a simulation can give another.
+//! The clock, injected so that tests and the simulator control time.
 
 #[cfg(feature = "testing")]
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Stands still until it is told to move.
+/// A clock that only moves when told to.
 #[cfg(feature = "testing")]
 #[derive(Debug)]
 pub struct ManualClock(AtomicU64);

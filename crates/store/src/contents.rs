@@ -1,4 +1,4 @@
-//! Everything that a store holds, as records that can be moved into another store and compared there.
+//! The contents of a store as records, to be moved into another store and compared there.
 
 use std::sync::Arc;
 
@@ -13,14 +13,15 @@ use crate::{AttachmentRow, DeviceRow, Message, OwedPush, PendingRow, StatusRow};
 /// One record of one system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// A message; `hole` says that it is a void which nobody wrote.
+    /// A message; `hole` marks a void that closed a hole.
     Message {
         message: Arc<Message>,
         hole: bool,
     },
     SentId(SentId),
     Pending(PendingRow),
-    /// A user's boundaries in a conversation. All may be zero but one: who was notified need not have acked anything.
+    /// A user's boundaries in a conversation. At least one is not zero: `notified` may be set
+    /// before the first ack.
     Status {
         row: StatusRow,
         notified: Seq,
@@ -33,7 +34,7 @@ pub enum Content {
     Block {
         user_id: UserId,
         blocked: UserId,
-        /// The blocker's profile, as the blocked one goes on to see it.
+        /// The blocker's profile as the blocked user still sees it.
         profile: Profile,
     },
     Device(DeviceRow),
@@ -41,7 +42,7 @@ pub enum Content {
         user_id: UserId,
         mute: Mute,
     },
-    /// From when on the user's tokens count, in seconds since 1970.
+    /// The time before which the user's tokens are revoked, in seconds since 1970.
     NotBefore {
         user_id: UserId,
         secs: u64,
@@ -55,7 +56,8 @@ pub enum Content {
     },
 }
 
-/// Which message a `client_msg_id` became, and for how long that is remembered (R9).
+/// An idempotency record: which message a `client_msg_id` became, and until when that is remembered
+/// (R9).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentId {
     pub conversation_id: ConversationId,
@@ -67,24 +69,25 @@ pub struct SentId {
     pub expires_at: u64,
 }
 
-/// One member's `conversations` row, with what it needs to go on counting.
+/// One member's `conversations` row, with the fields that keep its count exact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberRow {
     pub conversation_id: ConversationId,
     pub side: Side,
-    /// The last message that reached this member; nothing in a row that is not to be seen.
+    /// The last message shown to this member; `None` in a row that the inbox does not show.
     pub shown: Option<ShownMessage>,
     pub peer: Profile,
     pub unread: u64,
     /// Every message up to here is in the count.
     pub counted_seq: Seq,
-    /// The last message that was counted for this member, since they were erased if they were; 0 if none was.
+    /// The last message that was counted for this member, since they were erased if they were; 0 if
+    /// none was.
     pub counted_last: Seq,
-    /// No message up to here is.
+    /// No message up to here is in the count.
     pub read_seq: Seq,
-    /// Up to where this member was erased.
+    /// The last seq when this member was erased.
     pub erased_up_to: Seq,
-    /// Something is left of the conversation that was not erased with this member.
+    /// The conversation holds messages that were not erased with this member.
     pub concerned: bool,
 }
 
@@ -97,9 +100,9 @@ pub struct ShownMessage {
     pub message_id: MessageId,
 }
 
-/// What a record is one of.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ContentKind {
     Messages,
     SentIds,
     PendingDeliveries,
@@ -115,62 +118,63 @@ pub enum Kind {
     NotBefore,
 }
 
-impl Kind {
-    pub const ALL: [Kind; 13] = [
-        Kind::Messages,
-        Kind::SentIds,
-        Kind::PendingDeliveries,
-        Kind::MessageStatus,
-        Kind::Conversations,
-        Kind::Profiles,
-        Kind::Blocks,
-        Kind::Devices,
-        Kind::Mutes,
-        Kind::PushOutbox,
-        Kind::Attachments,
-        Kind::AttachmentClaims,
-        Kind::NotBefore,
+impl ContentKind {
+    pub const ALL: [ContentKind; 13] = [
+        ContentKind::Messages,
+        ContentKind::SentIds,
+        ContentKind::PendingDeliveries,
+        ContentKind::MessageStatus,
+        ContentKind::Conversations,
+        ContentKind::Profiles,
+        ContentKind::Blocks,
+        ContentKind::Devices,
+        ContentKind::Mutes,
+        ContentKind::PushOutbox,
+        ContentKind::Attachments,
+        ContentKind::AttachmentClaims,
+        ContentKind::NotBefore,
     ];
 
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Messages => "messages",
-            Kind::SentIds => "sent_ids",
-            Kind::PendingDeliveries => "pending_deliveries",
-            Kind::MessageStatus => "message_status",
-            Kind::Conversations => "conversations",
-            Kind::Profiles => "profiles",
-            Kind::Blocks => "blocks",
-            Kind::Devices => "devices",
-            Kind::Mutes => "mutes",
-            Kind::PushOutbox => "push_outbox",
-            Kind::Attachments => "attachments",
-            Kind::AttachmentClaims => "attachment_claims",
-            Kind::NotBefore => "not_before",
+            ContentKind::Messages => "messages",
+            ContentKind::SentIds => "sent_ids",
+            ContentKind::PendingDeliveries => "pending_deliveries",
+            ContentKind::MessageStatus => "message_status",
+            ContentKind::Conversations => "conversations",
+            ContentKind::Profiles => "profiles",
+            ContentKind::Blocks => "blocks",
+            ContentKind::Devices => "devices",
+            ContentKind::Mutes => "mutes",
+            ContentKind::PushOutbox => "push_outbox",
+            ContentKind::Attachments => "attachments",
+            ContentKind::AttachmentClaims => "attachment_claims",
+            ContentKind::NotBefore => "not_before",
         }
     }
 }
 
 impl Content {
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ContentKind {
         match self {
-            Content::Message { .. } => Kind::Messages,
-            Content::SentId(_) => Kind::SentIds,
-            Content::Pending(_) => Kind::PendingDeliveries,
-            Content::Status { .. } => Kind::MessageStatus,
-            Content::Conversation(_) => Kind::Conversations,
-            Content::Profile { .. } => Kind::Profiles,
-            Content::Block { .. } => Kind::Blocks,
-            Content::Device(_) => Kind::Devices,
-            Content::Mute { .. } => Kind::Mutes,
-            Content::NotBefore { .. } => Kind::NotBefore,
-            Content::Owed(_) => Kind::PushOutbox,
-            Content::Attachment(_) => Kind::Attachments,
-            Content::Claim { .. } => Kind::AttachmentClaims,
+            Content::Message { .. } => ContentKind::Messages,
+            Content::SentId(_) => ContentKind::SentIds,
+            Content::Pending(_) => ContentKind::PendingDeliveries,
+            Content::Status { .. } => ContentKind::MessageStatus,
+            Content::Conversation(_) => ContentKind::Conversations,
+            Content::Profile { .. } => ContentKind::Profiles,
+            Content::Block { .. } => ContentKind::Blocks,
+            Content::Device(_) => ContentKind::Devices,
+            Content::Mute { .. } => ContentKind::Mutes,
+            Content::NotBefore { .. } => ContentKind::NotBefore,
+            Content::Owed(_) => ContentKind::PushOutbox,
+            Content::Attachment(_) => ContentKind::Attachments,
+            Content::Claim { .. } => ContentKind::AttachmentClaims,
         }
     }
 
-    /// What names it among its kind, for people to read. No id has a space, but a `client_msg_id`, which comes last.
+    /// A readable key, unique within its kind. Only a `client_msg_id`, which comes last, may
+    /// contain a space.
     pub fn key(&self) -> String {
         match self {
             Content::Message { message, .. } => format!("{} {}", message.conversation_id, message.seq),
@@ -193,14 +197,14 @@ impl Content {
         }
     }
 
-    /// The same for the same record in whichever store, and for no other.
+    /// A digest of the record that does not depend on the store it was read from.
     pub fn digest(&self) -> u64 {
         let mut bytes = Vec::with_capacity(256);
         self.encode(&mut bytes);
         xxh3_64(&bytes)
     }
 
-    /// About how many bytes it takes to move it.
+    /// An estimate of its size in bytes.
     pub fn weight(&self) -> usize {
         match self {
             Content::Message { message, .. } => message.weight(),
@@ -316,29 +320,29 @@ fn registration(out: &mut Vec<u8>, kept: &PushRegistration) {
     out.push(kept.content as u8);
 }
 
-/// How far a walk over a store's contents has come: everything before it has been read. A walk that begins here reads
-/// what is here once more.
+/// A position in a walk over a store's contents: everything before it has been read. A walk that
+/// starts here reads the record here once more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// At a message, with all conversations before it behind.
+pub enum WalkPlace {
+    /// At a message; all conversations before it are done.
     Conversation { id: ConversationId, seq: Seq },
-    /// At a user, with all conversations behind.
+    /// At a user; all conversations are done.
     User(UserId),
-    /// At an attachment, with all users behind.
+    /// At an attachment; all users are done.
     Attachment(S3Ref),
 }
 
-/// Some records in the order of a walk.
+/// A page of records in the order of a walk.
 #[derive(Debug, Clone)]
-pub struct Page {
+pub struct WalkPage {
     pub contents: Vec<Content>,
-    /// Where the last of them stands.
-    pub place: Place,
+    /// The position of the last of them.
+    pub place: WalkPlace,
 }
 
-impl Page {
+impl WalkPage {
     pub fn messages(&self) -> u64 {
-        self.contents.iter().filter(|content| content.kind() == Kind::Messages).count() as u64
+        self.contents.iter().filter(|content| content.kind() == ContentKind::Messages).count() as u64
     }
 }
 

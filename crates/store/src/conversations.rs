@@ -1,5 +1,5 @@
-//! `conversations`: PK user_id, SK conversation_id; what one member's inbox shows of a conversation. And the inbox
-//! order, `inbox:{user}`, which is made from them.
+//! `conversations`: PK user_id, SK conversation_id; what one member's inbox shows of a
+//! conversation. Also the inbox order, `inbox:{user}`, which is derived from it.
 
 use async_trait::async_trait;
 use bluetick_protocol::{Attachment, ConversationId, Json, MessageId, Seq, UserId, limits};
@@ -12,11 +12,11 @@ pub struct ConversationRow {
     pub user_id: UserId,
     pub conversation_id: ConversationId,
     pub peer_id: UserId,
-    /// The peer has written something that this user may see. Until then the row shows nothing of their profile.
-    /// Derived from the messages, and no column of the row.
+    /// The peer has written something that this user may see. Until then the row hides the peer's
+    /// profile. Derived from the messages; not a column of the row.
     #[serde(skip)]
     pub peer_wrote: bool,
-    /// Copies of the peer's profile. A peer who blocks this user does not change them any more.
+    /// Copies of the peer's profile. They no longer change once the peer blocks this user.
     pub peer_name: Option<String>,
     pub avatar_url: Option<String>,
     pub last_message_preview: String,
@@ -33,7 +33,7 @@ pub struct InboxPosition {
     pub conversation_id: ConversationId,
 }
 
-/// A conversation with something newer than a moment.
+/// A conversation with a message at or after a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActiveConversation {
     pub conversation_id: ConversationId,
@@ -42,12 +42,12 @@ pub struct ActiveConversation {
     pub last_message_id: MessageId,
 }
 
-/// A part of a user's conversations, as [`Conversations::undelivered`] went through them.
+/// A page of [`Conversations::undelivered`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Undelivered {
     /// In order of conversation.
     pub conversations: Vec<ConversationId>,
-    /// The last conversation that was looked at, if there are more behind it.
+    /// The last conversation that was checked, if there are more.
     pub next: Option<ConversationId>,
 }
 
@@ -75,11 +75,11 @@ pub trait Conversations: Send + Sync {
         limit: usize,
     ) -> Result<Vec<ActiveConversation>>;
 
-    /// The conversations in which a message of the peer's that this user may see lies beyond `last_delivered_seq`: no
-    /// device has acked it, whether or not there is a pending row (R6). Looks at the rows of at most `limit`
-    /// conversations behind `after`, so a page may be empty and not the last. While messages of a conversation are
-    /// being written, a backend may name it although nothing is undelivered; it never leaves one out whose send was
-    /// answered.
+    /// The conversations with a message from the peer beyond `last_delivered_seq` that this user
+    /// may see: no device has acked it, whether or not there is a pending row (R6). Checks at most
+    /// `limit` conversations after `after`, so a page may be empty without being the last. A
+    /// backend may include a conversation that is being written to although nothing is undelivered;
+    /// it never omits a message whose sender was told `sent`.
     async fn undelivered(
         &self,
         user: &UserId,
@@ -90,11 +90,12 @@ pub trait Conversations: Send + Sync {
     /// The sum of `unread_count` over the user's conversations.
     async fn total_unread(&self, user: &UserId) -> Result<u64>;
 
-    /// Counts the unread messages anew from `messages` and mends the row. Returns what it said before and says now.
+    /// Recounts the unread messages from `messages` and repairs the row. Returns the count before
+    /// and after.
     async fn recount(&self, user: &UserId, id: &ConversationId) -> Result<(u64, u64)>;
 }
 
-/// What the inbox shows of a message: what is attached to it, and how it begins.
+/// The preview of a message: the kind of its attachment, and the beginning of its text.
 pub fn preview_of(body: &str, attachment: Option<&Json>) -> String {
     let attached = attachment.and_then(|json| serde_json::from_str::<Attachment>(json.as_str()).ok());
     match attached {
@@ -156,7 +157,7 @@ mod tests {
         assert_eq!(preview("", attached("audio/mpeg", "song.mp3", false)), "song.mp3");
         assert_eq!(preview("", attached("application/pdf", "contract.pdf", false)), "contract.pdf");
         assert_eq!(preview("the\nbeach", attached("image/png", "b.png", false)), "Photo: the beach");
-        // What is no attachment of ours is not shown.
+        // An unknown attachment is not shown.
         assert_eq!(preview("hello", Json::from_text("{\"a\":1}").unwrap()), "hello");
     }
 }

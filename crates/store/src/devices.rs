@@ -1,4 +1,5 @@
-//! `devices`: PK user_id, SK device; where each is notified. A provider's token belongs to one device of one user.
+//! `devices`: PK user_id, SK device; the push registration of each device. A provider's token
+//! belongs to one device of one user.
 
 use async_trait::async_trait;
 use bluetick_protocol::{DeviceId, PushRegistration, PushTarget, UserId};
@@ -11,13 +12,14 @@ pub struct DeviceRow {
     pub user_id: UserId,
     pub device: DeviceId,
     pub registration: PushRegistration,
-    /// In ms since 1970. A registration that is renewed has a later one.
+    /// In ms since 1970. Renewing a registration raises it.
     pub registered_at: u64,
 }
 
 impl DeviceRow {
-    /// Names its token among all of them. What a provider gives is one device's; what an operator's own endpoint knows a
-    /// device by may be guessed, so nobody takes it from another user.
+    /// The key under which its token is unique. A provider's token is one device's everywhere. The
+    /// token of a webhook may be guessed, so it is unique within its user only, and nobody can take
+    /// it from another user.
     pub fn token_name(&self) -> String {
         let target = &self.registration.target;
         let provider = target.provider().as_str();
@@ -31,11 +33,12 @@ impl DeviceRow {
 
 #[async_trait]
 pub trait Devices: Send + Sync {
-    /// Registers a device, in place of what it had registered before. A token that another device has, of this user or
-    /// of another, is taken from it: returns whose it was.
+    /// Registers a device, replacing its earlier registration. If another device had the token,
+    /// that registration is removed, and its owner is returned.
     async fn register(&self, row: DeviceRow) -> Result<Option<(UserId, DeviceId)>>;
 
-    /// Removes a registration; with `registered_at` only if it has not been renewed since. Returns whether it did.
+    /// Removes a registration; with `registered_at` only if it has not been renewed since. Returns
+    /// whether it did.
     async fn unregister(&self, user: &UserId, device: &DeviceId, registered_at: Option<u64>) -> Result<bool>;
 
     /// A user's registrations, in order of device.

@@ -1,5 +1,5 @@
-//! The directory: which gateways and app servers there are right now, for nodes that look for one another. A hint
-//! like the session store: a node that is listed may be gone, and one that is not listed announces itself again.
+//! The directory: which gateways and app servers are up, so that nodes find each other. A hint,
+//! like the session store: a listed node may be gone, and an unlisted one announces itself again.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Result;
 
-/// What a node is asked for. A process that is both announces itself as both.
+/// The role that a node serves in. A process with both roles announces itself twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeRole {
@@ -27,10 +27,10 @@ impl NodeRole {
 
 #[async_trait]
 pub trait Directory: Send + Sync {
-    /// Says that a node serves at an address, for the time of the TTL. Said again, it counts from then.
+    /// Lists a node for the time of the TTL. A repeated call extends it.
     async fn announce(&self, role: NodeRole, address: &str, ttl: Duration) -> Result<()>;
 
-    /// Takes a node out before its TTL does. Doing it twice is harmless.
+    /// Removes a node before its TTL ends. Idempotent.
     async fn withdraw(&self, role: NodeRole, address: &str) -> Result<()>;
 
     /// The addresses of the nodes that are live, sorted.

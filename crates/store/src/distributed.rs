@@ -1,4 +1,4 @@
-//! Many machines: rows in DynamoDB, and in Redis what is only a hint. A gateway needs the second alone.
+//! The store for many machines: rows in DynamoDB, hints in Redis. A gateway needs Redis only.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,13 +14,14 @@ pub struct DistributedConfig {
     pub redis: RedisConfig,
     /// For how long a `client_msg_id` is remembered (R9).
     pub idempotency_window: Duration,
-    /// Where cold messages are.
+    /// The objects of the cold tier.
     pub objects: Option<Arc<ColdObjects>>,
-    /// How old messages are when they go there. Without it, or without objects, no send has its conversation looked at.
+    /// The age at which messages become cold. Without it, or without objects, no conversation is
+    /// listed for the cold tier.
     pub cold_after: Option<Duration>,
 }
 
-/// Who is connected where, and which nodes there are: all that a gateway knows.
+/// The session store and the directory: all the shared state that a gateway needs.
 #[derive(Clone)]
 pub struct Registry {
     pub sessions: Arc<dyn SessionStore>,
@@ -29,7 +30,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Connects when it is first used; a Redis that is down now may be there later.
+    /// Connects on first use, so a Redis that is down is no error here.
     pub fn redis(config: RedisConfig, clock: Arc<dyn Clock>) -> Result<Registry> {
         let redis = Redis::new(config)?;
         Ok(Registry {
@@ -41,7 +42,7 @@ impl Registry {
 }
 
 impl Store {
-    /// The store of many machines, and the registry that is part of it.
+    /// Opens the store, the registry that it contains, and the client for maintenance.
     pub async fn distributed(
         config: DistributedConfig,
         clock: Arc<dyn Clock>,

@@ -1,4 +1,4 @@
-//! Errors say what the caller can do: try again, make room, or call an operator.
+//! Errors by what the caller can do: retry, free space, or call an operator.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// A system is out of reach or overloaded; the same call may succeed later.
+    /// A system is unreachable or overloaded; the same call may succeed later.
     #[error("{what} is unavailable")]
     Unavailable { what: String, retry_after: Duration },
-    /// There is no room for new data; what is stored is safe and can be read.
+    /// No space for new data; stored data is safe and readable.
     #[error("no room to store: {0}")]
     Full(String),
-    /// A `client_msg_id` came again with other content than the message it names. Nothing was stored.
+    /// A `client_msg_id` was reused with different content. Nothing was stored.
     #[error("{0}")]
     ClientMsgIdConflict(String),
-    /// The call asks for what this backend does not do.
+    /// This backend does not support the call.
     #[error("not supported: {0}")]
     Unsupported(String),
     /// The data directory cannot be used as it is; the text says why and what to do.

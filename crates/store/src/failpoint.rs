@@ -1,9 +1,9 @@
-//! Places where a debug build can be told to die, to see what a crash there leaves behind.
+//! Points at which a debug build can be made to crash, to test recovery.
 //!
-//! Each point lies between two steps that become durable, or known to somebody, one after the other. A point that is
-//! armed ends the process with SIGKILL at its nth pass: nothing is flushed, no destructor runs, as in a real crash.
-//! `BLUETICK_FAILPOINT=name[:nth]` arms one when the server starts. A release build has none of this: `hit` is empty
-//! there, and the variable means nothing.
+//! Each point lies between two steps that become durable or visible one after the other. An armed
+//! point ends the process with SIGKILL at its nth pass: nothing is flushed and no destructor runs,
+//! as in a real crash. `BLUETICK_FAILPOINT=name[:nth]` arms one when the server starts. In a
+//! release build `hit` is empty and the variable has no effect.
 
 #[cfg(debug_assertions)]
 mod armed {
@@ -12,10 +12,10 @@ mod armed {
         atomic::{AtomicU64, Ordering},
     };
 
-    /// Every point there is. Those of a first start need a directory that is not there yet, those of a restore need
-    /// `bluetick restore`; all others are passed by a server at work.
+    /// Every point. Those of a first start need an empty data directory, those of a restore
+    /// `bluetick restore`; a running server passes all others.
     pub const ALL: &[&str] = &[
-        // A directory is made: its version, the engine, the seed, the log, the keys.
+        // A directory is created: its version, the engine, the seed, the log, the keys.
         "first_start.version_begun",
         "first_start.version_written",
         "first_start.engine_made",
@@ -23,12 +23,12 @@ mod armed {
         "first_start.segment_made",
         "first_start.secret_written",
         "first_start.secret_linked",
-        // A group on its way into the log.
+        // A group commit.
         "log.half_a_group",
         "log.group_written",
         "log.group_synced",
         "commit.published",
-        // A segment is left and another begun; a torn tail is cut; segments go one by one.
+        // The log moves to a new segment, cuts a torn tail, deletes segments one by one.
         "log.room_cut",
         "log.segment_made",
         "log.tail_cut",
@@ -55,7 +55,7 @@ mod armed {
         "close.owes",
         "close.row_moved",
         "erase.member_erased",
-        // A run of messages goes cold, and a cold one is erased.
+        // A run of messages becomes cold; a cold run is erased.
         "cold.object_written",
         "cold.object_verified",
         "cold.recorded",
@@ -65,14 +65,14 @@ mod armed {
         "cold.erased_swapped",
         "cold.erased_purged",
         "cold.swept",
-        // A restored store is moved into its place.
+        // A restored store is moved into place.
         "restore.filled",
         "restore.entry_moved",
     ];
 
     static ARMED: OnceLock<(&'static str, AtomicU64)> = OnceLock::new();
 
-    /// Arms a point: its nth pass from now on ends the process. One point in the life of a process.
+    /// Arms a point: its nth pass ends the process. A process can arm one point only.
     pub fn arm(name: &str, nth: u64) -> Result<(), String> {
         let Some(&known) = ALL.iter().find(|known| **known == name) else {
             return Err(format!("there is no failpoint {name:?}; there are {}", ALL.join(", ")));
@@ -83,7 +83,7 @@ mod armed {
         ARMED.set((known, AtomicU64::new(nth))).map_err(|_| "a failpoint is armed already".into())
     }
 
-    /// Arms what `name` or `name:nth` asks for.
+    /// Arms a point given as `name` or `name:nth`.
     pub fn arm_as_told(told: &str) -> Result<(), String> {
         match told.split_once(':') {
             None => arm(told, 1),
@@ -94,12 +94,12 @@ mod armed {
         }
     }
 
-    /// Passes a point: the process ends here if it is the armed one and this is the pass.
+    /// Passes a point. The process ends here if the point is armed and this is the nth pass.
     pub fn hit(name: &str) {
         hit_after(name, || {});
     }
 
-    /// The same, with a last act before the end, for a step that is to be cut in the middle.
+    /// The same, with a last action before the end, for a step that is interrupted halfway.
     pub fn hit_after(name: &str, last_act: impl FnOnce()) {
         if let Some((armed, left)) = ARMED.get()
             && *armed == name
@@ -112,7 +112,7 @@ mod armed {
 
     fn end() -> ! {
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-        // The signal is on its way to every thread of the process; this one must do nothing more.
+        // The signal is being delivered; this thread must do nothing more.
         loop {
             std::thread::park();
         }

@@ -1,7 +1,8 @@
-//! The systems that hold Bluetick's state, as traits, and every backend of them.
+//! The systems that hold Bluetick's state, as traits, and their backends.
 //!
-//! A method is one step that the weakest backend does atomically, named after what it does for the delivery
-//! rules, not after a key-value call. Callers hold a [`Store`] and never branch on the backend behind it.
+//! A method is one step that every backend makes atomically. It is named after what it does for the
+//! delivery rules, not after a key-value call. Callers hold a [`Store`] and never branch on the
+//! backend behind it.
 
 mod attachments;
 mod clock;
@@ -50,7 +51,7 @@ pub use cold::{
     COLD_SHARDS, ColdCandidate, ColdConfig, ColdObjects, ColdRun, ColdRuns, ColdTier, EnlistPlace, Movable,
     cold_shard,
 };
-pub use contents::{Content, Kind, MemberRow, Page, Place, SentId, ShownMessage};
+pub use contents::{Content, ContentKind, MemberRow, SentId, ShownMessage, WalkPage, WalkPlace};
 pub use conversations::{
     ActiveConversation, ConversationRow, Conversations, InboxPosition, Undelivered, preview_of,
 };
@@ -62,7 +63,7 @@ pub use embedded::{EmbeddedConfig, EmbeddedSource, SourceIdentity, Walk, restore
 pub use error::{Result, StoreError};
 pub use maintenance::{BackupSink, Health, Maintenance};
 #[cfg(feature = "testing")]
-pub use memory::{Memory, MemoryDirectory, Put};
+pub use memory::{Memory, MemoryDirectory, TablePut};
 pub use messages::{Committed, Message, Messages, NewMessage, PageLimit};
 pub use objects::{NewObject, ObjectInfo, Objects, S3Config, UploadTerms};
 pub use pending::{Noted, PendingDeliveries, PendingRow};
@@ -74,7 +75,7 @@ pub use users::Users;
 /// One handle on every system. Cheap to clone.
 #[derive(Clone)]
 pub struct Store {
-    /// What is cold included.
+    /// Hot and cold messages.
     pub messages: Arc<dyn Messages>,
     pub cold: Arc<ColdTier>,
     pub pending: Arc<dyn PendingDeliveries>,
@@ -89,7 +90,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the embedded store in a directory, making it if there is none, and repairs what a crash left.
+    /// Opens the embedded store in a directory, creates it if there is none, and recovers after a
+    /// crash.
     pub fn embedded(config: EmbeddedConfig, clock: Arc<dyn Clock>) -> Result<Store> {
         let sessions = Arc::new(MemorySessions::new(clock.clone()));
         let objects = config.objects.clone();
@@ -116,7 +118,7 @@ impl Store {
         Store::from_memory(Arc::new(Memory::new(clock.clone())), clock)
     }
 
-    /// The same, keeping a handle on the memory so that a test can disturb it.
+    /// A store over a `Memory` that the test keeps a handle on.
     #[cfg(feature = "testing")]
     pub fn from_memory(memory: Arc<Memory>, clock: Arc<dyn Clock>) -> Store {
         let objects = Arc::new(ColdObjects::new(Objects::memory(), ColdConfig::default()));

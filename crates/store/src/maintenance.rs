@@ -1,4 +1,4 @@
-//! What an operator does with a store: health, backup, erasure.
+//! Operations on a whole store: health, backup, erasure.
 
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, UserId};
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::Result;
 
-/// Where a backup's bytes go, in order; an error ends the backup.
+/// Receives a backup's bytes in order; an error ends the backup.
 pub type BackupSink<'a> = &'a mut (dyn FnMut(Vec<u8>) -> std::io::Result<()> + Send);
 
 /// The state of a store, for `/readyz`, `doctor` and metrics.
@@ -15,7 +15,7 @@ pub struct Health {
     pub backend: &'static str,
     /// Why it cannot take sends now; `None` when it can.
     pub refusing: Option<String>,
-    /// What works less well than it should while sends are taken; `None` when nothing does.
+    /// What is degraded while sends are still taken; `None` if nothing is.
     pub degraded: Option<String>,
     pub free_bytes: Option<u64>,
     pub log_bytes: u64,
@@ -29,17 +29,17 @@ pub trait Maintenance: Send + Sync {
     /// Writes a consistent copy of everything, while serving.
     async fn backup(&self, sink: BackupSink<'_>) -> Result<u64>;
 
-    /// Erases one member from a conversation: the bodies they wrote become void, their rows go, and what the other
-    /// member's rows show of them goes too. Returns how many messages became void.
+    /// Erases one member from a conversation: their messages become void, their rows are deleted,
+    /// and the other member's rows no longer show them. Returns how many messages became void.
     async fn erase_member(&self, user: &UserId, conversation: &ConversationId) -> Result<u64>;
 
-    /// Erases what is kept of a user outside conversations.
+    /// Erases a user's data outside conversations.
     async fn erase_user(&self, user: &UserId) -> Result<()>;
 
     /// Every conversation a user has a row or a message in, withheld ones included.
     async fn memberships(&self, user: &UserId) -> Result<Vec<ConversationId>>;
 
-    /// Brings memory and log into the engine and waits for it; a no-op where there is none.
+    /// Writes a checkpoint and waits for it; a no-op in a backend without a log.
     async fn checkpoint(&self) -> Result<()>;
 
     /// Makes everything durable and stops taking writes.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Advanced, Result, StoreError, preview_of};
 
-/// A stored message. It never changes, but for an erasure, which makes it void.
+/// A stored message. It never changes, except that an erasure makes it void.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     pub conversation_id: ConversationId,
@@ -25,7 +25,7 @@ pub struct Message {
     pub meta: Option<Json>,
     /// Stored while the receiver blocked the sender: the receiver never sees it.
     pub withheld: bool,
-    /// Holds a position and nothing else: a seq that was never written, or erased.
+    /// A position without content: a closed hole, or an erased message.
     pub void: bool,
 }
 
@@ -42,12 +42,12 @@ impl Message {
         self.conversation_id.member_str(self.from) == user.as_str()
     }
 
-    /// Whether a member may see it: never a void, and not the receiver what was withheld.
+    /// Whether a member may see it: nobody sees a void, and the receiver sees no withheld message.
     pub fn visible_to(&self, side: Side) -> bool {
         !self.void && (!self.withheld || self.from == side)
     }
 
-    /// The same position with nothing in it.
+    /// The void at this message's position.
     pub fn voided(&self) -> Message {
         Message { body: String::new(), attachment: None, meta: None, void: true, ..self.clone() }
     }
@@ -67,12 +67,12 @@ impl Message {
         }
     }
 
-    /// How it begins, in a few words: what an inbox and a notification show of it.
+    /// The preview that an inbox and a notification show.
     pub fn preview(&self) -> String {
         preview_of(&self.body, self.attachment.as_ref())
     }
 
-    /// How many bytes of it are worth keeping: its texts and its numbers.
+    /// The bytes of its content: its texts and its numbers.
     pub fn stored_bytes(&self) -> u64 {
         let json = |j: &Option<Json>| j.as_ref().map_or(0, |j| j.as_str().len());
         let texts = self.conversation_id.as_str().len() + self.client_msg_id.as_str().len() + self.body.len();
@@ -89,13 +89,13 @@ impl Message {
         self.body.len() + json(&self.attachment) + json(&self.meta)
     }
 
-    /// About how many bytes its frame takes on the wire, and never fewer.
+    /// An upper estimate of its frame's bytes on the wire.
     #[inline]
     pub fn encoded_bytes(&self) -> usize {
         self.encoded_bytes_with(json_text_bytes(&self.body))
     }
 
-    /// The same without looking at a short body: the most that it can take.
+    /// The same without scanning a short body: assumes that every byte is escaped.
     #[inline]
     pub fn encoded_bytes_at_most(&self) -> usize {
         const SHORT_BYTES: usize = 512;
@@ -107,12 +107,12 @@ impl Message {
 
     #[inline]
     fn encoded_bytes_with(&self, body: usize) -> usize {
-        // Members stand in a frame by themselves and as the conversation.
+        // A frame names the members twice: as sender and receiver, and in the conversation id.
         let ids = 2 * self.conversation_id.as_str().len() + 6 * self.client_msg_id.as_str().len();
         MESSAGE_FRAME_BYTES + ids + body + self.content_bytes() - self.body.len()
     }
 
-    /// About how much memory it takes, for bounds.
+    /// An estimate of its size in memory, for bounds.
     pub fn weight(&self) -> usize {
         let json = |j: &Option<Json>| j.as_ref().map_or(0, |j| j.as_str().len());
         std::mem::size_of::<Message>() + 48 + self.body.len() + json(&self.attachment) + json(&self.meta)
@@ -128,20 +128,20 @@ pub struct NewMessage {
     pub body: String,
     pub attachment: Option<Json>,
     pub meta: Option<Json>,
-    /// The receiver blocks the sender: store it, and let nothing of it reach the receiver.
+    /// The receiver blocks the sender: it is stored, and nothing of it reaches the receiver.
     pub withheld: bool,
     /// What the sender's client had seen: the read this reply implies (R10).
     pub seen_seq: Option<Seq>,
     /// The first lookup missed: write the receiver's pending row with the message (R2, R3).
     pub undelivered: bool,
-    /// With the pending row a notification is owed (R14). Until then it is the business of whoever commits this; from
-    /// then on anybody may claim it.
+    /// Write a push outbox row with the pending row (R14). Before this time the committing node
+    /// sends the push itself; afterwards any node may claim it.
     pub push_due: Option<u64>,
 }
 
 impl NewMessage {
-    /// Checks that a send whose `client_msg_id` is known repeats the message it names (R9). An erased message
-    /// has no content left to compare.
+    /// Checks that a send with a known `client_msg_id` has the content of the original (R9). An
+    /// erased original has none to compare.
     pub fn check_repeats(&self, original: &Message) -> Result<()> {
         let same = |own: &Option<Json>, stored: &Option<Json>| match (own, stored) {
             (Some(own), Some(stored)) => own.same_value(stored),
@@ -184,7 +184,7 @@ impl NewMessage {
 
 #[derive(Debug, Clone)]
 pub struct Committed {
-    /// As stored; of a duplicate, the original.
+    /// The stored message; for a duplicate, the original.
     pub message: Arc<Message>,
     pub duplicate: bool,
     /// The sender's boundaries, if the read that this reply implies moved them.
@@ -212,16 +212,17 @@ impl From<usize> for PageLimit {
 
 #[async_trait]
 pub trait Messages: Send + Sync {
-    /// Commits sends, in order; the answer comes when they are durable, and nobody sees them before (R15).
+    /// Commits sends in order. Returns when they are durable; nobody sees them before (R15).
     ///
-    /// One send spans systems: the message under the next seq, its idempotency record (R9), both members'
-    /// `conversations` rows and inbox places, the read that a reply implies (R10), and the pending row if the
-    /// first lookup missed (R3). A `client_msg_id` seen within the idempotency window stores nothing and returns
-    /// the original, or fails if its content is another ([`NewMessage::check_repeats`]). Each send succeeds or
-    /// fails by itself.
+    /// One send spans systems: the message under the next seq, its idempotency record (R9), both
+    /// members' `conversations` rows and inbox places, the read that a reply implies (R10), and the
+    /// pending row if the first lookup missed (R3). A `client_msg_id` seen within the idempotency
+    /// window stores nothing and returns the original, or fails if its content differs
+    /// ([`NewMessage::check_repeats`]). Each send succeeds or fails by itself.
     async fn commit_sends(&self, sends: Vec<NewMessage>) -> Vec<Result<Committed>>;
 
-    /// Messages from a seq upwards, in order, voids and withheld included. A missing seq between two is a hole.
+    /// Messages from a seq upwards, in order, voids and withheld included. A missing seq between
+    /// two is a hole.
     async fn read_from(
         &self,
         conversation: &ConversationId,
@@ -240,9 +241,10 @@ pub trait Messages: Send + Sync {
     /// The highest seq in use; 0 for a conversation without messages.
     async fn last_seq(&self, conversation: &ConversationId) -> Result<Seq>;
 
-    /// Writes a void at a seq that holds nothing, so that a late writer fails and takes a new one (R8).
+    /// Writes a void at a seq that holds nothing, so that a late writer fails and takes a new one
+    /// (R8).
     async fn close_hole(&self, conversation: &ConversationId, seq: Seq) -> Result<()>;
 
-    /// Finds a message by its id among those of a conversation, or anywhere if the backend can.
+    /// Finds a message by its id.
     async fn find(&self, message_id: MessageId) -> Result<Option<Arc<Message>>>;
 }

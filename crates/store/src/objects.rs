@@ -1,5 +1,5 @@
-//! The object store: where bytes go that are written once and never change: cold messages and attachments. A directory by
-//! default, S3 or what speaks it when one machine is outgrown.
+//! The object store, for bytes that are written once and never change: cold messages and
+//! attachments. A directory by default; S3 or a compatible server for many machines.
 
 mod copy;
 mod files;
@@ -22,27 +22,28 @@ pub use sign::UploadTerms;
 
 use crate::{Result, StoreError};
 
-/// A bucket that does not answer is told of soon; whoever needs it tries again.
+/// Few retries: an unreachable bucket is reported soon, and the caller retries.
 const MOST_RETRIES: usize = 3;
 const RETRIES_END: Duration = Duration::from_secs(10);
 
-/// Where S3 is, and under which name.
+/// The bucket, and how to reach it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct S3Config {
     pub bucket: String,
-    /// What every key begins with, if several things share the bucket.
+    /// The prefix of every key, if the bucket is shared.
     pub prefix: String,
     pub region: Option<String>,
-    /// Another address than Amazon's.
+    /// An endpoint other than Amazon's.
     pub endpoint: Option<String>,
-    /// The bucket is the first part of the path, not of the host's name, as most servers but Amazon's want it.
+    /// Address the bucket in the path instead of the host name, as most servers other than Amazon's
+    /// require.
     pub path_style: bool,
-    /// Nothing where the environment, the machine or the container says who we are.
+    /// `None` if the environment, the machine or the container provides the credentials.
     pub access_key_id: Option<String>,
     pub secret_access_key: Option<String>,
 }
 
-/// The address of a bucket whose name stands in front of the host's. Nothing if the host has no name.
+/// The address of a bucket by host name. `None` if the endpoint is an IP address.
 fn under_bucket(endpoint: &str, bucket: &str) -> Option<String> {
     let mut url: Url = endpoint.parse().ok()?;
     let host = url.domain()?;
@@ -51,7 +52,7 @@ fn under_bucket(endpoint: &str, bucket: &str) -> Option<String> {
     Some(url.as_str().trim_end_matches('/').to_owned())
 }
 
-/// What the object store says of an object.
+/// An object's metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectInfo {
     pub key: String,
@@ -65,12 +66,12 @@ pub struct ObjectInfo {
 pub struct Objects {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) s3: Option<Arc<object_store::aws::AmazonS3>>,
-    /// The same, for uploads whose parts come with checksums.
+    /// The same bucket, for multipart uploads with checksums.
     s3_checked: Option<Arc<object_store::aws::AmazonS3>>,
-    /// The directory, where it is one.
+    /// The directory, if it is one.
     dir: Option<std::path::PathBuf>,
     prefix: String,
-    /// What an operator calls it.
+    /// Its name in logs and errors.
     place: String,
 }
 
@@ -81,7 +82,7 @@ impl fmt::Debug for Objects {
 }
 
 impl Objects {
-    /// A directory, made if there is none. What is written there is on the disk when it is said to be.
+    /// A directory, created if there is none. A write is durable when it returns.
     pub fn directory(dir: &FilePath) -> Result<Objects> {
         let unusable =
             |why: String| StoreError::Unusable(format!("cannot use {} for objects: {why}", dir.display()));
@@ -97,9 +98,9 @@ impl Objects {
         })
     }
 
-    /// A bucket. Nothing is asked of it before the first use.
+    /// A bucket. It is not contacted before the first use.
     pub fn s3(config: &S3Config) -> Result<Objects> {
-        // Its HTTP client takes the process's own TLS; the first who names one decides.
+        // Its HTTP client uses the process's TLS provider; the first call sets it.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let unusable = |e: &dyn fmt::Display| {
             StoreError::Unusable(format!("cannot use the bucket {} for objects: {e}", config.bucket))
@@ -111,7 +112,7 @@ impl Objects {
         let endpoint = endpoint.or_else(|| around(AmazonS3ConfigKey::S3Endpoint));
         let endpoint = endpoint.or_else(|| around(AmazonS3ConfigKey::Endpoint));
         let mut builder = match (&config.access_key_id, &config.secret_access_key) {
-            // A token in the environment belongs to other keys.
+            // A session token in the environment belongs to other keys.
             (Some(id), Some(secret)) => {
                 AmazonS3Builder::new().with_access_key_id(id).with_secret_access_key(secret)
             }
@@ -176,7 +177,7 @@ impl Objects {
         Path::from_iter([self.prefix.as_str(), key].into_iter().flat_map(|part| part.split('/')))
     }
 
-    /// Writes an object under a key that has none. Returns false if it has one.
+    /// Writes an object under a free key. Returns false if the key is taken.
     pub async fn put_new(&self, key: &str, bytes: Bytes) -> Result<bool> {
         let options = PutOptions::from(PutMode::Create);
         match self.store.put_opts(&self.path(key), bytes.into(), options).await {
@@ -186,7 +187,7 @@ impl Objects {
         }
     }
 
-    /// Part of an object; nothing if there is none.
+    /// A range of an object; `None` if there is no object.
     pub async fn read(&self, key: &str, range: Range<u64>) -> Result<Option<Bytes>> {
         match self.store.get_range(&self.path(key), range).await {
             Ok(bytes) => Ok(Some(bytes)),
@@ -195,7 +196,7 @@ impl Objects {
         }
     }
 
-    /// How long an object is; nothing if there is none.
+    /// The length of an object; `None` if there is none.
     pub async fn info(&self, key: &str) -> Result<Option<ObjectInfo>> {
         match self.store.head(&self.path(key)).await {
             Ok(meta) => Ok(Some(self.describe(&meta))),
@@ -204,7 +205,7 @@ impl Objects {
         }
     }
 
-    /// Deletes an object, or finds that there is none.
+    /// Deletes an object. Idempotent.
     pub async fn delete(&self, key: &str) -> Result<()> {
         match self.store.delete(&self.path(key)).await {
             Ok(()) => self.sync_above(key).await,
@@ -213,7 +214,7 @@ impl Objects {
         }
     }
 
-    /// The objects whose keys begin with these parts.
+    /// The objects under a folder.
     pub async fn list(&self, under: &str) -> Result<Vec<ObjectInfo>> {
         let listed: Vec<_> = self
             .store

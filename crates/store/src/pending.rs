@@ -1,5 +1,5 @@
-//! `pending_deliveries`: PK receiver_id, SK conversation_id; first_undelivered_seq. One row per pending
-//! conversation, never one per message.
+//! `pending_deliveries`: PK receiver_id, SK conversation_id; first_undelivered_seq. One row per
+//! pending conversation, never one per message.
 
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, Seq, UserId};
@@ -14,7 +14,7 @@ pub struct PendingRow {
     pub first_undelivered_seq: Seq,
 }
 
-/// What [`PendingDeliveries::note_undelivered`] found or made.
+/// The result of [`PendingDeliveries::note_undelivered`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Noted {
     /// The row's value now.
@@ -25,7 +25,7 @@ pub struct Noted {
 
 #[async_trait]
 pub trait PendingDeliveries: Send + Sync {
-    /// Makes sure that the row is there and holds at most this seq: one conditional write (R3).
+    /// Ensures that the row exists and holds at most this seq: one conditional write (R3).
     async fn note_undelivered(
         &self,
         receiver: &UserId,
@@ -39,8 +39,8 @@ pub trait PendingDeliveries: Send + Sync {
     /// One row's value.
     async fn pending_row(&self, receiver: &UserId, conversation: &ConversationId) -> Result<Option<Seq>>;
 
-    /// Moves the row to `to`, or removes it for `None`, only if it still holds `expected` (R4, R5). Returns
-    /// whether it did.
+    /// Moves the row to `to`, or removes it for `None`, only if it still holds `expected` (R4, R5).
+    /// Returns whether it did.
     async fn settle(
         &self,
         receiver: &UserId,

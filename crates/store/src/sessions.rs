@@ -1,6 +1,6 @@
-//! The session store (connection registry): `ws:{user}` → sessions and their gateways, with a TTL refreshed by
-//! heartbeat; `last_seen:{user}`; and who watches whose presence. A hint, never the truth: losing all of it loses
-//! no message.
+//! The session store (connection registry): `ws:{user}` → sessions and their gateways, with a TTL
+//! refreshed by heartbeat; `last_seen:{user}`; and who watches whose presence. A hint, never the
+//! truth: losing all of it loses no message.
 
 mod memory;
 
@@ -18,15 +18,15 @@ pub struct SessionEntry {
     pub user_id: UserId,
     pub device: DeviceId,
     pub session_id: SessionId,
-    /// Where the socket is: any app server reaches the session through it.
+    /// The gateway that holds the socket.
     pub gateway: Arc<str>,
     pub connected_at: u64,
 }
 
 #[async_trait]
 pub trait SessionStore: Send + Sync {
-    /// Adds the entry. Returns those that must end for it: the same device's older session, and the user's oldest
-    /// beyond `max_sessions`. They are out of the store already.
+    /// Adds the entry. Returns the sessions that it replaces, which are already removed: the same
+    /// device's older session, and the user's oldest beyond `max_sessions`.
     async fn register(
         &self,
         entry: &SessionEntry,
@@ -34,11 +34,12 @@ pub trait SessionStore: Send + Sync {
         max_sessions: usize,
     ) -> Result<Vec<SessionEntry>>;
 
-    /// Extends the TTL of entries that are still there. Returns, for each, whether it was: a refresh never
+    /// Extends the TTL of existing entries. Returns for each whether it existed: a refresh never
     /// recreates an entry (R12).
     async fn refresh(&self, sessions: &[(UserId, SessionId)], ttl: Duration) -> Result<Vec<bool>>;
 
-    /// Removes the entry if it still names this session (R12). Returns whether the user has no session left.
+    /// Removes the entry if it still names this session (R12). Returns whether the user has no
+    /// session left.
     async fn unregister(&self, user: &UserId, session: SessionId) -> Result<bool>;
 
     /// The user's live sessions, oldest first.
@@ -49,12 +50,12 @@ pub trait SessionStore: Send + Sync {
 
     async fn set_last_seen(&self, user: &UserId, ms: u64) -> Result<()>;
 
-    /// Sets whom a session watches, instead of whom it watched before; an empty list ends it.
+    /// Replaces the list of users that a session watches; an empty list ends the watch.
     async fn watch(&self, watcher: &SessionEntry, users: &[UserId], ttl: Duration) -> Result<()>;
 
     /// The sessions that watch a user.
     async fn watchers(&self, user: &UserId) -> Result<Vec<SessionEntry>>;
 
-    /// Forgets every entry, as a restarted registry would.
+    /// Deletes every entry, as a restart of the registry would.
     async fn flush(&self) -> Result<()>;
 }

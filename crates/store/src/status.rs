@@ -1,5 +1,5 @@
-//! `message_status`: PK user_id, SK conversation_id; last_delivered_seq, last_read_seq. Two integers make every tick; a
-//! third says how far the user's devices were notified.
+//! `message_status`: PK user_id, SK conversation_id; last_delivered_seq and last_read_seq, from
+//! which every tick follows, and last_notified_seq.
 
 use async_trait::async_trait;
 use bluetick_protocol::{Boundaries, ConversationId, Seq, UserId};
@@ -32,9 +32,10 @@ pub struct Advanced {
 
 #[async_trait]
 pub trait MessageStatus: Send + Sync {
-    /// Raises the boundaries to at least these, clamped to the last seq; read implies delivered (R10). A read
-    /// leaves `unread_count` at exactly the messages after it (R11). Nothing appears behind a boundary any more: where
-    /// a backend has holes, those before it are closed (R8). Durable when it returns.
+    /// Raises the boundaries to at least these, clamped to the last seq; read implies delivered
+    /// (R10). A read leaves `unread_count` at exactly the messages after it (R11). A backend with
+    /// holes closes those before the boundary, so that nothing appears below it later (R8). Durable
+    /// when it returns.
     async fn advance(
         &self,
         user: &UserId,
@@ -46,7 +47,7 @@ pub trait MessageStatus: Send + Sync {
     /// The boundaries; zeros where there is no row yet.
     async fn status(&self, user: &UserId, conversation: &ConversationId) -> Result<StatusRow>;
 
-    /// The boundaries of several, in the order asked for: where a backend can, in one round trip.
+    /// The boundaries of several, in the given order; in one round trip where the backend can.
     async fn statuses(&self, rows: &[(UserId, ConversationId)]) -> Result<Vec<StatusRow>> {
         let mut statuses = Vec::with_capacity(rows.len());
         for (user, conversation) in rows {
@@ -55,18 +56,19 @@ pub trait MessageStatus: Send + Sync {
         Ok(statuses)
     }
 
-    /// Whether the other side has written nothing behind `last_delivered_seq` that this user may see, and nothing can
-    /// appear there any more but behind the last seq. A backend that would have to read messages for that says no.
+    /// Whether the other side has written nothing after `last_delivered_seq` that this user may
+    /// see, and nothing can appear there except after the last seq. A backend that would have to
+    /// read messages to know returns false.
     async fn has_acked_all(&self, _user: &UserId, _conversation: &ConversationId) -> Result<bool> {
         Ok(false)
     }
 
-    /// The boundaries, and in one step with them up to where the user's devices were notified (R14).
+    /// The boundaries and `last_notified_seq`, read atomically (R14).
     async fn notified(&self, user: &UserId, conversation: &ConversationId) -> Result<(StatusRow, Seq)>;
 
-    /// Raises what the devices were notified of. Makes no row that [`statuses_of`](Self::statuses_of) lists.
+    /// Raises `last_notified_seq`. Creates no row that [`statuses_of`](Self::statuses_of) lists.
     async fn raise_notified(&self, user: &UserId, conversation: &ConversationId, seq: Seq) -> Result<()>;
 
-    /// All rows of a user with a receipt in them, in order of conversation.
+    /// All rows of a user that hold a receipt, in order of conversation.
     async fn statuses_of(&self, user: &UserId) -> Result<Vec<StatusRow>>;
 }

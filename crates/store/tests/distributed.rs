@@ -1,4 +1,5 @@
-//! The backend for many machines against real servers: DynamoDB Local and Redis. `scripts/services start` runs them.
+//! The backend for many machines against real servers: DynamoDB Local and Redis. `scripts/services
+//! start` runs them.
 #![cfg(feature = "cluster")]
 
 use std::{

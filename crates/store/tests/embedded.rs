@@ -8,8 +8,8 @@ use bluetick_protocol::{
     ConversationId, DeviceId, Mute, PushContent, PushRegistration, PushTarget, S3Ref, Side, UserId,
 };
 use bluetick_store::{
-    Announced, AttachmentRow, Content, DeviceRow, EmbeddedConfig, EmbeddedSource, Kind, ManualClock,
-    NewMessage, OwedPush, PageLimit, Place, Store, StoreError, UploadQuota, UploadState,
+    Announced, AttachmentRow, Content, ContentKind, DeviceRow, EmbeddedConfig, EmbeddedSource, ManualClock,
+    NewMessage, OwedPush, PageLimit, Store, StoreError, UploadQuota, UploadState, WalkPlace,
     conformance::model::{same_as_model, still_same_as_model},
     restore, testing,
 };
@@ -247,19 +247,23 @@ async fn a_walk_finds_everything_that_is_kept_by_user() {
 
     let source = EmbeddedSource::open(EmbeddedConfig::new(dir.path()), clock).await.unwrap();
     let all = walked(&source, None).await;
-    let of =
-        |kind: Kind| all.iter().filter(move |content| content.kind() == kind).cloned().collect::<Vec<_>>();
+    let of = |kind: ContentKind| {
+        all.iter().filter(move |content| content.kind() == kind).cloned().collect::<Vec<_>>()
+    };
     let devices = [("alice", "three"), ("bob", "one"), ("bob-2", "two")];
-    assert_eq!(of(Kind::Devices), devices.map(|(name, token)| Content::Device(device_of(name, token))));
-    assert_eq!(of(Kind::Mutes), [Content::Mute { user_id: user("zoe"), mute }]);
+    assert_eq!(
+        of(ContentKind::Devices),
+        devices.map(|(name, token)| Content::Device(device_of(name, token)))
+    );
+    assert_eq!(of(ContentKind::Mutes), [Content::Mute { user_id: user("zoe"), mute }]);
     let revoked = [("bob", 7), ("yves", 8)];
     let revoked = revoked.map(|(name, secs)| Content::NotBefore { user_id: user(name), secs });
-    assert_eq!(of(Kind::NotBefore), revoked);
-    assert_eq!(of(Kind::PushOutbox), [Content::Owed(owed[0].clone())]);
+    assert_eq!(of(ContentKind::NotBefore), revoked);
+    assert_eq!(of(ContentKind::PushOutbox), [Content::Owed(owed[0].clone())]);
     assert!(
-        matches!(&of(Kind::MessageStatus)[..], [Content::Status { row, notified: 1 }] if row.user_id == user("bob"))
+        matches!(&of(ContentKind::MessageStatus)[..], [Content::Status { row, notified: 1 }] if row.user_id == user("bob"))
     );
-    let rest = walked(&source, Some(Place::User(user("bob-2")))).await;
+    let rest = walked(&source, Some(WalkPlace::User(user("bob-2")))).await;
     assert_eq!(rest, all[all.len() - 3..], "a walk goes on at a user");
     source.close().await.unwrap();
 }
@@ -311,7 +315,7 @@ async fn attachments_are_there_after_a_restart_and_are_not_left_behind_by_a_move
     assert_eq!(walked.iter().filter(|content| matches!(content, Content::Claim { .. })).count(), 1);
 }
 
-async fn walked(source: &EmbeddedSource, from: Option<Place>) -> Vec<Content> {
+async fn walked(source: &EmbeddedSource, from: Option<WalkPlace>) -> Vec<Content> {
     let (mut walk, mut all) = (source.walk(from), Vec::new());
     while let Some(page) = walk.next().await {
         all.extend(page.unwrap().contents);

@@ -1,4 +1,5 @@
-//! Moving an embedded store into DynamoDB, against real servers. `scripts/services start` runs them.
+//! Moving an embedded store into DynamoDB, against real servers. `scripts/services start` runs
+//! them.
 #![cfg(feature = "cluster")]
 #![allow(clippy::unwrap_used)]
 
@@ -21,14 +22,17 @@ use bluetick_protocol::{
     PushTarget, S3Ref, Seq, Side, UserId,
 };
 use bluetick_store::{
-    Announced, AttachmentRow, DeviceRow, DistributedConfig, EmbeddedConfig, EmbeddedSource, Kind,
+    Announced, AttachmentRow, ContentKind, DeviceRow, DistributedConfig, EmbeddedConfig, EmbeddedSource,
     ManualClock, NewMessage, OwedPush, PageLimit, RedisConfig, RedisMode, Registry, Store, StoreError,
     UploadQuota, UploadState,
     conformance::{
         START_MS,
         model::{same_as_model, still_same_as_model},
     },
-    dynamo::{Begun, Comparison, CreateOptions, Difference, Dynamo, DynamoConfig, Loader, create_tables},
+    dynamo::{
+        CreateOptions, Difference, Dynamo, DynamoConfig, KindComparison, Loader, MigrationStart,
+        create_tables,
+    },
     testing,
 };
 
@@ -64,14 +68,14 @@ fn config() -> DistributedConfig {
 }
 
 /// Empty tables, and who fills them.
-struct Target {
+struct MigrationTarget {
     config: DistributedConfig,
     clock: Arc<ManualClock>,
     loader: Loader,
 }
 
-impl Target {
-    async fn new(clock: &Arc<ManualClock>) -> Target {
+impl MigrationTarget {
+    async fn new(clock: &Arc<ManualClock>) -> MigrationTarget {
         let config = config();
         let dynamo = Dynamo::new(config.dynamo.clone()).await.unwrap();
         // The clock of these tests is not the server's, which would forget by its own.
@@ -84,7 +88,7 @@ impl Target {
         create_tables(&dynamo, &options).await.unwrap();
         let redis = Registry::redis(config.redis.clone(), clock.clone()).unwrap().redis;
         let loader = Loader::new(dynamo, redis, clock.clone());
-        Target { config, clock: clock.clone(), loader }
+        MigrationTarget { config, clock: clock.clone(), loader }
     }
 
     async fn store(&self) -> Store {
@@ -98,7 +102,7 @@ impl Target {
         }
     }
 
-    async fn move_all(&self, source: &EmbeddedSource) -> Vec<Comparison> {
+    async fn move_all(&self, source: &EmbeddedSource) -> Vec<KindComparison> {
         self.loader.load(source, |_| ()).await.unwrap();
         self.loader.compare(source, |_| ()).await.unwrap()
     }
@@ -146,7 +150,7 @@ async fn source(dir: &Path, clock: &Arc<ManualClock>) -> EmbeddedSource {
     panic!("the directory stays locked");
 }
 
-fn same(compared: &[Comparison]) {
+fn same(compared: &[KindComparison]) {
     for one in compared {
         assert!(one.is_same(), "{one:?}");
     }
@@ -179,8 +183,8 @@ fn device(user: &str, on: usize, target: PushTarget) -> DeviceRow {
     }
 }
 
-/// All that belongs to notifications: more devices than one batch takes, and each kind of row with and without what it
-/// need not have.
+/// All that belongs to notifications: more devices than one batch takes, and each kind of row with
+/// and without what it need not have.
 async fn fill_for_push(store: &Store) {
     let keys = PushKeys { p256dh: "p".repeat(87), auth: "a".repeat(22) };
     let subscription = PushSubscription { endpoint: "https://push.example/1".into(), keys };
@@ -240,7 +244,8 @@ fn attachment(n: usize) -> AttachmentRow {
     }
 }
 
-/// More attachments than one batch takes: some only announced, some there, some claimed once or twice, one to be collected.
+/// More attachments than one batch takes: some only announced, some there, some claimed once or
+/// twice, one to be collected.
 async fn fill_with_attachments(store: &Store) {
     let ids = ["a1~b1", "a1~c1"].map(|id| ConversationId::new(id).unwrap());
     for n in 0..40 {
@@ -325,15 +330,15 @@ async fn whatever_was_done_to_the_source_the_target_has_every_row() {
     store.maintenance.close().await.unwrap();
     drop(store);
 
-    let (source, target) = (source(dir.path(), &clock).await, Target::new(&clock).await);
-    assert_eq!(target.loader.begin(source.identity(), false).await.unwrap(), Begun::Anew);
+    let (source, target) = (source(dir.path(), &clock).await, MigrationTarget::new(&clock).await);
+    assert_eq!(target.loader.begin(source.identity(), false).await.unwrap(), MigrationStart::Anew);
     let compared = target.move_all(&source).await;
     same(&compared);
     for one in &compared {
         assert!(one.source.rows > 0, "these operations make no {}", one.kind.name());
     }
     target.loader.finish(source.identity()).await.unwrap();
-    assert_eq!(target.loader.begin(source.identity(), false).await.unwrap(), Begun::Done);
+    assert_eq!(target.loader.begin(source.identity(), false).await.unwrap(), MigrationStart::Done);
     source.close().await.unwrap();
 
     let moved = target.store().await;
@@ -342,7 +347,8 @@ async fn whatever_was_done_to_the_source_the_target_has_every_row() {
     }
     same_for_push(&moved, &model).await;
     same_attachments(&moved, &model).await;
-    // The same messages again: known ones are duplicates of their originals, forgotten ones get the next seq.
+    // The same messages again: known ones are duplicates of their originals, forgotten ones get the
+    // next seq.
     let (mut duplicates, mut fresh) = (0, 0);
     for seed in seeds {
         for pair in ["a~b", "a~c", "a~d", "b~c", "b~d", "c~d"] {
@@ -355,7 +361,8 @@ async fn whatever_was_done_to_the_source_the_target_has_every_row() {
                     .meta(original.meta.clone());
                 let expected = model.messages.commit_sends(vec![again.clone()]).await.remove(0);
                 let answered = moved.messages.commit_sends(vec![again]).await.remove(0);
-                // An id that was forgotten may have been used again, for a message with other content.
+                // An id that was forgotten may have been used again, for a message with other
+                // content.
                 let brief = |answer: bluetick_store::Result<bluetick_store::Committed>| {
                     let brief = answer.map(|c| (c.message.seq, c.duplicate, c.message.ts));
                     brief.map_err(|error| error.to_string())
@@ -384,7 +391,7 @@ async fn a_move_that_was_cut_off_goes_on_where_it_was() {
     store.maintenance.close().await.unwrap();
     drop(store);
 
-    let target = Target::new(&clock).await;
+    let target = MigrationTarget::new(&clock).await;
     let first = source(dir.path(), &clock).await;
     assert_eq!(first.messages(), 2_000);
     target.loader.begin(first.identity(), false).await.unwrap();
@@ -405,7 +412,7 @@ async fn a_move_that_was_cut_off_goes_on_where_it_was() {
         _ = target.loader.load(&first, progress) => panic!("it was to be cut off"),
     }
     let halfway = target.loader.compare(&first, |_| ()).await.unwrap();
-    let messages = halfway.iter().find(|one| one.kind == Kind::Messages).unwrap();
+    let messages = halfway.iter().find(|one| one.kind == ContentKind::Messages).unwrap();
     assert!(messages.target.rows < messages.source.rows, "{messages:?}");
     assert_eq!(messages.differing.len(), 10, "the first are named");
     assert!(messages.differing.iter().all(|(_, how)| *how == Difference::Missing));
@@ -413,7 +420,7 @@ async fn a_move_that_was_cut_off_goes_on_where_it_was() {
 
     let second = source(dir.path(), &clock).await;
     let begun = target.loader.begin(second.identity(), false).await.unwrap();
-    let Begun::Resumed { moved: noted } = begun else { panic!("{begun:?}") };
+    let MigrationStart::Resumed { moved: noted } = begun else { panic!("{begun:?}") };
     assert!((800..2_000).contains(&noted), "{noted}");
     let left = AtomicU64::new(0);
     let count = |n| {
@@ -438,7 +445,7 @@ async fn tables_with_anything_else_in_them_are_refused() {
         store.maintenance.close().await.unwrap();
     }
     // Somebody's profile, and nothing else.
-    let target = Target::new(&clock).await;
+    let target = MigrationTarget::new(&clock).await;
     let zoe = UserId::new("zoe").unwrap();
     let profile = Profile { name: Some("Zoe".into()), avatar_url: None };
     target.store().await.users.put_profile(&zoe, profile).await.unwrap();
@@ -448,13 +455,13 @@ async fn tables_with_anything_else_in_them_are_refused() {
     assert!(target.refuses(&ours, true).await.contains("already holds"), "nor are they emptied");
 
     // A server that is running.
-    let target = Target::new(&clock).await;
+    let target = MigrationTarget::new(&clock).await;
     let store = target.store().await;
     store.messages.commit_sends(vec![message(&conversation(9), 1)]).await.remove(0).unwrap();
     assert!(target.refuses(&ours, false).await.contains("a server uses these tables"));
 
     // Another source.
-    let target = Target::new(&clock).await;
+    let target = MigrationTarget::new(&clock).await;
     target.loader.begin(ours.identity(), false).await.unwrap();
     let theirs = source(other.path(), &clock).await;
     for start_over in [false, true] {
@@ -471,7 +478,7 @@ async fn tables_with_anything_else_in_them_are_refused() {
     drop(store);
     let ours = source(dir.path(), &clock).await;
     assert!(target.refuses(&ours, false).await.contains("--start-over"));
-    assert_eq!(target.loader.begin(ours.identity(), true).await.unwrap(), Begun::Anew);
+    assert_eq!(target.loader.begin(ours.identity(), true).await.unwrap(), MigrationStart::Anew);
     same(&target.move_all(&ours).await);
 
     // Once somebody has served from the tables, nothing is overwritten.
@@ -495,7 +502,7 @@ async fn what_was_damaged_in_the_target_is_named() {
     }
     store.maintenance.close().await.unwrap();
     drop(store);
-    let (source, target) = (source(dir.path(), &clock).await, Target::new(&clock).await);
+    let (source, target) = (source(dir.path(), &clock).await, MigrationTarget::new(&clock).await);
     target.loader.begin(source.identity(), false).await.unwrap();
     same(&target.move_all(&source).await);
 
@@ -535,19 +542,20 @@ async fn what_was_damaged_in_the_target_is_named() {
         let names = of(kind).differing.iter().map(|(key, how)| (key.as_str(), *how));
         names.collect::<Vec<_>>()
     };
-    let mut found = named(Kind::Messages);
+    let mut found = named(ContentKind::Messages);
     found.sort_by_key(|(key, _)| key.len());
     let (missing, changed) = (Difference::Missing, Difference::Changed);
     assert_eq!(
         found,
         [("alice~bob001 7", missing), ("alice~bob001 9", changed), ("alice~bob001 11", changed)]
     );
-    assert_eq!(of(Kind::Messages).target.rows, 119);
-    assert_eq!(named(Kind::PendingDeliveries), [("zoe alice~zoe", Difference::Unknown)]);
-    assert_eq!(named(Kind::Devices), [("alice device02", changed)]);
-    assert_eq!(of(Kind::Devices).target.rows, 3, "a token is no record of its own");
-    for kind in Kind::ALL {
-        let damaged = matches!(kind, Kind::Messages | Kind::PendingDeliveries | Kind::Devices);
+    assert_eq!(of(ContentKind::Messages).target.rows, 119);
+    assert_eq!(named(ContentKind::PendingDeliveries), [("zoe alice~zoe", Difference::Unknown)]);
+    assert_eq!(named(ContentKind::Devices), [("alice device02", changed)]);
+    assert_eq!(of(ContentKind::Devices).target.rows, 3, "a token is no record of its own");
+    for kind in ContentKind::ALL {
+        let damaged =
+            matches!(kind, ContentKind::Messages | ContentKind::PendingDeliveries | ContentKind::Devices);
         assert_eq!(of(kind).is_same(), !damaged, "{kind:?}");
     }
 }
@@ -560,7 +568,7 @@ async fn ids_after_the_move_come_after_those_before_it() {
     let last = store.messages.read_from(&conversation(0), 1, PageLimit::messages(1)).await.unwrap();
     store.maintenance.close().await.unwrap();
     drop(store);
-    let (source, target) = (source(dir.path(), &clock).await, Target::new(&clock).await);
+    let (source, target) = (source(dir.path(), &clock).await, MigrationTarget::new(&clock).await);
     clock.set(START_MS - 3_600_000);
     let why = target.refuses(&source, false).await;
     assert!(why.contains("in the future of this machine's clock"), "{why}");

@@ -1,5 +1,5 @@
-//! The Redis backend against real servers: one that is told by `BLUETICK_TEST_REDIS` or started here, ones of their own
-//! for the tests that kill them, and a cluster of three masters.
+//! The Redis backend against real servers: a shared one (`BLUETICK_TEST_REDIS`, or started here),
+//! separate ones for the tests that kill them, and a cluster of three masters.
 #![cfg(feature = "cluster")]
 // Test code: a panic is its answer.
 #![allow(clippy::unwrap_used)]
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use bluetick_protocol::{ConversationId, UserId};
 use bluetick_store::{Redis, RedisSessions, Store, conformance, conformance::Fixture};
-use servers::{Cluster, redis};
+use servers::{RedisCluster, redis};
 
 fn user(name: &str) -> UserId {
     UserId::new(name).unwrap()
@@ -51,7 +51,7 @@ macro_rules! session_checks {
             use super::*;
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $check() {
-                conformance::sessions::$check(&fixture(Cluster::shared().connect())).await
+                conformance::sessions::$check(&fixture(RedisCluster::shared().connect())).await
             })*
         }
     };
@@ -97,7 +97,7 @@ macro_rules! on_both {
         mod a_cluster {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
-                super::$test($crate::servers::Cluster::shared().connect()).await
+                super::$test($crate::servers::RedisCluster::shared().connect()).await
             })*
         }
     };

@@ -1,4 +1,5 @@
-//! Signed requests against a real S3 server, made by a client that has nothing but them. `scripts/services start` runs one.
+//! Signed requests against a real S3 server, made by a client that has nothing but them.
+//! `scripts/services start` runs one.
 //!
 //! That server checks signatures, expiry, SHA-256 checksums and `If-None-Match`, as Amazon's does.
 
@@ -126,7 +127,8 @@ async fn an_upload_in_parts_is_put_together_and_can_be_let_go() {
     assert_eq!(objects.info(key).await.unwrap().unwrap().bytes, long.len() as u64);
     let url = objects.sign_get(key, "video/mp4", "inline", HOUR).await.unwrap();
     assert!(client().get(&url).send().await.unwrap().bytes().await.unwrap() == long);
-    // Whether a second try is answered like the first, or that there is no such upload any more, is the bucket's affair.
+    // Whether a second try is answered like the first, or that there is no such upload any more, is
+    // the bucket's affair.
     let _ = objects.complete_parts(key, &upload_id, both(&etags, &sums)).await;
     assert_eq!(objects.info(key).await.unwrap().unwrap().bytes, long.len() as u64);
 

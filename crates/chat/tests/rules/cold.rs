@@ -11,20 +11,20 @@ use bluetick_store::{
 const DAY: u64 = 24 * 3_600_000;
 const BEGIN: u64 = 1_740_000_000_000;
 
-struct World {
+struct ColdWorld {
     memory: Arc<Memory>,
     store: Store,
     clock: Arc<ManualClock>,
     id: ConversationId,
 }
 
-impl World {
-    fn new() -> World {
+impl ColdWorld {
+    fn new() -> ColdWorld {
         let clock = Arc::new(ManualClock::new(BEGIN));
         let memory = Arc::new(Memory::new(clock.clone()));
         let store = Store::from_memory(memory.clone(), clock.clone());
         let [alice, bob] = ["alice", "bob"].map(|name| UserId::new(name).unwrap());
-        World { memory, store, clock, id: ConversationId::between(&alice, &bob).unwrap() }
+        ColdWorld { memory, store, clock, id: ConversationId::between(&alice, &bob).unwrap() }
     }
 
     fn mover(&self) -> Mover {
@@ -86,7 +86,7 @@ impl World {
 
 #[tokio::test]
 async fn what_is_old_goes_and_what_is_not_stays() {
-    let world = World::new();
+    let world = ColdWorld::new();
     world.days(100).await;
     let before = world.all().await;
     let moved = world.mover().move_conversation(&world.id, true).await.unwrap();
@@ -101,7 +101,7 @@ async fn what_is_old_goes_and_what_is_not_stays() {
 
 #[tokio::test]
 async fn the_idempotency_window_holds_however_young_the_cold_may_be() {
-    let world = World::new();
+    let world = ColdWorld::new();
     world.days(60).await;
     let config = MoverConfig { after: Duration::from_secs(60), ..MoverConfig::default() };
     world.mover_with(config).move_conversation(&world.id, true).await.unwrap();
@@ -110,7 +110,7 @@ async fn the_idempotency_window_holds_however_young_the_cold_may_be() {
 
 #[tokio::test]
 async fn the_highest_seq_stays() {
-    let world = World::new();
+    let world = ColdWorld::new();
     world.days(10).await;
     world.clock.advance(400 * DAY);
     world.mover().move_conversation(&world.id, true).await.unwrap();
@@ -121,7 +121,7 @@ async fn the_highest_seq_stays() {
 
 #[tokio::test]
 async fn what_nobody_acked_stays() {
-    let world = World::new();
+    let world = ColdWorld::new();
     for _ in 0..10 {
         world.send(Side::Low).await;
         world.clock.advance(DAY);
@@ -140,7 +140,7 @@ async fn what_nobody_acked_stays() {
 
 #[tokio::test]
 async fn what_has_a_pending_row_stays() {
-    let world = World::new();
+    let world = ColdWorld::new();
     world.days(10).await;
     let bob = world.id.member(Side::High);
     world.store.pending.note_undelivered(&bob, &world.id, 6).await.unwrap();
@@ -151,7 +151,7 @@ async fn what_has_a_pending_row_stays() {
 
 #[tokio::test]
 async fn what_was_withheld_goes_too() {
-    let world = World::new();
+    let world = ColdWorld::new();
     world.days(4).await;
     let new = message(&world.id, Side::Low, "withheld").body("nobody reads this").withheld(true);
     world.store.messages.commit_sends(vec![new]).await.remove(0).unwrap();
@@ -165,7 +165,7 @@ async fn what_was_withheld_goes_too() {
 
 #[tokio::test]
 async fn a_hole_is_closed_and_goes() {
-    let world = World::new();
+    let world = ColdWorld::new();
     world.days(5).await;
     assert_eq!(world.memory.leak_seq(&world.id), 6);
     assert_eq!(world.memory.leak_seq(&world.id), 7);
@@ -180,7 +180,7 @@ async fn a_hole_is_closed_and_goes() {
 
 #[tokio::test]
 async fn a_hole_above_the_border_hides_nothing_below_it() {
-    let world = World::new();
+    let world = ColdWorld::new();
     world.days(40).await;
     world.mover().move_conversation(&world.id, true).await.unwrap();
     assert_eq!(world.runs().await, [(1, 9)]);
@@ -197,7 +197,7 @@ async fn a_hole_above_the_border_hides_nothing_below_it() {
 
 #[tokio::test]
 async fn a_short_run_grows() {
-    let world = World::new();
+    let world = ColdWorld::new();
     let config = MoverConfig { short_run: 30, ..MoverConfig::default() };
     let mover = world.mover_with(config);
     for _ in 0..6 {
@@ -219,7 +219,7 @@ async fn a_short_run_grows() {
 
 #[tokio::test]
 async fn few_wait_for_a_day_and_many_do_not() {
-    let world = World::new();
+    let world = ColdWorld::new();
     world.days(32).await;
     let mover = world.mover();
     assert_eq!(
@@ -236,7 +236,7 @@ async fn few_wait_for_a_day_and_many_do_not() {
 
 #[tokio::test]
 async fn runs_end_where_they_are_long() {
-    let world = World::new();
+    let world = ColdWorld::new();
     world.days(100).await;
     world.clock.advance(400 * DAY);
     let config = MoverConfig {
@@ -254,7 +254,7 @@ async fn runs_end_where_they_are_long() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_movers_move_everything_once() {
-    let world = World::new();
+    let world = ColdWorld::new();
     world.days(300).await;
     let before = world.all().await;
     let config = MoverConfig {
@@ -285,7 +285,7 @@ async fn two_movers_move_everything_once() {
 
 #[tokio::test]
 async fn a_move_that_was_cut_off_is_finished() {
-    let world = World::new();
+    let world = ColdWorld::new();
     world.days(100).await;
     let before = world.all().await;
     let cold = &world.store.cold;
@@ -302,7 +302,7 @@ async fn a_move_that_was_cut_off_is_finished() {
 
 #[tokio::test]
 async fn nothing_is_dropped_by_the_word_of_a_lost_object() {
-    let world = World::new();
+    let world = ColdWorld::new();
     world.days(100).await;
     let before = world.all().await;
     let cold = &world.store.cold;
@@ -317,14 +317,14 @@ async fn nothing_is_dropped_by_the_word_of_a_lost_object() {
 }
 
 /// The time by the object store's clock, which is not the test's.
-async fn last_written(world: &World) -> u64 {
+async fn last_written(world: &ColdWorld) -> u64 {
     let listed = world.store.cold.objects().unwrap().list(&world.id).await.unwrap();
     listed.iter().map(|object| object.written_at).max().unwrap()
 }
 
 #[tokio::test]
 async fn an_object_that_no_run_names_is_kept_for_backups_and_then_goes() {
-    let world = World::new();
+    let world = ColdWorld::new();
     world.days(100).await;
     // A move that was cut off before its record, and one that was not.
     world.store.cold.objects().unwrap().write(&world.all().await[..7]).await.unwrap();
@@ -341,7 +341,7 @@ async fn an_object_that_no_run_names_is_kept_for_backups_and_then_goes() {
 
 #[tokio::test]
 async fn what_was_written_to_somebody_who_was_erased_goes_too() {
-    let world = World::new();
+    let world = ColdWorld::new();
     world.days(10).await;
     world.store.maintenance.erase_member(&world.id.member(Side::High), &world.id).await.unwrap();
     world.clock.advance(400 * DAY);
@@ -351,7 +351,7 @@ async fn what_was_written_to_somebody_who_was_erased_goes_too() {
 
 #[tokio::test]
 async fn a_round_by_steps_comes_to_an_end_and_says_what_it_did() {
-    let world = World::new();
+    let world = ColdWorld::new();
     world.days(100).await;
     let mover = world.mover();
     let (mut place, mut moved, mut looked_at) = (None, 0, 0);
@@ -376,7 +376,7 @@ async fn a_round_by_steps_comes_to_an_end_and_says_what_it_did() {
 
 #[tokio::test]
 async fn a_shard_that_another_has_is_left_alone() {
-    let world = World::new();
+    let world = ColdWorld::new();
     world.days(100).await;
     for shard in 0..bluetick_store::COLD_SHARDS {
         let now = world.clock.now_ms();
@@ -394,7 +394,7 @@ async fn a_shard_that_another_has_is_left_alone() {
 
 #[tokio::test]
 async fn a_damaged_object_is_reported_by_name() {
-    let world = World::new();
+    let world = ColdWorld::new();
     world.days(100).await;
     let mover = world.mover();
     mover.move_conversation(&world.id, true).await.unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bluetick_chat::{App, ReceiptRequest, SendRequest};
 use tokio::time::Instant;
 
-use crate::harness::{Client, Device, World, conversation, message, phone, tablet, user};
+use crate::harness::{Client, TestDevice, World, conversation, message, phone, tablet, user};
 
 const HEDGE: Duration = Duration::from_millis(250);
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -28,7 +28,7 @@ fn is_hedge(waited: Duration) -> bool {
 async fn eight_devices_at(world: &World, gateway: &str) -> Vec<Client> {
     let mut devices = Vec::new();
     for n in 0..8 {
-        devices.push(world.connected(Device::new("bob", &format!("d{n}")).at_gateway(gateway)).await);
+        devices.push(world.connected(TestDevice::new("bob", &format!("d{n}")).at_gateway(gateway)).await);
     }
     devices
 }
@@ -173,7 +173,7 @@ async fn many_messages_at_once_wait_for_the_hedge_once() {
 async fn acks_and_typing_are_delayed_by_the_hedge_at_most() {
     let world = World::new();
     for n in 0..8 {
-        world.connected(Device::new("alice", &format!("d{n}")).at_gateway("far")).await;
+        world.connected(TestDevice::new("alice", &format!("d{n}")).at_gateway("far")).await;
     }
     world.send("alice", "bob", "hello").await;
     world.silence("far");

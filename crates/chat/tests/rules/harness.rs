@@ -1,7 +1,8 @@
-//! A server in miniature: the real node, gateways and sessions over a store in memory, in time that the test moves.
+//! A server in miniature: the real node, gateways and sessions over a store in memory, with time
+//! that the test controls.
 
 mod client;
-mod disturbed;
+mod late_writers;
 mod push;
 mod steps;
 
@@ -26,7 +27,8 @@ use bluetick_protocol::{
     StatusAnswer, UserId, WireError,
 };
 use bluetick_sim::{Breach, Breaches};
-use bluetick_store::{Clock, ManualClock, Memory, SessionEntry, Store};
+pub use bluetick_store::testing::faults::StoreMethod;
+use bluetick_store::{Clock, ManualClock, Memory, SessionEntry, Store, testing::faults::Faulty};
 use futures_util::future::{BoxFuture, Either};
 use parking_lot::Mutex;
 use tokio::{
@@ -34,20 +36,20 @@ use tokio::{
     time::sleep,
 };
 
-pub use client::{Client, Device, phone, tablet};
-use disturbed::Disturbed;
-pub use push::{Phones, Service, later};
-pub use steps::{Gate, Step, Steps};
+pub use client::{Client, TestDevice, phone, tablet};
+use late_writers::LateWriters;
+pub use push::{Phones, PushService, later};
+pub use steps::{Gate, PlannedFaults};
 
-/// What a test may want other than by default.
+/// The settings of a test.
 #[derive(Default)]
 pub struct Setup {
     pub breaches: Breaches,
     pub session: SessionConfig,
     pub chat: ChatConfig,
-    /// Whom no session tells is notified.
+    /// Notifies users whom no session reaches.
     pub push: Option<PushConfig>,
-    /// Without them everybody may send and ask as much as they like.
+    /// `None` means unlimited.
     pub sends: Option<Arc<dyn SendBudget>>,
     pub requests: Option<Arc<dyn RequestBudget>>,
 }
@@ -55,12 +57,12 @@ pub struct Setup {
 pub struct World {
     pub clock: Arc<ManualClock>,
     pub memory: Arc<Memory>,
-    pub steps: Arc<Steps>,
-    pub disturbed: Arc<Disturbed>,
+    pub steps: Arc<PlannedFaults>,
+    pub late_writers: Arc<LateWriters>,
     pub store: Store,
     pub node: Arc<ChatService>,
     pub phones: Arc<Phones>,
-    pub service: Option<Service>,
+    pub service: Option<PushService>,
     gateways: Arc<GatewaysByName>,
     session: SessionConfig,
     requests: Arc<dyn RequestBudget>,
@@ -68,16 +70,16 @@ pub struct World {
     seeds: AtomicU64,
 }
 
-/// The way from an app server to the gateways there are.
+/// The gateways that are up, by name.
 #[derive(Default)]
 struct GatewaysByName {
-    up: Mutex<BTreeMap<String, Process>>,
+    up: Mutex<BTreeMap<String, GatewayProcess>>,
     silent: Mutex<BTreeSet<String>>,
-    /// After how long hand-overs to a gateway arrive.
+    /// The delay of hand-overs to a gateway.
     slow: Mutex<BTreeMap<String, Duration>>,
 }
 
-struct Process {
+struct GatewayProcess {
     gateway: Arc<Gateway>,
     sessions: Vec<AbortHandle>,
 }
@@ -111,7 +113,7 @@ impl Gateways for ToGateways {
     }
 }
 
-/// Tasks of the app server, beside those of its requests.
+/// Spawns the app server's background tasks.
 pub struct TestSpawner;
 
 impl Spawner for TestSpawner {
@@ -121,10 +123,10 @@ impl Spawner for TestSpawner {
 }
 
 /// The token is the user's id.
-struct TokenIsUser;
+struct TestTokens;
 
 #[async_trait]
-impl TokenCheck for TokenIsUser {
+impl TokenCheck for TestTokens {
     async fn check(&self, token: &str) -> Result<Identity, WireError> {
         Ok(Identity { user: user(token), expires_at: None, profile: None, issued_at: None })
     }
@@ -158,7 +160,7 @@ pub fn message(to: &str, body: &str) -> SendFrame {
     }
 }
 
-// A test's tasks are its own: nothing of them runs in the code under test.
+// The tasks of a test are not part of the code under test.
 #[allow(clippy::disallowed_methods)]
 fn spawn<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
     tokio::spawn(task)
@@ -176,9 +178,17 @@ impl World {
     pub fn with(setup: Setup) -> World {
         let clock = Arc::new(ManualClock::new(1_760_000_000_000));
         let memory = Arc::new(Memory::new(clock.clone()));
-        let steps = Arc::new(Steps::default());
-        let disturbed = Arc::new(Disturbed::new(memory.clone(), clock.clone(), steps.clone()));
-        let store = disturbed.store();
+        let steps = Arc::new(PlannedFaults::default());
+        let store = Store::from_memory(memory.clone(), clock.clone());
+        let late_writers =
+            Arc::new(LateWriters::new(store.clone(), memory.clone(), clock.clone(), steps.clone()));
+        let store = Store {
+            messages: Arc::new(Faulty::new(late_writers.clone(), steps.clone())),
+            pending: Arc::new(Faulty::new(store.pending, steps.clone())),
+            status: Arc::new(Faulty::new(store.status, steps.clone())),
+            sessions: Arc::new(Faulty::new(store.sessions, steps.clone())),
+            ..store
+        };
         let gateways = Arc::new(GatewaysByName::default());
         let to_gateways = Arc::new(ToGateways(gateways.clone()));
         let sends = setup.sends.unwrap_or_else(|| Arc::new(Unlimited));
@@ -192,7 +202,7 @@ impl World {
             clock,
             memory,
             steps,
-            disturbed,
+            late_writers,
             store,
             node: Arc::new(node),
             gateways,
@@ -211,9 +221,9 @@ impl World {
     }
 
     /// Connects a device. Its session runs when the test next waits.
-    pub fn connect(&self, device: Device) -> Client {
+    pub fn connect(&self, device: TestDevice) -> Client {
         let mut up = self.gateways.up.lock();
-        let process = up.entry(device.gateway.clone()).or_insert_with(|| Process {
+        let process = up.entry(device.gateway.clone()).or_insert_with(|| GatewayProcess {
             gateway: Arc::new(Gateway::new(&device.gateway)),
             sessions: Vec::new(),
         });
@@ -222,7 +232,7 @@ impl World {
             app,
             registry,
             gateway: process.gateway.clone(),
-            tokens: Arc::new(TokenIsUser),
+            tokens: Arc::new(TestTokens),
             clock: self.clock.clone(),
             config: self.session.clone(),
             observer: self.node.observer(),
@@ -236,7 +246,7 @@ impl World {
     }
 
     /// Connects a device and waits until it has nothing more to do.
-    pub async fn connected(&self, device: Device) -> Client {
+    pub async fn connected(&self, device: TestDevice) -> Client {
         let client = self.connect(device);
         self.quiet().await;
         client
@@ -251,7 +261,7 @@ impl World {
         self.quiet().await;
     }
 
-    /// Ends a gateway as an operator does.
+    /// Shuts a gateway down gracefully.
     pub fn shut_down(&self, gateway: &str) {
         if let Some(process) = self.gateways.up.lock().get(gateway) {
             process.gateway.shut_down();
@@ -272,7 +282,7 @@ impl World {
         self.gateways.slow.lock().insert(gateway.to_owned(), by);
     }
 
-    /// Waits until every task waits for time or for the test. The wall clock stands still.
+    /// Waits until every task waits for time or for the test. The wall clock does not move.
     pub async fn quiet(&self) {
         sleep(Duration::from_millis(1)).await;
     }
@@ -296,7 +306,8 @@ impl World {
         self.send_frame(from, message(to, body)).await
     }
 
-    /// Sends as a back end does, without a session. A millisecond passes, so that ids follow the order of sends.
+    /// Sends as a back end does, without a session. A millisecond passes, so that ids follow the
+    /// order of sends.
     pub async fn send(&self, from: &str, to: &str, body: &str) -> Seq {
         self.clock.advance(1);
         self.try_send(from, to, body).await.unwrap().seq
@@ -309,7 +320,7 @@ impl World {
         spawn(async move { node.send(request).await.remove(0) })
     }
 
-    /// Puts an entry into the session store that no gateway knows: what a crashed process leaves.
+    /// Registers an entry that no gateway knows, as a crashed process leaves one.
     pub async fn leave_stale_entry(&self, of: &str) {
         let entry = SessionEntry {
             user_id: user(of),
@@ -321,16 +332,16 @@ impl World {
         self.store.sessions.register(&entry, self.session.ttl, 10).await.unwrap();
     }
 
-    /// Forgets every entry, as a session store does that was restarted.
+    /// Deletes every entry, like a restart of the session store.
     pub async fn flush_registry(&self) {
         self.store.sessions.flush().await.unwrap();
     }
 
-    /// Bob's session has drained and acked a row, and is held before it removes it; the registry has lost him. A sender
-    /// finds the row, so it writes nothing, and finds no session.
+    /// Bob's session has drained and acked a row, and is held before it removes it; the registry
+    /// has lost him. A sender finds the row, so it writes nothing, and finds no session.
     pub async fn bobs_row_is_relied_on(&self) -> (Client, Gate) {
         self.send("alice", "bob", "drained").await;
-        let mut settling = self.steps.stop_before(Step::Settle, "bob");
+        let mut settling = self.steps.stop_before(StoreMethod::Settle, "bob");
         let bob = self.connect(phone("bob"));
         settling.reached().await;
         self.flush_registry().await;

@@ -6,7 +6,7 @@ use bluetick_chat::{App, SendRequest};
 use bluetick_protocol::ErrorCode;
 use serde_json::json;
 
-use crate::harness::{Step, World, conversation, message, phone, tablet, user};
+use crate::harness::{StoreMethod, World, conversation, message, phone, tablet, user};
 
 const HEARTBEAT: Duration = Duration::from_secs(21);
 const SECONDS: fn(u64) -> Duration = Duration::from_secs;
@@ -15,7 +15,7 @@ const SECONDS: fn(u64) -> Duration = Duration::from_secs;
 async fn a_session_finds_by_itself_what_nobody_could_tell_it() {
     let world = World::new();
     let bob = world.connected(phone("bob")).await;
-    world.steps.take_down(&[Step::Lookup]);
+    world.steps.take_down(&[StoreMethod::Lookup]);
     world.send("alice", "bob", "unseen").await;
     world.steps.bring_up();
     world.pass(SECONDS(5)).await;
@@ -38,7 +38,7 @@ async fn a_plan_that_fails_for_long_after_a_new_registration_loses_nothing() {
     world.quiet().await;
     assert_eq!(on_tablet.bodies(), ["taken-by-the-tablet"]);
     // The phone registers anew, and cannot be told what it missed for longer than any overlap.
-    world.steps.take_down(&[Step::PendingOf]);
+    world.steps.take_down(&[StoreMethod::PendingOf]);
     world.pass(SECONDS(300)).await;
     assert!(on_phone.messages().is_empty());
     world.steps.bring_up();
@@ -52,7 +52,7 @@ async fn a_conversation_that_cannot_be_read_holds_up_caught_up_and_nothing_else(
     world.send("alice", "bob", "unreadable").await;
     world.send("carol", "bob", "readable").await;
     for _ in 0..8 {
-        world.steps.fail(Step::ReadFrom, "alice~bob");
+        world.steps.fail(StoreMethod::ReadFrom, "alice~bob");
     }
     let bob = world.connect(phone("bob"));
     world.pass(SECONDS(10)).await;
@@ -68,7 +68,7 @@ async fn a_session_whose_cursor_moves_ends_rather_than_pass_what_it_cannot_read(
     let world = World::new();
     let bob = world.connected(phone("bob")).await;
     for _ in 0..100 {
-        world.steps.fail(Step::ReadFrom, "alice~bob");
+        world.steps.fail(StoreMethod::ReadFrom, "alice~bob");
     }
     world.send("alice", "bob", "one").await;
     world.memory.leak_seq(&conversation("alice~bob"));
@@ -86,7 +86,7 @@ async fn a_closing_session_pays_when_the_store_is_back() {
     world.send("alice", "bob", "unacked").await;
     world.quiet().await;
     assert_eq!(bob.bodies(), ["unacked"]);
-    world.steps.take_down(&[Step::Note]);
+    world.steps.take_down(&[StoreMethod::NoteUndelivered]);
     bob.start_to_vanish();
     world.pass(SECONDS(30)).await;
     assert_eq!(world.row("bob", "alice~bob").await, None);
@@ -99,7 +99,7 @@ async fn a_closing_session_pays_when_the_store_is_back() {
 async fn a_row_whose_removal_hangs_while_its_session_closes_still_leads_to_what_relied_on_it() {
     let world = World::new();
     world.send("alice", "bob", "drained").await;
-    let mut removing = world.steps.stop_before(Step::Settle, "bob");
+    let mut removing = world.steps.stop_before(StoreMethod::Settle, "bob");
     let bob = world.connect(phone("bob"));
     removing.reached().await;
     world.flush_registry().await;
@@ -132,7 +132,7 @@ async fn an_ack_that_waits_to_be_tried_again_is_not_lost_with_a_read_that_fails(
         world.send("alice", "bob", body).await;
     }
     let bob = world.connected(phone("bob").without_acks()).await;
-    world.steps.take_down(&[Step::Advance]);
+    world.steps.take_down(&[StoreMethod::Advance]);
     bob.ack("alice~bob", 2);
     world.quiet().await;
     bob.say(json!({"type": "read", "ref": 7, "conversation_id": "alice~bob", "seq": 1}));

@@ -2,12 +2,12 @@
 
 use bluetick_sim::{Breach, Breaches};
 
-use crate::harness::{Step, World, phone, rows_alone};
+use crate::harness::{StoreMethod, World, phone, rows_alone};
 
 /// Bob connects, and Alice writes while his pending rows have been read and are not yet with him.
 async fn what_arrives_while_rows_are_read(breaches: Breaches) -> Vec<String> {
     let world = World::under(breaches);
-    let mut reading = world.steps.stop_after(Step::PendingOf, "bob");
+    let mut reading = world.steps.stop_after(StoreMethod::PendingOf, "bob");
     let bob = world.connect(phone("bob"));
     reading.reached().await;
     world.send("alice", "bob", "between").await;
@@ -27,7 +27,7 @@ async fn a_message_that_arrives_while_the_rows_are_read_is_delivered() {
 #[tokio::test(start_paused = true)]
 async fn a_message_between_registering_and_reading_is_delivered_once() {
     let world = World::new();
-    let mut registered = world.steps.stop_after(Step::Register, "bob");
+    let mut registered = world.steps.stop_after(StoreMethod::Register, "bob");
     let bob = world.connect(phone("bob"));
     registered.reached().await;
     world.send("alice", "bob", "between").await;
@@ -42,7 +42,7 @@ async fn a_message_between_registering_and_reading_is_delivered_once() {
 async fn nothing_is_sent_before_the_plan_is_there() {
     let world = World::new();
     world.send("alice", "bob", "pending").await;
-    let mut reading = world.steps.stop_before(Step::PendingOf, "bob");
+    let mut reading = world.steps.stop_before(StoreMethod::PendingOf, "bob");
     let bob = world.connect(phone("bob"));
     reading.reached().await;
     world.send("alice", "bob", "live").await;

@@ -2,12 +2,12 @@
 
 use bluetick_sim::{Breach, Breaches};
 
-use crate::harness::{Step, World, phone, rows_alone};
+use crate::harness::{StoreMethod, World, phone, rows_alone};
 
 /// Bob's session registers, and finds no row, between the sender's first lookup and its writes.
 async fn registers_after_the_first_lookup(breaches: Breaches) -> Vec<String> {
     let world = World::under(breaches);
-    let mut looked_up = world.steps.stop_after(Step::Lookup, "bob");
+    let mut looked_up = world.steps.stop_after(StoreMethod::Lookup, "bob");
     let sending = world.sending("alice", "bob", "hello");
     looked_up.reached().await;
     let bob = world.connected(phone("bob")).await;
@@ -32,7 +32,7 @@ async fn a_session_that_registers_after_the_first_lookup_is_found_by_the_second(
 async fn registers_before_the_row(breaches: Breaches) -> Vec<String> {
     let world = World::under(breaches);
     world.leave_stale_entry("bob").await;
-    let mut noting = world.steps.stop_before(Step::Note, "bob");
+    let mut noting = world.steps.stop_before(StoreMethod::NoteUndelivered, "bob");
     let sending = world.sending("alice", "bob", "hello");
     noting.reached().await;
     let bob = world.connected(phone("bob")).await;
@@ -54,7 +54,7 @@ async fn who_writes_a_row_wakes_the_session_that_came_meanwhile() {
 #[tokio::test(start_paused = true)]
 async fn a_row_that_rode_along_is_settled_by_the_session_that_took_the_message() {
     let world = World::new();
-    let mut looked_up = world.steps.stop_after(Step::Lookup, "bob");
+    let mut looked_up = world.steps.stop_after(StoreMethod::Lookup, "bob");
     let sending = world.sending("alice", "bob", "hello");
     looked_up.reached().await;
     let bob = world.connected(phone("bob").without_acks()).await;
@@ -72,7 +72,7 @@ async fn a_row_that_rode_along_is_settled_by_the_session_that_took_the_message()
 async fn a_message_is_stored_before_anybody_is_handed_it() {
     let world = World::new();
     let bob = world.connected(phone("bob")).await;
-    let mut committing = world.steps.stop_before(Step::CommitSends, "hello");
+    let mut committing = world.steps.stop_before(StoreMethod::CommitSends, "hello");
     let sending = world.sending("alice", "bob", "hello");
     committing.reached().await;
     world.quiet().await;
@@ -87,11 +87,11 @@ async fn a_message_is_stored_before_anybody_is_handed_it() {
 /// The sender does not try again. Returns what Bob gets.
 async fn the_answer_to_a_commit_is_lost(breaches: Breaches) -> Vec<String> {
     let world = World::under(breaches);
-    let mut looked_up = world.steps.stop_after(Step::Lookup, "bob");
+    let mut looked_up = world.steps.stop_after(StoreMethod::Lookup, "bob");
     let sending = world.sending("alice", "bob", "hello");
     looked_up.reached().await;
     let bob = world.connected(phone("bob")).await;
-    world.steps.lose_answer(Step::CommitSends, "hello");
+    world.steps.lose_answer(StoreMethod::CommitSends, "hello");
     looked_up.open();
     assert!(sending.await.unwrap().is_err(), "the sender is not told `sent`");
     world.quiet().await;
@@ -112,12 +112,12 @@ async fn a_row_that_may_have_been_written_with_its_message_is_looked_for() {
 async fn a_row_whose_write_was_not_answered_is_looked_for() {
     let world = World::under(rows_alone([]));
     world.leave_stale_entry("bob").await;
-    let mut noting = world.steps.stop_before(Step::Note, "bob");
+    let mut noting = world.steps.stop_before(StoreMethod::NoteUndelivered, "bob");
     let sending = world.sending("alice", "bob", "hello");
     noting.reached().await;
     let bob = world.connected(phone("bob")).await;
     assert!(bob.messages().is_empty(), "there is no row yet");
-    world.steps.lose_answer(Step::Note, "bob");
+    world.steps.lose_answer(StoreMethod::NoteUndelivered, "bob");
     noting.open();
     assert!(sending.await.unwrap().is_err());
     world.quiet().await;

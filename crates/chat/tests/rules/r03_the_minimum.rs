@@ -3,14 +3,14 @@
 use bluetick_protocol::Seq;
 use bluetick_sim::{Breach, Breaches};
 
-use crate::harness::{Step, World, phone, rows_alone};
+use crate::harness::{StoreMethod, World, phone, rows_alone};
 
 /// Two workers carry 1 and 2; the one with 2 notes it first. Both had found a session that was gone. Returns the
 /// row, and what a device without a cursor then gets.
 async fn two_workers_arrive_in_the_wrong_order(breaches: Breaches) -> (Option<Seq>, Vec<Seq>) {
     let world = World::under(breaches);
     world.leave_stale_entry("bob").await;
-    let mut refused = world.steps.stop_after(Step::Unregister, "bob");
+    let mut refused = world.steps.stop_after(StoreMethod::Unregister, "bob");
     let first = world.sending("alice", "bob", "one");
     refused.reached().await;
     assert_eq!(world.send("alice", "bob", "two").await, 2);

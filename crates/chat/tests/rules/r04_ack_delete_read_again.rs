@@ -2,7 +2,7 @@
 
 use bluetick_sim::{Breach, Breaches};
 
-use crate::harness::{Step, World, phone, rows_alone};
+use crate::harness::{StoreMethod, World, phone, rows_alone};
 
 /// Bob's session has drained and acked a row, and is about to remove it; the registry has lost him. A sender finds
 /// the row, so it writes nothing, and finds no session. Returns what Bob got in this session, and what his next
@@ -50,12 +50,12 @@ async fn a_row_that_changed_since_it_was_read_is_not_removed() {
     let world = World::new();
     world.leave_stale_entry("bob").await;
     // The worker of the first message is late: its row comes while that of the second is being settled.
-    let mut refused = world.steps.stop_after(Step::Unregister, "bob");
+    let mut refused = world.steps.stop_after(StoreMethod::Unregister, "bob");
     let late = world.sending("alice", "bob", "one");
     refused.reached().await;
     world.send("alice", "bob", "two").await;
     // Nobody is to wake the session: only the row that it meets tells it.
-    let mut settling = world.steps.stop_before(Step::Settle, "bob");
+    let mut settling = world.steps.stop_before(StoreMethod::Settle, "bob");
     let bob = world.connect(phone("bob"));
     settling.reached().await;
     assert_eq!(bob.bodies(), ["one", "two"], "nobody had acked the first, whatever the row said");
@@ -73,7 +73,7 @@ async fn a_row_that_changed_since_it_was_read_is_not_removed() {
 async fn a_removal_whose_answer_is_lost_is_tried_again_and_reads_again() {
     let world = World::new();
     let (bob, settling) = world.bobs_row_is_relied_on().await;
-    world.steps.lose_answer(Step::Settle, "bob");
+    world.steps.lose_answer(StoreMethod::Settle, "bob");
     settling.open();
     world.quiet().await;
     assert_eq!(world.row("bob", "alice~bob").await, None, "it was removed");
@@ -85,7 +85,7 @@ async fn a_removal_whose_answer_is_lost_is_tried_again_and_reads_again() {
 async fn a_session_that_closes_while_its_row_is_removed_reads_again_all_the_same() {
     let world = World::new();
     let (bob, settling) = world.bobs_row_is_relied_on().await;
-    let mut removed = world.steps.stop_after(Step::Settle, "bob");
+    let mut removed = world.steps.stop_after(StoreMethod::Settle, "bob");
     settling.open();
     removed.reached().await;
     bob.start_to_vanish();

@@ -3,7 +3,7 @@
 use bluetick_protocol::ServerFrame;
 use bluetick_sim::{Breach, Breaches};
 
-use crate::harness::{Step, World, phone, rows_alone, tablet, user};
+use crate::harness::{StoreMethod, World, phone, rows_alone, tablet, user};
 
 /// Bob's session took live messages, saw one acked, and closes. Returns what his next session, without a cursor,
 /// gets.
@@ -78,7 +78,7 @@ async fn a_row_that_another_raised_or_removed_is_made_again_for_what_is_owed() {
 async fn a_closing_session_refuses_hand_overs_before_it_counts_its_debts() {
     let world = World::new();
     let bob = world.connected(phone("bob")).await;
-    let mut leaving = world.steps.stop_before(Step::Unregister, "bob");
+    let mut leaving = world.steps.stop_before(StoreMethod::Unregister, "bob");
     bob.start_to_vanish();
     leaving.reached().await;
     world.send("alice", "bob", "too-late").await;
@@ -112,7 +112,7 @@ async fn a_session_that_is_there_when_a_debt_is_written_is_woken() {
     let phone_session = world.connected(phone("bob").without_acks()).await;
     world.send("alice", "bob", "owed").await;
     world.quiet().await;
-    let mut paying = world.steps.stop_before(Step::Note, "bob");
+    let mut paying = world.steps.stop_before(StoreMethod::NoteUndelivered, "bob");
     phone_session.start_to_vanish();
     paying.reached().await;
     let tablet_session = world.connected(tablet("bob")).await;
@@ -129,8 +129,8 @@ async fn a_debt_that_could_not_be_written_is_written_again() {
     let bob = world.connected(phone("bob").without_acks()).await;
     world.send("alice", "bob", "owed").await;
     world.quiet().await;
-    world.steps.fail(Step::Note, "bob");
-    world.steps.fail(Step::Note, "bob");
+    world.steps.fail(StoreMethod::NoteUndelivered, "bob");
+    world.steps.fail(StoreMethod::NoteUndelivered, "bob");
     bob.vanish().await;
     assert_eq!(world.connected(phone("bob")).await.bodies(), ["owed"]);
 }
@@ -141,8 +141,8 @@ async fn a_row_whose_removal_was_not_answered_is_made_again_for_what_it_stood_fo
     let world = World::new();
     let (bob, settling) = world.bobs_row_is_relied_on().await;
     // Once for the removal under way, and once for the try that a closing session makes.
-    world.steps.lose_answer(Step::Settle, "bob");
-    world.steps.lose_answer(Step::Settle, "bob");
+    world.steps.lose_answer(StoreMethod::Settle, "bob");
+    world.steps.lose_answer(StoreMethod::Settle, "bob");
     bob.start_to_vanish();
     world.quiet().await;
     settling.open();

@@ -148,7 +148,7 @@ async fn a_message_written_before_the_plan_is_there_hides_nothing_that_the_curso
     world.quiet().await;
     world.crash("g1").await;
 
-    let mut reading = world.steps.stop_before(crate::harness::Step::PendingOf, "bob");
+    let mut reading = world.steps.stop_before(crate::harness::StoreMethod::PendingOf, "bob");
     let bob = world.connect(phone("bob").with_cursor(cursor).at_gateway("g2"));
     reading.reached().await;
     bob.send("alice", "written-at-once");

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::harness::{Client, Gate, Step, World, phone, rows_alone, tablet};
+use crate::harness::{Client, Gate, StoreMethod, World, phone, rows_alone, tablet};
 
 /// A worker has committed this message for a user whose session it had found, and has handed it to nobody yet.
 async fn committed_by_a_slow_worker(world: &World, body: &str) -> Gate {
     world.clock.advance(1);
-    let mut committed = world.steps.stop_after(Step::CommitSends, body);
+    let mut committed = world.steps.stop_after(StoreMethod::CommitSends, body);
     // Nobody waits for it: what it does is seen at the receiver.
     drop(world.sending("alice", "bob", body));
     committed.reached().await;
@@ -72,7 +72,7 @@ async fn a_message_older_than_the_session_comes_before_the_newer_one() {
 async fn a_message_older_than_the_session_that_comes_during_its_first_read_is_not_forgotten() {
     let world = World::under(rows_alone([]));
     let (slow, bob) = new_session_after_a_slow_worker(&world).await;
-    let mut reading = world.steps.stop_before(Step::ReadFrom, "alice~bob");
+    let mut reading = world.steps.stop_before(StoreMethod::ReadFrom, "alice~bob");
     world.send("alice", "bob", "fast").await;
     reading.reached().await;
     slow.open();

@@ -3,7 +3,7 @@
 use bluetick_chat::App;
 use bluetick_protocol::{MessageFrame, ServerFrame};
 
-use crate::harness::{Device, World, message, phone, user};
+use crate::harness::{TestDevice, World, message, phone, user};
 
 fn assert_in_order(messages: &[MessageFrame]) {
     for pair in messages.windows(2) {
@@ -40,7 +40,7 @@ async fn rows_and_resumed_conversations_are_merged_too() {
     live.vanish().await;
     world.send("carol", "bob", "pending").await;
     world.send("alice", "bob", "pending-too").await;
-    let bob = world.connected(Device::new("bob", "tablet").with_cursor(cursor)).await;
+    let bob = world.connected(TestDevice::new("bob", "tablet").with_cursor(cursor)).await;
     assert_eq!(bob.bodies(), ["acked-by-the-phone", "pending", "pending-too"]);
     assert_in_order(&bob.messages());
     assert_eq!(bob.caught_up().len(), 1);
@@ -89,7 +89,7 @@ async fn they_keep_it_when_the_order_is_mixed() {
 async fn caught_up_covers_what_was_there_when_the_drain_began() {
     let world = World::new();
     world.send("alice", "bob", "pending").await;
-    let mut reading = world.steps.stop_before(crate::harness::Step::ReadFrom, "alice~bob");
+    let mut reading = world.steps.stop_before(crate::harness::StoreMethod::ReadFrom, "alice~bob");
     let bob = world.connect(phone("bob"));
     reading.reached().await;
     world.send("carol", "bob", "live").await;
@@ -131,7 +131,7 @@ async fn a_read_that_fails_is_made_again() {
     let world = World::new();
     world.send("alice", "bob", "one").await;
     world.send("carol", "bob", "two").await;
-    world.steps.fail(crate::harness::Step::ReadFrom, "alice~bob");
+    world.steps.fail(crate::harness::StoreMethod::ReadFrom, "alice~bob");
     let bob = world.connected(phone("bob")).await;
     assert!(bob.messages().is_empty(), "the second must not overtake the first");
     world.pass(std::time::Duration::from_secs(1)).await;

@@ -6,15 +6,15 @@ use bluetick_chat::{App, ReceiptRequest};
 use bluetick_protocol::HistoryQuery;
 use bluetick_sim::{Breach, Breaches};
 
-use crate::harness::{Client, Gate, Step, World, conversation, phone, user};
+use crate::harness::{Client, Gate, StoreMethod, World, conversation, phone, user};
 
 /// Bob has "first"; a writer took seq 2 and stands still; "third" is written after it.
 async fn a_writer_stands_still(world: &World) -> (Client, Gate) {
     // An ack of the third would close the hole before it.
     let bob = world.connected(phone("bob").without_acks()).await;
     world.send("alice", "bob", "first").await;
-    world.disturbed.write_late("late");
-    let mut taken = world.steps.stop_after(Step::SeqTaken, "late");
+    world.late_writers.write_late("late");
+    let mut taken = world.steps.stop_after(StoreMethod::SeqTaken, "late");
     drop(world.sending("alice", "bob", "late"));
     taken.reached().await;
     assert_eq!(world.send("alice", "bob", "third").await, 3, "seq 2 is taken");
@@ -118,8 +118,8 @@ async fn a_counter_that_fell_back_overwrites_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_receipt_does_not_overtake_a_late_message() {
     let world = World::new();
-    world.disturbed.write_late("late");
-    let mut taken = world.steps.stop_after(Step::SeqTaken, "late");
+    world.late_writers.write_late("late");
+    let mut taken = world.steps.stop_after(StoreMethod::SeqTaken, "late");
     let writer = world.sending("alice", "bob", "late");
     taken.reached().await;
     assert_eq!(world.send("alice", "bob", "second").await, 2, "seq 1 is taken");

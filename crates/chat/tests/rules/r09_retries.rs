@@ -5,14 +5,14 @@ use std::time::Duration;
 use bluetick_protocol::{ErrorCode, Seq};
 use bluetick_sim::{Breach, Breaches};
 
-use crate::harness::{Step, World, message, phone, rows_alone, tablet};
+use crate::harness::{StoreMethod, World, message, phone, rows_alone, tablet};
 
 /// The first attempt dies after its commit: it had found a session that was gone, so there is no row yet. The
 /// sender tries again. Returns the row, and what a device without a cursor gets.
 async fn the_first_attempt_dies_after_its_commit(breaches: Breaches) -> (Option<Seq>, Vec<String>) {
     let world = World::under(breaches);
     world.leave_stale_entry("bob").await;
-    let mut committed = world.steps.stop_after(Step::CommitSends, "hello");
+    let mut committed = world.steps.stop_after(StoreMethod::CommitSends, "hello");
     let first = world.sending("alice", "bob", "hello");
     committed.reached().await;
     first.abort();
@@ -37,7 +37,7 @@ async fn a_retry_after_a_lost_answer_gets_the_original() {
     let world = World::new();
     let bob = world.connected(phone("bob")).await;
     let alice = world.connected(phone("alice")).await;
-    world.steps.lose_answer(Step::CommitSends, "hello");
+    world.steps.lose_answer(StoreMethod::CommitSends, "hello");
     alice.send("bob", "hello");
     world.quiet().await;
     assert_eq!(alice.errors(), [ErrorCode::Unavailable]);
@@ -66,7 +66,7 @@ async fn a_retry_hands_over_what_the_first_attempt_handed_to_nobody() {
     let world = World::new();
     let bob = world.connected(phone("bob")).await;
     let on_tablet = world.connected(tablet("alice")).await;
-    let mut committed = world.steps.stop_after(Step::CommitSends, "hello");
+    let mut committed = world.steps.stop_after(StoreMethod::CommitSends, "hello");
     let first = world.sending("alice", "bob", "hello");
     committed.reached().await;
     first.abort();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bluetick_chat::{App, ReceiptRequest};
 use bluetick_protocol::{Boundaries, Seq};
 
-use crate::harness::{Client, Step, World, conversation, message, phone, tablet, user};
+use crate::harness::{Client, StoreMethod, World, conversation, message, phone, tablet, user};
 
 fn boundaries(last_delivered_seq: Seq, last_read_seq: Seq) -> Boundaries {
     Boundaries { last_delivered_seq, last_read_seq }
@@ -178,7 +178,7 @@ async fn a_receipt_that_changes_nothing_is_told_to_nobody() {
 async fn an_ack_that_was_not_stored_opens_no_window_and_settles_no_row() {
     let world = World::new();
     world.send("alice", "bob", "hello").await;
-    world.steps.fail(Step::Advance, "bob");
+    world.steps.fail(StoreMethod::Advance, "bob");
     let bob = world.connected(phone("bob")).await;
     assert_eq!(world.row("bob", "alice~bob").await, Some(1));
     world.pass(Duration::from_secs(1)).await;

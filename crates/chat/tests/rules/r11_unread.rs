@@ -3,7 +3,7 @@
 use bluetick_chat::{App, ReceiptRequest};
 use bluetick_protocol::Seq;
 
-use crate::harness::{Step, World, conversation, phone, user};
+use crate::harness::{StoreMethod, World, conversation, phone, user};
 
 async fn read(world: &World, of: &str, seq: Seq) {
     let conversation_id = conversation("alice~bob");
@@ -47,7 +47,7 @@ async fn own_messages_are_never_counted() {
 #[tokio::test(start_paused = true)]
 async fn a_commit_whose_answer_was_lost_counts_once() {
     let world = World::new();
-    world.steps.lose_answer(Step::CommitSends, "hello");
+    world.steps.lose_answer(StoreMethod::CommitSends, "hello");
     world.try_send("alice", "bob", "hello").await.unwrap_err();
     assert_eq!(unread(&world).await, 1, "it was stored");
     assert!(world.try_send("alice", "bob", "hello").await.unwrap().duplicate);
@@ -59,7 +59,7 @@ async fn a_read_whose_answer_was_lost_is_a_read() {
     let world = World::new();
     world.send("alice", "bob", "one").await;
     world.send("alice", "bob", "two").await;
-    world.steps.lose_answer(Step::Advance, "bob");
+    world.steps.lose_answer(StoreMethod::Advance, "bob");
     let bob = world.connected(phone("bob").without_acks()).await;
     bob.read("alice~bob", 1);
     world.quiet().await;

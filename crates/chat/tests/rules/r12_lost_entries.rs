@@ -7,7 +7,7 @@ use bluetick_sim::{Breach, Breaches};
 use bluetick_store::{Clock, SessionEntry};
 use serde_json::json;
 
-use crate::harness::{Client, Step, World, phone, user};
+use crate::harness::{Client, StoreMethod, World, phone, user};
 
 const HEARTBEAT: Duration = Duration::from_secs(21);
 
@@ -65,7 +65,7 @@ async fn a_message_written_while_it_registers_anew_hides_nothing() {
     world.flush_registry().await;
     let _tablet = world.connected(crate::harness::tablet("bob")).await;
     world.send("alice", "bob", "taken-by-the-tablet").await;
-    let mut registered = world.steps.stop_after(Step::Register, "bob");
+    let mut registered = world.steps.stop_after(StoreMethod::Register, "bob");
     world.pass(HEARTBEAT).await;
     registered.reached().await;
     on_phone.send("alice", "own");
@@ -95,8 +95,8 @@ async fn a_drain_that_failed_after_registering_anew_is_made_again() {
     let bob = world.connected(phone("bob")).await;
     world.flush_registry().await;
     world.send("alice", "bob", "while-lost").await;
-    world.steps.fail(Step::PendingOf, "bob");
-    world.steps.fail(Step::PendingOf, "bob");
+    world.steps.fail(StoreMethod::PendingOf, "bob");
+    world.steps.fail(StoreMethod::PendingOf, "bob");
     world.pass(HEARTBEAT + Duration::from_secs(2)).await;
     assert_eq!(bob.bodies(), ["while-lost"]);
 }
@@ -106,7 +106,7 @@ async fn with_the_session_store_down_sends_succeed_and_queue() {
     let world = World::new();
     let bob = world.connected(phone("bob")).await;
     let alice = world.connected(phone("alice")).await;
-    world.steps.take_down(&Step::SESSION_STORE);
+    world.steps.take_down(&StoreMethod::SESSION_STORE);
     alice.send("bob", "queued");
     world.quiet().await;
     assert_eq!(alice.sent(), [(1, false)]);
@@ -123,7 +123,7 @@ async fn with_the_session_store_down_sends_succeed_and_queue() {
 async fn with_the_session_store_down_a_device_can_connect_and_drain() {
     let world = World::new();
     world.send("alice", "bob", "pending").await;
-    world.steps.take_down(&Step::SESSION_STORE);
+    world.steps.take_down(&StoreMethod::SESSION_STORE);
     let bob = world.connected(phone("bob")).await;
     assert_eq!(bob.bodies(), ["pending"]);
     assert_eq!(bob.caught_up().len(), 1);
@@ -227,7 +227,7 @@ async fn a_session_without_a_sign_of_life_ends_no_other() {
 #[tokio::test(start_paused = true)]
 async fn a_late_registration_of_a_client_that_is_gone_ends_no_other() {
     let world = World::new();
-    let mut registering = world.steps.stop_before(Step::Register, "bob");
+    let mut registering = world.steps.stop_before(StoreMethod::Register, "bob");
     let gone = world.connect(phone("bob"));
     registering.reached().await;
     gone.start_to_vanish();

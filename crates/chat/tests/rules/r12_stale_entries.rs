@@ -6,7 +6,7 @@ use bluetick_protocol::{ErrorCode, Seq};
 use bluetick_sim::{Breach, Breaches};
 use tokio::time::Instant;
 
-use crate::harness::{Step, World, phone, rows_alone, tablet};
+use crate::harness::{StoreMethod, World, phone, rows_alone, tablet};
 
 /// The registry names a session that its gateway does not have. Returns the row, and what Bob gets when he comes.
 async fn the_gateway_does_not_have_the_session(breaches: Breaches) -> (Option<Seq>, Vec<String>) {
@@ -42,7 +42,7 @@ async fn a_stale_entry_is_removed_and_the_others_stay() {
 async fn the_late_unregistering_of_a_replaced_session_leaves_the_new_one() {
     let world = World::new();
     let old = world.connected(phone("bob")).await;
-    let mut leaving = world.steps.stop_before(Step::Unregister, "bob");
+    let mut leaving = world.steps.stop_before(StoreMethod::Unregister, "bob");
     let new = world.connect(phone("bob"));
     leaving.reached().await;
     leaving.open();

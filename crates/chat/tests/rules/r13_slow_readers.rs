@@ -5,7 +5,7 @@ use std::time::Duration;
 use bluetick_protocol::ErrorCode;
 use tokio::time::Instant;
 
-use crate::harness::{Device, Setup, World, phone, tablet};
+use crate::harness::{Setup, TestDevice, World, phone, tablet};
 
 #[tokio::test(start_paused = true)]
 async fn a_socket_that_takes_nothing_ends_and_its_messages_come_back() {
@@ -48,7 +48,7 @@ async fn what_waited_for_room_follows_a_write_that_had_to_wait() {
         world.send("alice", "bob", &format!("m{n}")).await;
     }
     for taken_first in [1, 40, 63, 64, 65] {
-        let bob = world.connect(Device::new("bob", "phone").without_acks());
+        let bob = world.connect(TestDevice::new("bob", "phone").without_acks());
         bob.take_only(taken_first);
         world.pass(Duration::from_millis(100)).await;
         assert!(bob.messages().len() < 66, "{} frames were taken", bob.frames().len());
@@ -108,7 +108,7 @@ async fn the_oldest_of_too_many_sessions_ends() {
     let mut sessions = Vec::new();
     for device in ["d1", "d2", "d3"] {
         world.clock.advance(1);
-        sessions.push(world.connected(Device::new("bob", device)).await);
+        sessions.push(world.connected(TestDevice::new("bob", device)).await);
     }
     let byes: Vec<_> = sessions.iter().map(|s| s.bye()).collect();
     assert_eq!(byes, [Some(ErrorCode::TooManySessions), None, None]);

@@ -7,7 +7,7 @@ use bluetick_chat::{App, PushConfig, Pushed, SendRequest};
 use bluetick_protocol::{PushContent, PushTarget};
 use bluetick_store::PageLimit;
 
-use crate::harness::{Setup, Step, World, conversation, later, message, tablet, user};
+use crate::harness::{Setup, StoreMethod, World, conversation, later, message, tablet, user};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -264,7 +264,7 @@ async fn a_crash_between_the_row_and_the_notification_loses_nothing() {
 async fn a_crash_after_the_provider_took_it_repeats_it_under_its_id() {
     let world = with_bobs_phone().await;
     // The process dies before it can write down that the provider has it.
-    let mut writing = world.steps.stop_before(Step::RaiseNotified, "bob");
+    let mut writing = world.steps.stop_before(StoreMethod::RaiseNotified, "bob");
     world.send("alice", "bob", "one").await;
     world.pass(3 * SECOND).await;
     writing.reached().await;
@@ -336,7 +336,7 @@ async fn a_slow_provider_gets_a_conversations_messages_in_order() {
 async fn what_could_not_be_written_down_is_not_sent_again() {
     let world = with_bobs_phone().await;
     for _ in 0..3 {
-        world.steps.fail(Step::RaiseNotified, "bob");
+        world.steps.fail(StoreMethod::RaiseNotified, "bob");
     }
     world.send("alice", "bob", "one").await;
     world.pass(600 * SECOND).await;
@@ -353,7 +353,7 @@ async fn a_device_that_lacks_it_gets_it_although_nothing_could_be_written_down()
     let target = PushTarget::Webhook { token: "bobs-hook".into() };
     world.registers_as("bob", "hook", target, PushContent::Preview).await;
     world.phones.answer("bobs-phone", [later(None)]);
-    world.steps.fail(Step::RaiseNotified, "bob");
+    world.steps.fail(StoreMethod::RaiseNotified, "bob");
     world.send("alice", "bob", "one").await;
     world.pass(120 * SECOND).await;
     assert_eq!(world.phones.shown_on("bobs-phone"), ["alice: one"]);
@@ -412,7 +412,7 @@ async fn when_a_provider_is_back_all_that_waited_goes_out_soon() {
 async fn a_store_that_fails_once_costs_seconds() {
     let world = with_bobs_phone().await;
     world.send("alice", "bob", "one").await;
-    world.steps.take_down(&[Step::ReadFrom]);
+    world.steps.take_down(&[StoreMethod::ReadFrom]);
     world.pass(3 * SECOND).await;
     world.steps.bring_up();
     assert_eq!(world.phones.tried().len(), 0);

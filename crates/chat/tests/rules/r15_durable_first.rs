@@ -3,7 +3,7 @@
 use bluetick_chat::App;
 use bluetick_protocol::{ErrorCode, UserId};
 
-use crate::harness::{Client, Step, World, phone, tablet, user};
+use crate::harness::{Client, StoreMethod, World, phone, tablet, user};
 
 async fn assert_nothing_shows(world: &World, sessions: &[&Client]) {
     world.quiet().await;
@@ -24,7 +24,7 @@ async fn nothing_shows_while_the_commit_is_under_way() {
     let world = World::new();
     let (alice, bob) = (world.connected(phone("alice")).await, world.connected(phone("bob")).await);
     let on_tablet = world.connected(tablet("alice")).await;
-    let mut committing = world.steps.stop_before(Step::CommitSends, "hello");
+    let mut committing = world.steps.stop_before(StoreMethod::CommitSends, "hello");
     alice.send("bob", "hello");
     committing.reached().await;
     assert_nothing_shows(&world, &[&alice, &on_tablet, &bob]).await;
@@ -38,7 +38,7 @@ async fn nothing_shows_while_the_commit_is_under_way() {
 async fn nothing_shows_of_a_commit_that_failed() {
     let world = World::new();
     let (alice, bob) = (world.connected(phone("alice")).await, world.connected(phone("bob")).await);
-    world.steps.fail(Step::CommitSends, "hello");
+    world.steps.fail(StoreMethod::CommitSends, "hello");
     alice.send("bob", "hello");
     assert_nothing_shows(&world, &[&alice, &bob]).await;
     assert_eq!(alice.errors(), [ErrorCode::Unavailable]);
@@ -53,7 +53,7 @@ async fn nobody_is_told_sent_before_the_row_is_written_or_a_session_has_it() {
     let world = World::new();
     world.leave_stale_entry("bob").await;
     let alice = world.connected(phone("alice")).await;
-    let mut noting = world.steps.stop_before(Step::Note, "bob");
+    let mut noting = world.steps.stop_before(StoreMethod::NoteUndelivered, "bob");
     alice.send("bob", "hello");
     noting.reached().await;
     world.quiet().await;
@@ -69,7 +69,7 @@ async fn a_row_that_cannot_be_written_is_an_error_and_not_sent() {
     let world = World::new();
     world.leave_stale_entry("bob").await;
     let alice = world.connected(phone("alice")).await;
-    world.steps.fail(Step::Note, "bob");
+    world.steps.fail(StoreMethod::NoteUndelivered, "bob");
     alice.send("bob", "hello");
     world.quiet().await;
     assert_eq!((alice.sent().len(), alice.errors()), (0, vec![ErrorCode::Unavailable]));

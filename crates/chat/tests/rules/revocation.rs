@@ -3,7 +3,7 @@
 use bluetick_chat::{App, token_revoked};
 use bluetick_protocol::ErrorCode;
 
-use crate::harness::{Step, World, phone, user};
+use crate::harness::{StoreMethod, World, phone, user};
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_finds_itself_revoked_ends_those_it_displaced() {
@@ -22,7 +22,7 @@ async fn a_session_that_finds_itself_revoked_ends_those_it_displaced() {
 async fn one_that_is_told_so_while_it_registers_ends_those_it_displaced() {
     let world = World::new();
     let live = world.connected(phone("bob")).await;
-    let mut registered = world.steps.stop_after(Step::Register, "bob");
+    let mut registered = world.steps.stop_after(StoreMethod::Register, "bob");
     let late = world.connect(phone("bob"));
     registered.reached().await;
     world.store.users.raise_not_before(&user("bob"), 1).await.unwrap();

@@ -6,7 +6,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bluetick_store::{
     EmbeddedConfig, EmbeddedSource, Redis, SystemClock,
-    dynamo::{Begun, Comparison, Dynamo, Loader, check_tables},
+    dynamo::{Dynamo, KindComparison, Loader, MigrationStart, check_tables},
 };
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -118,12 +118,12 @@ impl Migration<'_> {
         let begun = loader.begin(source.identity(), start_over).await.map_err(failed("nothing was moved"))?;
         let all = source.messages();
         let moved = match begun {
-            Begun::Anew => 0,
-            Begun::Resumed { moved } => {
+            MigrationStart::Anew => 0,
+            MigrationStart::Resumed { moved } => {
                 output::print(&format!("going on after {moved} of {all} messages\n"))?;
                 moved
             }
-            Begun::Done => {
+            MigrationStart::Done => {
                 output::print("this store was moved to these tables before\n")?;
                 self.objects.copy(source).await?;
                 return self.verify().await;
@@ -160,7 +160,7 @@ impl Migration<'_> {
         let compared =
             compared.map_err(failed("what was moved cannot be compared; run the same command again"))?;
         output::print(&render(&compared))?;
-        if !compared.iter().all(Comparison::is_same) {
+        if !compared.iter().all(KindComparison::is_same) {
             return Err(Failure::Failed(
                 "the tables do not hold what the store holds; if no server has used them, --start-over moves it again"
                     .into(),
@@ -177,7 +177,7 @@ impl Migration<'_> {
     }
 }
 
-fn render(compared: &[Comparison]) -> String {
+fn render(compared: &[KindComparison]) -> String {
     let columns = ["kind", "rows in the store", "in the tables", "checksum", ""];
     let rows: Vec<_> = compared
         .iter()
@@ -205,7 +205,7 @@ fn render(compared: &[Comparison]) -> String {
 #[cfg(test)]
 mod tests {
     use bluetick_store::{
-        Kind,
+        ContentKind,
         dynamo::{Difference, Sum},
     };
 
@@ -223,9 +223,14 @@ mod tests {
     fn what_differs_is_named_under_the_table() {
         let sum = |rows| Sum { rows, checksum: rows };
         let compared = [
-            Comparison { kind: Kind::Blocks, source: sum(1), target: sum(1), differing: Vec::new() },
-            Comparison {
-                kind: Kind::Messages,
+            KindComparison {
+                kind: ContentKind::Blocks,
+                source: sum(1),
+                target: sum(1),
+                differing: Vec::new(),
+            },
+            KindComparison {
+                kind: ContentKind::Messages,
                 source: sum(10),
                 target: sum(9),
                 differing: vec![("alice~bob 7".into(), Difference::Missing)],

@@ -1,15 +1,16 @@
-//! An object of the cold tier: consecutive messages of one conversation, compressed in blocks, with an index at the end.
+//! An object of the cold tier: consecutive messages of one conversation, compressed in blocks, with
+//! an index at the end.
 //!
 //! ```text
 //! magic     "BTCOLD\n", version
-//! block …   messages in columns, each column one zstd frame: what is alike lies side by side
+//! block …   messages in columns, each column one zstd frame
 //! index     conversation, first seq, then of each block: messages, length, checksum
 //! footer    length of the index, its checksum, version, "BTCOLD\n"
 //! ```
 //!
-//! A reader needs the end of the object and the blocks that hold what it wants. Everything it reads is checked: the index
-//! and each block by an XXH3 of its bytes, and that the seqs are those that the index promises. The index tells all that
-//! the row in `cold_runs` tells, so rows could be made anew from objects.
+//! A reader needs the end of the object and the blocks that hold the wanted seqs. Everything it
+//! reads is checked: the index and each block by an XXH3 checksum, and the seqs against the index.
+//! The index repeats the row in `cold_runs`, so rows can be rebuilt from objects.
 
 use std::sync::Arc;
 
@@ -24,14 +25,14 @@ const HEADER: usize = MAGIC.len() + 1;
 const FOOTER: usize = 4 + 8 + 1 + MAGIC.len();
 /// The columns of a block.
 const COLUMNS: usize = 5;
-/// Text is written once and read for years.
+/// A high level, because objects are written once and kept for years.
 const LEVEL: i32 = 19;
-/// A block holds at most this much; a reader takes no word for more.
+/// The limits of a block. A reader refuses larger ones.
 const BLOCK_MAX_MESSAGES: usize = 4096;
 const BLOCK_TEXT_BYTES: usize = 384 * 1024;
 const COLUMN_MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// Why bytes are no object of ours.
+/// Why bytes are not a valid object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Damage(pub String);
 
@@ -41,7 +42,7 @@ impl From<&str> for Damage {
     }
 }
 
-type Read<T> = Result<T, Damage>;
+type Parsed<T> = Result<T, Damage>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Index {
@@ -65,7 +66,8 @@ impl Block {
     }
 }
 
-/// Packs messages of one conversation with consecutive seqs. Returns the object and how much of its end is the index.
+/// Packs consecutive messages of one conversation. Returns the object and the length of the index
+/// at its end.
 pub(super) fn pack(messages: &[Arc<Message>]) -> std::io::Result<(Vec<u8>, u64)> {
     let mut object = Vec::with_capacity(messages.len() * 48 + 256);
     object.extend_from_slice(MAGIC);
@@ -150,7 +152,8 @@ fn pack_block(messages: &[Arc<Message>]) -> std::io::Result<Vec<u8>> {
     Ok(block)
 }
 
-/// A `client_msg_id`: a UUID by its 16 bytes, anything else by what differs from the sender's last one.
+/// A `client_msg_id`: a UUID as its 16 bytes, anything else as the difference from the sender's
+/// previous one.
 fn put_name(out: &mut Vec<u8>, name: &str, last: &str) {
     if let Some(uuid) = uuid_bytes(name) {
         out.push(u8::MAX);
@@ -162,7 +165,7 @@ fn put_name(out: &mut Vec<u8>, name: &str, last: &str) {
     put_bytes(out, &name.as_bytes()[shared..]);
 }
 
-/// The bytes of a UUID as everybody writes it: lower case, with hyphens.
+/// The bytes of a UUID in its usual form: lower case, with hyphens.
 fn uuid_bytes(text: &str) -> Option<[u8; 16]> {
     let text = text.as_bytes();
     if text.len() != 36 || [8, 13, 18, 23].iter().any(|&at| text[at] != b'-') {
@@ -192,11 +195,11 @@ fn uuid_text(uuid: &[u8]) -> String {
     text
 }
 
-/// Reads the end of an object.
-pub(super) fn read_index(end: &[u8], object_bytes: u64) -> Read<Index> {
+/// Parses the end of an object.
+pub(super) fn read_index(end: &[u8], object_bytes: u64) -> Parsed<Index> {
     let footer = end.len().checked_sub(FOOTER).ok_or("it is shorter than its footer")?;
     let (index, footer) = end.split_at(footer);
-    let mut r = Reader(footer);
+    let mut r = ColumnReader(footer);
     let length = u32::from_le_bytes(r.array()?) as usize;
     let checksum = u64::from_le_bytes(r.array()?);
     let version = r.array::<1>()?[0];
@@ -209,7 +212,7 @@ pub(super) fn read_index(end: &[u8], object_bytes: u64) -> Read<Index> {
     if length != index.len() || xxh3_64(index) != checksum {
         return Err("its index does not have the checksum it should".into());
     }
-    let mut r = Reader(index);
+    let mut r = ColumnReader(index);
     let conversation = std::str::from_utf8(r.bytes()?).ok().and_then(|id| ConversationId::new(id).ok());
     let conversation = conversation.ok_or("its index names no conversation")?;
     let first_seq = r.u64()?;
@@ -230,10 +233,10 @@ pub(super) fn read_index(end: &[u8], object_bytes: u64) -> Read<Index> {
     Ok(Index { conversation, first_seq, blocks })
 }
 
-/// Reads a whole object.
-pub(super) fn unpack(object: &[u8]) -> Read<(Index, Vec<Arc<Message>>)> {
+/// Parses a whole object.
+pub(super) fn unpack(object: &[u8]) -> Parsed<(Index, Vec<Arc<Message>>)> {
     let footer = object.len().checked_sub(FOOTER).ok_or("it is shorter than its footer")?;
-    let length = u32::from_le_bytes(Reader(&object[footer..]).array()?) as usize;
+    let length = u32::from_le_bytes(ColumnReader(&object[footer..]).array()?) as usize;
     let index = footer.checked_sub(length).ok_or("it is shorter than its index")?;
     let index = read_index(&object[index..], object.len() as u64)?;
     let mut messages = Vec::new();
@@ -247,12 +250,12 @@ pub(super) fn unpack(object: &[u8]) -> Read<(Index, Vec<Arc<Message>>)> {
     Ok((index, messages))
 }
 
-/// Reads one block.
-pub(super) fn read_block(index: &Index, block: &Block, bytes: &[u8]) -> Read<Vec<Arc<Message>>> {
+/// Parses one block.
+pub(super) fn read_block(index: &Index, block: &Block, bytes: &[u8]) -> Parsed<Vec<Arc<Message>>> {
     if xxh3_64(bytes) != block.checksum {
         return Err("a block does not have the checksum it should".into());
     }
-    let mut r = Reader(bytes);
+    let mut r = ColumnReader(bytes);
     let mut columns: [Vec<u8>; COLUMNS] = Default::default();
     for column in &mut columns {
         let length = usize::try_from(r.u64()?).ok().filter(|&n| n <= COLUMN_MAX_BYTES);
@@ -263,7 +266,7 @@ pub(super) fn read_block(index: &Index, block: &Block, bytes: &[u8]) -> Read<Vec
         }
     }
     let [mut flags, mut ids, mut names, mut sizes, mut text] =
-        columns.each_ref().map(|column| Reader(column));
+        columns.each_ref().map(|column| ColumnReader(column));
     let mut messages = Vec::with_capacity(block.messages as usize);
     let mut before = (0i64, [String::new(), String::new()]);
     for n in 0..block.messages {
@@ -279,12 +282,12 @@ pub(super) fn read_block(index: &Index, block: &Block, bytes: &[u8]) -> Read<Vec
         let client_msg_id = ClientMsgId::new(&name).map_err(|e| Damage(e.to_string()))?;
         before.0 = at;
         before.1[from.index()] = name;
-        let mut part = || -> Read<String> {
+        let mut part = || -> Parsed<String> {
             let bytes = text.take(sizes.u64()?)?;
             String::from_utf8(bytes.to_vec()).map_err(|_| "a text is none".into())
         };
         let body = part()?;
-        let mut json = |there: bool| -> Read<Option<Json>> {
+        let mut json = |there: bool| -> Parsed<Option<Json>> {
             match there {
                 false => Ok(None),
                 true => Json::from_text(&part()?).map(Some).map_err(|e| Damage(e.to_string())),
@@ -328,21 +331,21 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-struct Reader<'a>(&'a [u8]);
+struct ColumnReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
-    fn take(&mut self, n: u64) -> Read<&'a [u8]> {
+impl<'a> ColumnReader<'a> {
+    fn take(&mut self, n: u64) -> Parsed<&'a [u8]> {
         let n = usize::try_from(n).ok().filter(|&n| n <= self.0.len()).ok_or("it ends too early")?;
         let (taken, rest) = self.0.split_at(n);
         self.0 = rest;
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Read<[u8; N]> {
+    fn array<const N: usize>(&mut self) -> Parsed<[u8; N]> {
         self.take(N as u64)?.try_into().map_err(|_| "it ends too early".into())
     }
 
-    fn u64(&mut self) -> Read<u64> {
+    fn u64(&mut self) -> Parsed<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.array::<1>()?[0];
@@ -354,17 +357,17 @@ impl<'a> Reader<'a> {
         Err("a number ends nowhere".into())
     }
 
-    fn signed(&mut self) -> Read<i64> {
+    fn signed(&mut self) -> Parsed<i64> {
         let value = self.u64()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    fn bytes(&mut self) -> Read<&'a [u8]> {
+    fn bytes(&mut self) -> Parsed<&'a [u8]> {
         let n = self.u64()?;
         self.take(n)
     }
 
-    fn name(&mut self, last: &str) -> Read<String> {
+    fn name(&mut self, last: &str) -> Parsed<String> {
         match self.array::<1>()?[0] {
             u8::MAX => Ok(uuid_text(self.take(16)?)),
             shared => {

@@ -1,4 +1,5 @@
-//! Writing and reading the objects of the cold tier: written once and read back, read by ranges, through a bounded cache.
+//! Writes and reads the objects of the cold tier. An object is written once and read back; reads
+//! are by range, through a bounded cache.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -19,14 +20,14 @@ use super::{
 };
 use crate::{Message, ObjectInfo, Objects, Result, StoreError};
 
-/// What keys of the cold tier begin with.
+/// The prefix of the cold tier's keys.
 const UNDER: &str = "cold";
-/// How often a run that is written anew under a reader is looked up again.
+/// How often a run is looked up again that was rewritten during a read.
 const TRIES: usize = 5;
 
 #[derive(Debug, Clone, Copy)]
 pub struct ColdConfig {
-    /// Memory for blocks that were read.
+    /// The size of the block cache.
     pub cache_bytes: u64,
 }
 
@@ -36,7 +37,7 @@ impl Default for ColdConfig {
     }
 }
 
-/// An object's index, or one of its blocks, by its place.
+/// An object's index, or one of its blocks by position.
 type CacheKey = (Arc<str>, u32);
 const INDEX: u32 = u32::MAX;
 
@@ -68,7 +69,7 @@ impl std::fmt::Debug for ColdObjects {
 pub struct ColdObjects {
     objects: Objects,
     cache: Cache<CacheKey, Cached, ByBytes>,
-    /// What sets the objects of this process apart, and how many it wrote.
+    /// A random id of this process, and a counter: together they make object keys unique.
     salt: u64,
     written: AtomicU64,
 }
@@ -88,7 +89,7 @@ impl ColdObjects {
         &self.objects
     }
 
-    /// The objects of a store that has runs, if somebody said where they are.
+    /// The objects of a store that has runs; an error if no object store is configured.
     pub fn needed(objects: Option<&ColdObjects>) -> Result<&ColdObjects> {
         objects.ok_or_else(|| {
             StoreError::Unusable(
@@ -98,8 +99,8 @@ impl ColdObjects {
         })
     }
 
-    /// The messages that `wanted` picks of the run that is looked up, by their first and last seq, and the run as it was
-    /// found. Nothing if there is none.
+    /// The messages that `wanted` selects from the run, by first and last seq, and the run itself.
+    /// `None` if there is no run.
     pub async fn read_at<R, F>(
         objects: Option<&ColdObjects>,
         look_up: impl Fn() -> F + Send,
@@ -123,17 +124,17 @@ impl ColdObjects {
                 Ok(_) => {
                     failed = Some(damaged(found.as_ref(), &format!("it lacks some of {from} to {up_to}")))
                 }
-                // It may have been written anew since its row was read; the row tells.
+                // The object may have been replaced since the row was read: read the row again.
                 Err(error) => failed = Some(error),
             }
             tried = Some(found);
         }
-        let again = || StoreError::unavailable("a cold object that is written anew again and again");
+        let again = || StoreError::unavailable("a cold object that is rewritten again and again");
         Err(failed.unwrap_or_else(again))
     }
 
-    /// Writes messages of one conversation with consecutive seqs into an object, and reads it back. Its key is its own: no
-    /// two writers ever mean the same object, so one that no row names may be deleted once it is old.
+    /// Writes consecutive messages of one conversation into an object and reads it back. Keys are
+    /// unique to a writer, so an orphaned object may be deleted once it is old.
     pub async fn write(&self, messages: &[Arc<Message>]) -> Result<ColdRun> {
         let (Some(first), Some(last)) = (messages.first(), messages.last()) else {
             return Err(StoreError::Unsupported("a cold object without messages".into()));
@@ -184,7 +185,7 @@ impl ColdObjects {
         Ok(run)
     }
 
-    /// Messages of a run, from one seq to another, both included, as far as the run has them.
+    /// The messages of a run between two seqs, both included, as far as the run has them.
     pub async fn read(&self, run: &ColdRun, from: Seq, up_to: Seq) -> Result<Vec<Arc<Message>>> {
         let object: Arc<str> = run.object.as_str().into();
         let index = self.index(run, &object).await?;
@@ -208,7 +209,7 @@ impl ColdObjects {
         Ok(messages)
     }
 
-    /// Everything in a run's object, read from the object store and checked.
+    /// All messages of a run's object, read past the cache and checked.
     pub async fn read_whole(&self, run: &ColdRun) -> Result<Vec<Arc<Message>>> {
         let bytes = self.bytes(run, 0, run.bytes).await?;
         let unpacked = blocking(move || format::unpack(&bytes)).await?;
@@ -217,7 +218,7 @@ impl ColdObjects {
         Ok(messages)
     }
 
-    /// Everything in an object that no run names.
+    /// All messages of an orphaned object.
     pub async fn read_unnamed(&self, object: &ObjectInfo) -> Result<Vec<Arc<Message>>> {
         let damaged = |why: &str| StoreError::Damaged { object: object.key.clone(), why: why.to_owned() };
         let bytes = self.objects.read(&object.key, 0..object.bytes).await?;
@@ -226,7 +227,7 @@ impl ColdObjects {
         unpacked.map(|(_, messages)| messages).map_err(|Damage(why)| damaged(&why))
     }
 
-    /// Deletes an object that no row names any more.
+    /// Deletes an orphaned object.
     pub async fn delete(&self, object: &str) -> Result<()> {
         let key: Arc<str> = object.into();
         if let Some(Cached::Index(index)) = self.cache.get(&(key.clone(), INDEX)) {
@@ -238,7 +239,7 @@ impl ColdObjects {
         self.objects.delete(object).await
     }
 
-    /// Every object of a conversation, those that no run names included.
+    /// Every object of a conversation, orphaned ones included.
     pub async fn list(&self, conversation: &ConversationId) -> Result<Vec<ObjectInfo>> {
         self.objects.list(&place_of(conversation)).await
     }
@@ -283,8 +284,8 @@ impl AsRef<ColdRun> for ColdRun {
     }
 }
 
-/// Where the objects of a conversation are, and of no other: by a hash, which spreads them, names nobody, and for which nobody
-/// finds two conversations that share it. What lies there and is named by no run of the conversation may be deleted.
+/// The folder of a conversation's objects: a hash, which spreads the keys and names nobody. It is
+/// collision-resistant, so an object in it that no run of the conversation names is orphaned.
 fn place_of(conversation: &ConversationId) -> String {
     let hash = Sha256::digest(conversation.as_str().as_bytes());
     let name: String = hash[..20].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -307,9 +308,9 @@ fn damaged(run: &ColdRun, why: &str) -> StoreError {
     }
 }
 
-/// Compressing takes a while: it is done off the async threads.
+/// Runs CPU-heavy work, such as compression, off the async threads.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work)
         .await
-        .map_err(|e| StoreError::Corrupt(format!("a cold object could not be worked on: {e}")))
+        .map_err(|e| StoreError::Corrupt(format!("the task that packs or unpacks a cold object failed: {e}")))
 }

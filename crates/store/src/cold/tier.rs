@@ -1,8 +1,8 @@
-//! `messages` as everybody reads them: hot rows, and behind them what is cold.
+//! `messages` as callers read them: hot rows first, then the cold runs.
 //!
-//! Hot rows are read first. Only where they lack a seq are the runs looked at, after it: what was dropped from the hot rows
-//! was recorded before. The highest seq of a conversation is never cold, so an empty page from a seq on is the end, and a
-//! conversation that is all hot costs nothing more than before.
+//! The runs are read only where the hot rows lack a seq, and after them: a dropped row was recorded
+//! in a run before. The highest seq of a conversation is never cold, so an empty page of hot rows
+//! is the end, and a conversation that is all hot costs no extra read.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use quick_cache::sync::Cache;
 use super::{ColdObjects, ColdRun, ColdRuns};
 use crate::{Committed, Message, Messages, NewMessage, PageLimit, Result, StoreError};
 
-/// Runs that are looked through at once for an id, and objects that are read for it at most.
+/// For the search by id: runs in one page, and the most objects that are read.
 const RUNS_AT_ONCE: usize = 500;
 const SEARCHED_OBJECTS: usize = 200;
-/// Conversations whose border is remembered.
+/// Conversations whose border is cached.
 const BORDERS: usize = 16 * 1024;
 
 pub struct ColdTier {
-    /// `messages` without what is cold.
+    /// The hot messages.
     pub hot: Arc<dyn Messages>,
     pub runs: Arc<dyn ColdRuns>,
-    /// Nothing where no object store is set up; then nothing can be cold.
+    /// `None` without an object store; then nothing is cold.
     pub objects: Option<Arc<ColdObjects>>,
-    /// Up to where conversations were seen to be cold. A border never falls, so what is below one that was seen needs no look
-    /// at the hot rows.
+    /// The last known border of each conversation. A border never falls, so seqs below a known one
+    /// are read from runs without asking the hot rows.
     borders: Cache<ConversationId, Seq>,
 }
 
@@ -72,7 +72,7 @@ impl ColdTier {
         }))
     }
 
-    /// Cold messages around a seq: from it upwards, or from it downwards, in order, to the end of its run at most.
+    /// Cold messages from a seq upwards, or downwards, in order, at most to the end of its run.
     async fn cold_page(
         &self,
         conversation: &ConversationId,
@@ -88,15 +88,15 @@ impl ColdTier {
         let look_up = || self.run_at(conversation, seq);
         match ColdObjects::read_at(self.objects.as_deref(), look_up, wanted).await? {
             Some((_, messages)) => Ok(messages),
-            None => {
-                Err(StoreError::Corrupt(format!("message {seq} of {conversation} is in no run, and not hot")))
-            }
+            None => Err(StoreError::Corrupt(format!(
+                "message {seq} of {conversation} is neither in a cold run nor hot"
+            ))),
         }
     }
 
-    /// Makes void what a member wrote in every run of a conversation, by writing its objects anew without it. Returns how
-    /// many messages became void. Once the rows say that the member was erased, `purge` deletes every other object that holds
-    /// something of theirs.
+    /// Voids what a member wrote in every run of a conversation, by rewriting the objects. Returns
+    /// how many messages became void. Once the rows say that the member was erased, `purge` deletes
+    /// all other objects with their messages.
     pub async fn erase(&self, conversation: &ConversationId, side: Side, purge: bool) -> Result<u64> {
         let (mut from, mut voided) = (0, 0);
         while let Some(run) = self.runs.runs_from(conversation, from, 1).await?.into_iter().next() {
@@ -107,7 +107,7 @@ impl ColdTier {
                 let anew = self.objects()?.write(&kept).await?;
                 crate::failpoint::hit("cold.erased_anew");
                 if !self.runs.swap(&run, &anew).await? {
-                    // Somebody wrote it anew meanwhile: look at what is there now.
+                    // The run was replaced meanwhile: read it again.
                     self.objects()?.delete(&anew.object).await?;
                     continue;
                 }
@@ -123,9 +123,10 @@ impl ColdTier {
         Ok(voided)
     }
 
-    /// Deletes the objects of a conversation that no run names and that hold something a member wrote: of runs that were
-    /// written anew, and of moves that were cut off. Whoever is about to record one has read the messages after the
-    /// erasure, and has nothing of the member's in it, or before, and is refused.
+    /// Deletes the orphaned objects of a conversation that hold messages of a member: those of
+    /// rewritten runs and of interrupted moves. This cannot hit an object that is about to be
+    /// recorded: a mover that read the messages after the erasure has none of the member's, and one
+    /// that read them before is refused.
     async fn purge(&self, conversation: &ConversationId, side: Side) -> Result<()> {
         let objects = self.objects()?;
         let listed = objects.list(conversation).await?;
@@ -133,7 +134,7 @@ impl ColdTier {
         for object in listed.iter().filter(|object| runs.iter().all(|run| run.object != object.key)) {
             let holds_theirs = match objects.read_unnamed(object).await {
                 Ok(messages) => messages.iter().any(|m| says_something(m, side)),
-                // Nobody records what cannot be read back.
+                // An object that cannot be read back is never recorded.
                 Err(StoreError::Damaged { .. }) => true,
                 Err(error) => return Err(error),
             };
@@ -157,14 +158,14 @@ fn without(message: Arc<Message>, side: Side) -> Arc<Message> {
     }
 }
 
-/// The first seq from `from` on that a page in order lacks, up to its end.
+/// The first seq that a sorted page lacks, from `from` to its end.
 fn first_missing(page: &[Arc<Message>], from: Seq) -> Option<Seq> {
     let expected = |at: usize| from.saturating_add(at as u64);
     (0..page.len()).find(|&at| page[at].seq != expected(at)).map(expected)
 }
 
-/// The first seqs of the gaps of a page in order before `before`. What lies below its beginning is one only if the page was
-/// not ended by its limit.
+/// The first seqs of the gaps in a sorted page before `before`. What lies below its beginning is a
+/// gap only if the page was not ended by its limit.
 fn gaps(page: &[Arc<Message>], before: Seq, full: bool) -> Vec<Seq> {
     let (mut gaps, mut end) = (Vec::new(), before);
     for message in page.iter().rev() {
@@ -179,7 +180,7 @@ fn gaps(page: &[Arc<Message>], before: Seq, full: bool) -> Vec<Seq> {
     gaps
 }
 
-/// A page that is gathered from two places, within its limit.
+/// A page that is collected from hot rows and runs, within its limit.
 struct Gathered {
     page: Vec<Arc<Message>>,
     bytes: usize,
@@ -191,14 +192,14 @@ impl Gathered {
         Gathered { page: Vec::new(), bytes: 0, limit }
     }
 
-    /// What is left of the limit; nothing if the page is full.
+    /// What is left of the limit; `None` if the page is full.
     fn room(&self) -> Option<PageLimit> {
         let messages = self.limit.messages.saturating_sub(self.page.len());
         let bytes = self.limit.bytes.saturating_sub(self.bytes);
         (messages > 0 && (bytes > 0 || self.page.is_empty())).then_some(PageLimit { messages, bytes })
     }
 
-    /// Takes messages in as far as they fit. Returns whether all of them did.
+    /// Adds messages as far as they fit. Returns whether all of them did.
     fn take(&mut self, messages: impl IntoIterator<Item = Arc<Message>>) -> bool {
         for message in messages {
             let bytes = self.bytes + message.content_bytes();
@@ -232,13 +233,13 @@ impl Messages for ColdTier {
             let is_cold = self.is_known_to_be_cold(conversation, next) || {
                 hot = self.hot.read_from(conversation, next, room).await?;
                 match first_missing(&hot, next) {
-                    // Everything up to it is cold as well, whatever the hot rows say.
+                    // Everything up to it is cold as well, even if hot copies remain.
                     Some(missing) => self.run_at(conversation, missing).await?.is_some(),
                     None => false,
                 }
             };
             if !is_cold {
-                // What is missing is a hole, and not for us to close.
+                // A missing seq here is a hole, which the caller closes (R8).
                 gathered.take(hot);
                 break;
             }
@@ -257,7 +258,7 @@ impl Messages for ColdTier {
         before: Seq,
         limit: PageLimit,
     ) -> Result<Vec<Arc<Message>>> {
-        // Newest first while it is gathered.
+        // Newest first while it is collected.
         let mut gathered = Gathered::new(limit);
         let mut end = before;
         while let Some(room) = gathered.room().filter(|_| end > 1) {
@@ -271,18 +272,19 @@ impl Messages for ColdTier {
                         false => self.border(conversation).await?,
                     };
                     if !gaps.iter().any(|first| *first <= border) {
-                        // What is missing is a hole, or the end, and not for us to fill.
+                        // A missing seq here is a hole, which the caller closes (R8), or the end.
                         gathered.take(hot.into_iter().rev());
                         break;
                     }
-                    // What is below the border is cold, whatever the hot rows say.
+                    // Everything below the border is cold, even if hot copies remain.
                     let above: Vec<_> = hot.into_iter().rev().filter(|m| m.seq > border).collect();
                     let lowest = above.last().map_or(end, |m| m.seq);
                     if !gathered.take(above) {
                         break;
                     }
                     if lowest > border + 1 && lowest < end {
-                        // The page was ended by its bytes, or a hole lies there: there may be more that is hot.
+                        // The page was ended by its bytes, or there is a hole: more hot messages
+                        // may follow.
                         end = lowest;
                         continue;
                     }
@@ -306,7 +308,7 @@ impl Messages for ColdTier {
 
     async fn close_hole(&self, conversation: &ConversationId, seq: Seq) -> Result<()> {
         match self.run_at(conversation, seq).await? {
-            // What is cold is not missing.
+            // A cold seq is no hole.
             Some(_) => Ok(()),
             None => self.hot.close_hole(conversation, seq).await,
         }

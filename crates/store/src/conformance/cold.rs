@@ -1,4 +1,5 @@
-//! The cold tier: what is in a run is read as if it were hot, and nothing that is counted or shown changes by it.
+//! The cold tier: what is in a run is read as if it were hot, and nothing that is counted or shown
+//! changes by it.
 
 use std::sync::Arc;
 
@@ -216,7 +217,8 @@ pub async fn counts_are_exact_across_the_border(t: &Fixture) {
     move_up_to(t, &id, 13).await;
     move_up_to(t, &id, 45).await;
     assert_eq!([t.unread(&alice, &id).await, t.unread(&bob, &id).await], before);
-    // A read that ends in the first run, in the second, and behind both. Of every three messages, the first is Bob's.
+    // A read that ends in the first run, in the second, and behind both. Of every three messages,
+    // the first is Bob's.
     let mut read = 0;
     for up_to in [8, 13, 14, 44, 45, 46, 58] {
         t.store.status.advance(&bob, &id, 0, up_to).await.unwrap();

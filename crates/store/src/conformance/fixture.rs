@@ -1,4 +1,4 @@
-//! What every check begins with: a fresh store whose clock it holds, and short words for the usual steps.
+//! The fixture of a check: a fresh store with its clock, and short names for the usual steps.
 
 use std::{any::Any, sync::Arc};
 
@@ -8,10 +8,10 @@ use crate::{
     Committed, ConversationRow, ManualClock, Message, NewMessage, PageLimit, Store, testing::message,
 };
 
-/// When a fixture's clock begins: some time in 2025, since ids count from 2024.
+/// When a fixture's clock begins: in 2025, because ids count from 2024.
 pub const START_MS: u64 = 1_760_000_000_000;
 
-/// A fresh store, the clock it was made with, and what must live as long as both.
+/// A fresh store, its clock, and what must live as long as both.
 pub struct Fixture {
     pub store: Store,
     pub clock: Arc<ManualClock>,
@@ -76,7 +76,7 @@ pub(super) async fn all(store: &Store, conversation: &ConversationId) -> Vec<Arc
     }
 }
 
-/// A small generator (SplitMix64) whose numbers depend on nothing but the seed, so that a failure can be run again.
+/// A seeded generator (SplitMix64), so that a failure can be reproduced.
 pub struct Dice(u64);
 
 impl Dice {

@@ -1,9 +1,10 @@
-//! One suite, run over every backend: what each system promises, as plain functions over a fresh store.
+//! The conformance suite: what each system promises, as plain functions over a fresh store, run on
+//! every backend.
 //!
-//! A backend joins with one line, `conformance_tests!(name, || fixture)`, which makes every check a test of its own.
-//! The checks speak of promises only: what a trait leaves open (the order of ids between conversations, what a page
-//! counts as a byte) they leave open too. [`model::same_as_model`] goes further: it runs the same random operations on a
-//! store and on the memory model and compares every row there is.
+//! A backend joins with one line, `conformance_tests!(name, || fixture)`, which makes every check a
+//! test. The checks test only what the traits promise, not what they leave open (the order of ids
+//! between conversations, what a page counts as a byte). [`model::same_as_model`] goes further: it
+//! runs the same random operations on a store and on the memory model, and compares every row.
 
 // Test code: a panic is its answer, and a list of one reads better as a list.
 #![allow(clippy::unwrap_used, clippy::cloned_ref_to_slice_refs)]
@@ -26,14 +27,14 @@ pub mod users;
 
 pub use fixture::{Dice, Fixture, START_MS};
 
-/// Makes a module of tests, one for each check, over the fixtures that a closure gives: each check gets a fresh one.
+/// Generates a module with a test for each check. The closure creates a fresh fixture for each.
 #[macro_export]
 macro_rules! conformance_tests {
     (@list $backend:ident, $fixture:expr, $($system:ident { $($check:ident)* })*) => {
         mod $backend {
             use super::*;
 
-            /// The checks that are run, so that a test can tell whether one was forgotten.
+            /// The checks that are run, so that a test can find a missing one.
             pub const CHECKS: &[&str] = &[$($(concat!(stringify!($system), "::", stringify!($check))),*),*];
 
             $(mod $system {
@@ -50,7 +51,8 @@ macro_rules! conformance_tests {
     ($backend:ident, $fixture:expr) => {
         $crate::conformance_tests! { $backend, $fixture, model { random_operations_leave_the_rows_of_the_model } }
     };
-    // Of a backend that commits in several steps, which the model of one transaction does not describe in every detail.
+    // For a backend that commits in several steps, which the model of one transaction does not
+    // describe in every detail.
     (in_steps $backend:ident, $fixture:expr) => {
         $crate::conformance_tests! { $backend, $fixture, }
     };

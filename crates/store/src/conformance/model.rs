@@ -1,4 +1,5 @@
-//! The differential test: the same random operations on a store and on the memory model leave the same rows.
+//! The differential test: the same random operations on a store and on the memory model leave the
+//! same rows.
 
 use std::sync::Arc;
 
@@ -22,9 +23,10 @@ pub async fn random_operations_leave_the_rows_of_the_model(t: &Fixture) {
     }
 }
 
-/// Runs a random sequence of operations on both stores, which share a clock, and compares each answer and, after each
-/// step, every row of everybody involved. Message ids differ between stores, so only their order is looked at.
-/// The users are named after the seed: one pair of stores serves any number of seeds.
+/// Runs a random sequence of operations on both stores, which share a clock, and compares each
+/// answer and, after each step, every row of everybody involved. Message ids differ between stores,
+/// so only their order is looked at. The users are named after the seed: one pair of stores serves
+/// any number of seeds.
 pub async fn same_as_model(store: &Store, model: &Store, clock: &ManualClock, seed: u64) {
     let mut dice = Dice::new(seed);
     let people = People::of(seed);
@@ -105,7 +107,8 @@ impl People {
         People { users, conversations }
     }
 
-    /// The model is asked for what an operation needs to hit something: the seqs there are, the row to settle.
+    /// The model is asked for what an operation needs to hit something: the seqs there are, the row
+    /// to settle.
     async fn any_operation(&self, dice: &mut Dice, model: &Store, now_ms: u64) -> Operation {
         let id = dice.pick(&self.conversations).clone();
         let user = id.member(dice.side());
@@ -182,7 +185,8 @@ fn any_message(dice: &mut Dice, conversation_id: ConversationId, last: Seq, now_
     let json = |dice: &mut Dice| {
         dice.one_in(6).then(|| Json::from_text(&format!(r#"{{"n":{}}}"#, dice.below(100))).unwrap())
     };
-    // A client cannot have seen what goes in the same batch; `status` covers what lies beyond the end.
+    // A client cannot have seen what goes in the same batch; `status` covers what lies beyond the
+    // end.
     message(&conversation_id, dice.side(), &format!("m{}", dice.below(60)))
         .body("word ".repeat(dice.below(40) as usize))
         .attachment(json(dice))
@@ -226,12 +230,12 @@ fn any_owed(
     }
 }
 
-type SendOutcome = Result<(Message, bool, Option<Advanced>), String>;
+type SentAnswer = Result<(Message, bool, Option<Advanced>), String>;
 
 #[derive(Debug, PartialEq)]
-enum Answer {
+enum OperationAnswer {
     /// Of each send what it became, or the error of an id that names another message.
-    Sent(Vec<SendOutcome>),
+    Sent(Vec<SentAnswer>),
     Advanced(Advanced),
     Noted(Noted),
     Settled(bool),
@@ -244,26 +248,26 @@ enum Answer {
 }
 
 impl Operation {
-    async fn run(&self, store: &Store) -> Answer {
+    async fn run(&self, store: &Store) -> OperationAnswer {
         match self.clone() {
             Operation::Send(sends) => {
                 let results = store.messages.commit_sends(sends).await;
-                Answer::Sent(results.into_iter().map(sent).collect())
+                OperationAnswer::Sent(results.into_iter().map(sent).collect())
             }
             Operation::Advance(user, id, delivered, read) => {
-                Answer::Advanced(store.status.advance(&user, &id, delivered, read).await.unwrap())
+                OperationAnswer::Advanced(store.status.advance(&user, &id, delivered, read).await.unwrap())
             }
             Operation::Note(user, id, seq) => {
-                Answer::Noted(store.pending.note_undelivered(&user, &id, seq).await.unwrap())
+                OperationAnswer::Noted(store.pending.note_undelivered(&user, &id, seq).await.unwrap())
             }
             Operation::Settle(user, id, expected, to) => {
-                Answer::Settled(store.pending.settle(&user, &id, expected, to).await.unwrap())
+                OperationAnswer::Settled(store.pending.settle(&user, &id, expected, to).await.unwrap())
             }
             Operation::Recount(user, id) => {
-                Answer::Recounted(store.conversations.recount(&user, &id).await.unwrap())
+                OperationAnswer::Recounted(store.conversations.recount(&user, &id).await.unwrap())
             }
             Operation::EraseMember(user, id) => {
-                Answer::Erased(store.maintenance.erase_member(&user, &id).await.unwrap())
+                OperationAnswer::Erased(store.maintenance.erase_member(&user, &id).await.unwrap())
             }
             Operation::CloseHole(id, seq) => done(store.messages.close_hole(&id, seq).await),
             Operation::PutProfile(user, profile) => done(store.users.put_profile(&user, profile).await),
@@ -272,9 +276,9 @@ impl Operation {
             }
             Operation::Mute(user, mute) => done(store.users.mute(&user, mute).await),
             Operation::Unmute(user, id) => done(store.users.unmute(&user, &id).await),
-            Operation::Register(row) => Answer::Taken(store.devices.register(row).await.unwrap()),
+            Operation::Register(row) => OperationAnswer::Taken(store.devices.register(row).await.unwrap()),
             Operation::Unregister(user, device, registered_at) => {
-                Answer::Did(store.devices.unregister(&user, &device, registered_at).await.unwrap())
+                OperationAnswer::Did(store.devices.unregister(&user, &device, registered_at).await.unwrap())
             }
             Operation::RaiseNotified(user, id, seq) => {
                 done(store.status.raise_notified(&user, &id, seq).await)
@@ -284,23 +288,25 @@ impl Operation {
                 let mut claimed = store.push_outbox.claim(now, until, usize::MAX).await.unwrap();
                 claimed.retain(|owed| of.contains(&owed.user_id));
                 claimed.sort_by_key(|owed| (owed.user_id.clone(), owed.conversation_id.clone()));
-                Answer::Claimed(claimed)
+                OperationAnswer::Claimed(claimed)
             }
-            Operation::Postpone(owed) => Answer::Did(store.push_outbox.postpone(&owed, &owed).await.unwrap()),
+            Operation::Postpone(owed) => {
+                OperationAnswer::Did(store.push_outbox.postpone(&owed, &owed).await.unwrap())
+            }
             Operation::Paid(owed) => done(store.push_outbox.paid(&owed).await),
             Operation::EraseUser(user) => done(store.maintenance.erase_user(&user).await),
             Operation::Checkpoint => done(store.maintenance.checkpoint().await),
-            Operation::Wait(_) => Answer::Done,
+            Operation::Wait(_) => OperationAnswer::Done,
         }
     }
 }
 
-fn done(result: crate::Result<()>) -> Answer {
+fn done(result: crate::Result<()>) -> OperationAnswer {
     result.expect("the operation succeeds");
-    Answer::Done
+    OperationAnswer::Done
 }
 
-fn sent(result: crate::Result<Committed>) -> SendOutcome {
+fn sent(result: crate::Result<Committed>) -> SentAnswer {
     match result {
         Ok(committed) => Ok((without_id(&committed.message), committed.duplicate, committed.implied_read)),
         Err(StoreError::ClientMsgIdConflict(why)) => Err(why),
@@ -313,7 +319,7 @@ fn without_id(message: &Arc<Message>) -> Message {
 }
 
 #[derive(Debug, PartialEq)]
-struct InConversation {
+struct ConversationState {
     messages: Vec<Message>,
     newest: Vec<Seq>,
     last_seq: Seq,
@@ -328,7 +334,7 @@ struct OfMember {
     mute: Option<Mute>,
 }
 
-async fn in_conversation(store: &Store, id: &ConversationId) -> InConversation {
+async fn in_conversation(store: &Store, id: &ConversationId) -> ConversationState {
     let messages = all(store, id).await;
     assert!(messages.is_sorted_by(|a, b| a.message_id < b.message_id), "ids of {id} grow with the seq");
     let newest = store.messages.read_before(id, Seq::MAX, PageLimit::messages(3)).await.unwrap();
@@ -349,7 +355,7 @@ async fn in_conversation(store: &Store, id: &ConversationId) -> InConversation {
             mute: store.users.muted(&member, id).await.unwrap(),
         });
     }
-    InConversation {
+    ConversationState {
         messages: messages.iter().map(without_id).collect(),
         newest: newest.iter().map(|m| m.seq).collect(),
         last_seq: store.messages.last_seq(id).await.unwrap(),
@@ -369,7 +375,8 @@ struct OfUser {
     blocked: Vec<UserId>,
     mutes: Vec<Mute>,
     devices: Vec<DeviceRow>,
-    /// Without the time: a claim need not outlive a restart, and what is claimed is compared by itself.
+    /// Without the time: a claim need not outlive a restart, and what is claimed is compared by
+    /// itself.
     owed: Vec<OwedPush>,
     memberships: Vec<ConversationId>,
 }

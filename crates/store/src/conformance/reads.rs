@@ -46,7 +46,8 @@ pub async fn pages_are_bounded_by_bytes(t: &Fixture) {
         let body = "x".repeat(bytes);
         t.send(message(&id, Side::Low, &format!("m{n}")).body(body)).await;
     }
-    // Far from a border, so that neither the first message nor what a backend counts beside the bodies matters.
+    // Far from a border, so that neither the first message nor what a backend counts beside the
+    // bodies matters.
     let limit = PageLimit { messages: 100, bytes: 35_000 };
     let forward = t.store.messages.read_from(&id, 1, limit).await.unwrap();
     assert_eq!(seqs(&forward), [1, 2], "the one that would go far beyond the limit waits for the next page");
@@ -95,7 +96,8 @@ pub async fn find_by_message_id(t: &Fixture) {
     }
 }
 
-/// A real hole needs a backend that can be disturbed; that everything else is left alone holds on all.
+/// A real hole needs a backend that can be disturbed; that everything else is left alone holds on
+/// all.
 pub async fn closing_what_is_no_hole_changes_nothing(t: &Fixture) {
     let id = conversation("alice~bob");
     t.send_many(&id, Side::Low, 3).await;

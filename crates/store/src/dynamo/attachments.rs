@@ -1,6 +1,6 @@
 //! `attachments`: PK s3_ref, SK item.
 //!
-//! | PK | SK | |
+//! | PK | SK | meaning |
 //! | --- | --- | --- |
 //! | an s3_ref | `row` | what was announced |
 //! | an s3_ref | a conversation | a message there refers to it |
@@ -8,12 +8,11 @@
 //! | `owner#` and a user | an s3_ref | the user announced it |
 //! | `usage#` and a user | `usage` | how many bytes the user is charged for |
 //!
-//! An s3_ref begins with its time, so what nobody claimed is in order of age in each of its partitions, and is found
-//! without a look at the others. It is written with the announcement and goes with the first claim, or with the row.
+//! An s3_ref begins with its time, so each unclaimed partition is in order of age. An unclaimed
+//! entry is written with the announcement, and is deleted with the first claim or with the row.
 //!
-//! Usage changes in one transaction with the row that is charged, on the condition that it is still what was read. A
-//! table of an earlier version has none: whoever charges it first, or refuses to, derives it from
-//! the user's rows and keeps it.
+//! Usage changes in one transaction with the charged row, if it is still as it was read. A table of
+//! an earlier version has no usage: the first charge derives it from the user's rows and stores it.
 
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, S3Ref, UserId};
@@ -23,30 +22,30 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     DynamoStore,
-    client::Query,
-    item::{Attributes as _, Item, Key, damaged, flag, key, n, s},
+    client::PartitionQuery,
+    item::{Attributes as _, Item, ItemKey, damaged, flag, key, n, s},
     tables::Table,
-    write::{Transacted, Write, Written},
+    write::{Transacted, Write, WriteOutcome},
 };
 use crate::{
     Announced, AttachmentRow, Attachments, Content, Result, StoreError, UploadQuota, UploadState, UploadUsage,
 };
 
-/// The sort key of the row itself; a conversation's id has a `~`.
+/// The sort key of the row itself. A conversation id contains a `~`, so the two differ.
 const ROW: &str = "row";
-/// Partitions of what nobody claimed.
+/// Partitions of the unclaimed attachments.
 const UNCLAIMED: u64 = 16;
-/// What their keys begin with. No s3_ref has this character.
+/// The prefix of their keys. No s3_ref contains this character.
 const UNCLAIMED_IN: &str = "unclaimed#";
-/// What the key of a user's announcements begins with.
+/// The prefix of the key of a user's announcements.
 const OWNED_BY: &str = "owner#";
-/// What the key of a user's usage begins with, and its sort key.
+/// The prefix of the key of a user's usage, and its sort key.
 const USAGE_OF: &str = "usage#";
 const USAGE: &str = "usage";
-/// How often a change of usage is tried again when another server changed it meanwhile.
+/// Attempts to change usage that other servers change too.
 const USAGE_TRIES: usize = 10;
 
-pub(super) fn item_key(s3_ref: &S3Ref, item: impl ToString) -> Key {
+pub(super) fn item_key(s3_ref: &S3Ref, item: impl ToString) -> ItemKey {
     key([("s3_ref", s(s3_ref)), ("item", s(item))])
 }
 
@@ -54,7 +53,7 @@ fn unclaimed_in(partition: u64) -> String {
     format!("{UNCLAIMED_IN}{partition:02}")
 }
 
-pub(super) fn unclaimed_key(s3_ref: &S3Ref) -> Key {
+pub(super) fn unclaimed_key(s3_ref: &S3Ref) -> ItemKey {
     let partition = xxh3_64(s3_ref.as_str().as_bytes()) % UNCLAIMED;
     key([("s3_ref", s(unclaimed_in(partition))), ("item", s(s3_ref))])
 }
@@ -63,11 +62,11 @@ fn owned_in(user: &UserId) -> String {
     format!("{OWNED_BY}{user}")
 }
 
-pub(super) fn owner_key(row: &AttachmentRow) -> Key {
+pub(super) fn owner_key(row: &AttachmentRow) -> ItemKey {
     key([("s3_ref", s(owned_in(&row.owner))), ("item", s(&row.s3_ref))])
 }
 
-fn usage_key(user: &UserId) -> Key {
+fn usage_key(user: &UserId) -> ItemKey {
     key([("s3_ref", s(format!("{USAGE_OF}{user}"))), ("item", s(USAGE))])
 }
 
@@ -144,30 +143,30 @@ pub(super) fn row_item(row: &AttachmentRow) -> Item {
     item
 }
 
-/// What a row of the table is.
-pub(super) enum Kept {
+/// What an item of the table is.
+pub(super) enum AttachmentItem {
     Record(Content),
-    /// That it is among those that nobody claimed.
+    /// An entry of the unclaimed attachments.
     Unclaimed(S3Ref),
-    /// That it is among those that a user announced.
+    /// An entry of a user's announcements.
     Owned(UserId, S3Ref),
-    /// What a user is charged for, which can be derived from the rest.
+    /// A user's usage, which can be derived from the rest.
     Usage,
 }
 
-pub(super) fn read_kept(item: &Item) -> Result<Kept> {
+pub(super) fn read_attachment_item(item: &Item) -> Result<AttachmentItem> {
     let read_ref = |name: &str| S3Ref::new(item.need_text(name)?).map_err(|e| damaged(name, e));
     Ok(match (item.need_text("s3_ref")?, item.need_text("item")?) {
-        (partition, _) if partition.starts_with(UNCLAIMED_IN) => Kept::Unclaimed(read_ref("item")?),
+        (partition, _) if partition.starts_with(UNCLAIMED_IN) => AttachmentItem::Unclaimed(read_ref("item")?),
         (partition, _) if partition.starts_with(OWNED_BY) => {
             let user = UserId::new(&partition[OWNED_BY.len()..]).map_err(|e| damaged("s3_ref", e))?;
-            Kept::Owned(user, read_ref("item")?)
+            AttachmentItem::Owned(user, read_ref("item")?)
         }
-        (partition, _) if partition.starts_with(USAGE_OF) => Kept::Usage,
-        (_, ROW) => Kept::Record(Content::Attachment(read_row(item)?)),
+        (partition, _) if partition.starts_with(USAGE_OF) => AttachmentItem::Usage,
+        (_, ROW) => AttachmentItem::Record(Content::Attachment(read_row(item)?)),
         (_, id) => {
             let conversation_id = ConversationId::new(id).map_err(|e| damaged("item", e))?;
-            Kept::Record(Content::Claim { s3_ref: read_ref("s3_ref")?, conversation_id })
+            AttachmentItem::Record(Content::Claim { s3_ref: read_ref("s3_ref")?, conversation_id })
         }
     })
 }
@@ -224,10 +223,10 @@ impl DynamoStore {
 
     /// The oldest of what nobody claimed, of one partition.
     async fn unclaimed_of(&self, partition: u64, before_ms: u64, limit: usize) -> Result<Vec<String>> {
-        let mut query = Query {
+        let mut query = PartitionQuery {
             range: Some(("<", s(format!("{before_ms:012x}")))),
             only: Some("#item"),
-            ..Query::of(Table::Attachments, s(unclaimed_in(partition)))
+            ..PartitionQuery::of(Table::Attachments, s(unclaimed_in(partition)))
         };
         let mut found = Vec::new();
         while found.len() < limit {
@@ -341,8 +340,8 @@ impl Attachments for DynamoStore {
             .value(":expected", s(state_name(UploadState::Expected)))
             .value(":arrival", n(arrival));
         Ok(match self.dynamo.write(&write).await? {
-            Written::Done(_) => true,
-            Written::Refused(item) => item.is_some_and(|item| item.number("arrival") == Some(arrival)),
+            WriteOutcome::Done(_) => true,
+            WriteOutcome::Refused(item) => item.is_some_and(|item| item.number("arrival") == Some(arrival)),
         })
     }
 
@@ -388,7 +387,7 @@ impl Attachments for DynamoStore {
         let write = Write::update(Table::Attachments, item_key(s3_ref, ROW), "SET #state = :collecting")
             .only_if("attribute_exists(#state) AND attribute_not_exists(#claimed)")
             .value(":collecting", s(state_name(UploadState::Collecting)));
-        Ok(matches!(self.dynamo.write(&write).await?, Written::Done(_)))
+        Ok(matches!(self.dynamo.write(&write).await?, WriteOutcome::Done(_)))
     }
 
     async fn forget(&self, s3_ref: &S3Ref) -> Result<()> {

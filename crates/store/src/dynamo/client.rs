@@ -1,8 +1,8 @@
-//! The one way to DynamoDB: every call goes through here, with its deadline, its retries and its bill.
+//! Every call to DynamoDB: its deadline, its retries, and what it cost.
 //!
-//! The SDK's own retries are off. What may pass by itself (a throttled table, a transaction in the way, a lost
-//! connection) is tried again with jitter until the deadline; a condition that failed is an answer, not an error, and
-//! comes back with the row that was in the way.
+//! The SDK's own retries are off. Transient failures (a throttled table, a conflicting transaction,
+//! a lost connection) are retried with jitter until the deadline. A failed condition is an answer,
+//! not an error, and returns the current row.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,19 +22,19 @@ use parking_lot::Mutex;
 use rand::RngExt as _;
 
 use super::{
-    item::{Item, Key},
+    item::{Item, ItemKey},
     tables::Table,
 };
 use crate::{Result, StoreError};
 
 #[derive(Debug, Clone)]
 pub struct DynamoConfig {
-    /// Another address than AWS's own, such as DynamoDB Local's.
+    /// An endpoint other than AWS's, such as DynamoDB Local.
     pub endpoint: Option<String>,
-    /// Where the tables are; from the environment if it is not said.
+    /// The region; from the environment if `None`.
     pub region: Option<String>,
     pub table_prefix: String,
-    /// How long one call may take, all its tries together.
+    /// The longest that one call may take, retries included.
     pub deadline: Duration,
 }
 
@@ -53,33 +53,33 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_000);
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(2_000);
-/// What one BatchGetItem takes.
+/// The limit of one BatchGetItem.
 const BATCH_GET_MAX: usize = 100;
 
-/// Why a try did not succeed, by what can be done about it.
-pub(super) enum Failure {
-    /// More was asked of a table than it gives; it will give again soon.
+/// Why an attempt failed, by what can be done about it.
+pub(super) enum CallFailure {
+    /// The table's throughput was exceeded; a later attempt may succeed.
     Throttled,
     /// Another transaction held one of the rows.
     Conflict,
-    /// It may or may not have happened.
+    /// The call may or may not have taken effect.
     Unreachable(String),
-    /// Trying again would change nothing.
+    /// A retry would fail again.
     Fatal(StoreError),
 }
 
 #[derive(Clone)]
 pub struct Dynamo {
-    inner: Arc<Inner>,
+    inner: Arc<DynamoShared>,
 }
 
-struct Inner {
+struct DynamoShared {
     client: Client,
     config: DynamoConfig,
     units: Mutex<BTreeMap<(&'static str, Units), f64>>,
 }
 
-/// What a call is charged in.
+/// The units that a call is charged in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Units {
     Read,
@@ -94,7 +94,8 @@ pub(super) fn names_in(expression: &str) -> impl Iterator<Item = (String, String
 }
 
 impl Dynamo {
-    /// A client. It connects when it is first used, so this fails only for what no retry would mend.
+    /// Creates a client. It connects on first use, so this fails only for errors that no retry
+    /// would fix.
     pub async fn new(config: DynamoConfig) -> Result<Dynamo> {
         let http = aws_smithy_http_client::Builder::new()
             .tls_provider(aws_smithy_http_client::tls::Provider::Rustls(
@@ -114,7 +115,8 @@ impl Dynamo {
         }
         if let Some(endpoint) = &config.endpoint {
             loader = loader.endpoint_url(endpoint);
-            // An own server wants a signature and does not check it, unless somebody gave real keys.
+            // Other servers want a signature and do not check it, so any keys do where none are
+            // given.
             if std::env::var_os("AWS_ACCESS_KEY_ID").is_none() {
                 loader = loader.credentials_provider(Credentials::new("local", "local", None, None, "local"));
             }
@@ -129,7 +131,7 @@ impl Dynamo {
             ));
         }
         let client = Client::new(&loaded);
-        Ok(Dynamo { inner: Arc::new(Inner { client, config, units: Mutex::default() }) })
+        Ok(Dynamo { inner: Arc::new(DynamoShared { client, config, units: Mutex::default() }) })
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -140,7 +142,7 @@ impl Dynamo {
         format!("{}{}", self.inner.config.table_prefix, table.name())
     }
 
-    /// What was consumed since the start, by table: DynamoDB's own figures.
+    /// The units consumed since the start, by table, as DynamoDB reports them.
     pub fn units(&self) -> BTreeMap<(&'static str, Units), f64> {
         self.inner.units.lock().clone()
     }
@@ -158,40 +160,44 @@ impl Dynamo {
                 Units::Read => "read",
                 Units::Write => "write",
             };
-            // Halves are counted: a read that need not be consistent costs one.
+            // Counted in halves: an eventually consistent read costs half a unit.
             metrics::counter!("bluetick_dynamodb_half_units_total", "table" => table.name(), "kind" => kind)
                 .increment((units * 2.0) as u64);
         }
     }
 
-    /// A condition that fails is charged like the write, and its answer does not say so. Every row that a condition
-    /// stands on is shorter than a kilobyte.
+    /// A failed condition is charged like the write, but its answer does not report it. Every row
+    /// with a condition is shorter than a kilobyte, so it costs one unit.
     pub(super) fn charge_refused(&self, table: Table) {
         *self.inner.units.lock().entry((table.name(), Units::Write)).or_default() += 1.0;
     }
 
-    /// Tries until it succeeds, fails for good, or the deadline is near.
+    /// Retries until the call succeeds, fails permanently, or the deadline is near.
     pub(super) async fn call<T, F>(&self, what: &'static str, mut attempt: impl FnMut() -> F) -> Result<T>
     where
-        F: Future<Output = Result<T, Failure>>,
+        F: Future<Output = Result<T, CallFailure>>,
     {
         let deadline = tokio::time::Instant::now() + self.inner.config.deadline;
         let mut pause = FIRST_PAUSE;
         loop {
             let (reason, why) = match attempt().await {
                 Ok(done) => return Ok(done),
-                Err(Failure::Fatal(error)) => {
+                Err(CallFailure::Fatal(error)) => {
                     metrics::counter!("bluetick_dynamodb_errors_total", "reason" => "fatal").increment(1);
                     return Err(error);
                 }
-                Err(Failure::Throttled) => ("throttled", "it is throttled".to_owned()),
-                Err(Failure::Conflict) => ("conflict", "its rows are busy".to_owned()),
-                Err(Failure::Unreachable(why)) => ("unreachable", why),
+                Err(CallFailure::Throttled) => ("throttled", "it is throttled".to_owned()),
+                Err(CallFailure::Conflict) => ("conflict", "its rows are busy".to_owned()),
+                Err(CallFailure::Unreachable(why)) => ("unreachable", why),
             };
             metrics::counter!("bluetick_dynamodb_errors_total", "reason" => reason).increment(1);
             let jittered = pause.mul_f64(rand::rng().random_range(0.3..1.0));
             if tokio::time::Instant::now() + jittered >= deadline {
-                tracing::warn!(call = what, reason = why, "DynamoDB did not answer in time");
+                tracing::warn!(
+                    call = what,
+                    reason = why,
+                    "dynamodb call failed until its deadline; check the endpoint and the tables' throughput"
+                );
                 let retry_after = Duration::from_millis(if reason == "throttled" { 2_000 } else { 1_000 });
                 return Err(StoreError::Unavailable { what: format!("DynamoDB ({why})"), retry_after });
             }
@@ -200,8 +206,8 @@ impl Dynamo {
         }
     }
 
-    /// One row, as it is after every write that was answered.
-    pub(super) async fn get(&self, table: Table, key: Key) -> Result<Option<Item>> {
+    /// One row, strongly consistent.
+    pub(super) async fn get(&self, table: Table, key: ItemKey) -> Result<Option<Item>> {
         self.call("GetItem", async || {
             let request = self.inner.client.get_item().table_name(self.name_of(table));
             let request = request.set_key(Some(key.clone())).consistent_read(true);
@@ -213,19 +219,19 @@ impl Dynamo {
         .await
     }
 
-    /// Rows of a table by their keys, in no order, as many calls side by side as it takes.
-    pub(super) async fn get_many(&self, table: Table, keys: Vec<Key>) -> Result<Vec<Item>> {
+    /// Rows of a table by their keys, in no order, with concurrent calls.
+    pub(super) async fn get_many(&self, table: Table, keys: Vec<ItemKey>) -> Result<Vec<Item>> {
         let batches = keys.chunks(BATCH_GET_MAX).map(|batch| self.get_batch(table, batch.to_vec()));
         Ok(futures_util::future::try_join_all(batches).await?.into_iter().flatten().collect())
     }
 
-    async fn get_batch(&self, table: Table, keys: Vec<Key>) -> Result<Vec<Item>> {
+    async fn get_batch(&self, table: Table, keys: Vec<ItemKey>) -> Result<Vec<Item>> {
         let (name, found) = (self.name_of(table), Mutex::new(Vec::new()));
         let left = Mutex::new(keys);
         self.call("BatchGetItem", async || {
             let keys = left.lock().clone();
             let wanted = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(true).build();
-            let wanted = wanted.map_err(|e| Failure::Fatal(StoreError::Unusable(e.to_string())))?;
+            let wanted = wanted.map_err(|e| CallFailure::Fatal(StoreError::Unusable(e.to_string())))?;
             let request = self.inner.client.batch_get_item().request_items(&name, wanted);
             let answer = request.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await;
             let mut answer = answer.map_err(failure)?;
@@ -236,7 +242,7 @@ impl Dynamo {
             match unread {
                 Some(more) if !more.keys.is_empty() => {
                     *left.lock() = more.keys;
-                    Err(Failure::Throttled)
+                    Err(CallFailure::Throttled)
                 }
                 _ => Ok(()),
             }
@@ -250,7 +256,8 @@ impl Dynamo {
         let mut items = Vec::new();
         let mut start = None;
         loop {
-            let query = Query { start: start.take(), ..Query::of(table, partition.clone()) };
+            let query =
+                PartitionQuery { start: start.take(), ..PartitionQuery::of(table, partition.clone()) };
             let (page, next) = self.query(&query).await?;
             items.extend(page);
             match next {
@@ -261,7 +268,7 @@ impl Dynamo {
     }
 
     /// One page of a query, and where the next begins.
-    pub(super) async fn query(&self, query: &Query) -> Result<(Vec<Item>, Option<Key>)> {
+    pub(super) async fn query(&self, query: &PartitionQuery) -> Result<(Vec<Item>, Option<ItemKey>)> {
         let (partition, sort) = query.table.key_names();
         let mut expression = format!("#{partition} = :partition");
         if let (Some(range), Some(sort)) = (&query.range, sort) {
@@ -294,9 +301,9 @@ impl Dynamo {
         .await
     }
 
-    /// One page of a whole table, and where the next begins: for an operator's command or in the background, never for a
-    /// user.
-    pub(super) async fn scan(&self, scan: &Scan) -> Result<(Vec<Item>, Option<Key>)> {
+    /// One page of a whole table, and where the next begins. For operators' commands and background
+    /// work, never for a user's request.
+    pub(super) async fn scan(&self, scan: &Scan) -> Result<(Vec<Item>, Option<ItemKey>)> {
         let (partition, sort) = scan.table.key_names();
         let keys = sort.map_or_else(|| format!("#{partition}"), |sort| format!("#{partition}, #{sort}"));
         let only = scan.keys_only.then_some(keys);
@@ -320,34 +327,42 @@ impl Dynamo {
     }
 }
 
-/// What to read of one partition.
-pub(super) struct Query {
+/// A read of one partition.
+pub(super) struct PartitionQuery {
     pub table: Table,
     pub partition: AttributeValue,
     /// An operator and a bound for the sort key.
     pub range: Option<(&'static str, AttributeValue)>,
     pub backwards: bool,
     pub limit: Option<i32>,
-    /// The attributes wanted, if not all of them.
+    /// The attributes to read; all if `None`.
     pub only: Option<&'static str>,
-    pub start: Option<Key>,
+    pub start: Option<ItemKey>,
 }
 
-impl Query {
-    pub fn of(table: Table, partition: AttributeValue) -> Query {
-        Query { table, partition, range: None, backwards: false, limit: None, only: None, start: None }
+impl PartitionQuery {
+    pub fn of(table: Table, partition: AttributeValue) -> PartitionQuery {
+        PartitionQuery {
+            table,
+            partition,
+            range: None,
+            backwards: false,
+            limit: None,
+            only: None,
+            start: None,
+        }
     }
 }
 
-/// What to read of a whole table.
+/// A read of a whole table.
 pub(super) struct Scan {
     pub table: Table,
     pub limit: Option<i32>,
-    /// One of so many parts that are read side by side.
+    /// One segment of a parallel scan, and how many there are.
     pub segment: Option<(i32, i32)>,
     pub keys_only: bool,
-    pub start: Option<Key>,
-    /// As the table is after every write that was answered, for twice the price.
+    pub start: Option<ItemKey>,
+    /// Strongly consistent, at twice the price.
     pub consistent: bool,
 }
 
@@ -357,8 +372,8 @@ impl Scan {
     }
 }
 
-/// Tells apart what may pass by itself and what will not.
-pub(super) fn failure<E, R>(error: SdkError<E, R>) -> Failure
+/// Classifies an error as transient or permanent.
+pub(super) fn failure<E, R>(error: SdkError<E, R>) -> CallFailure
 where
     E: ProvideErrorMetadata + Debug,
     R: Debug,
@@ -366,22 +381,24 @@ where
     let code = error.code().unwrap_or_default().to_owned();
     let message = error.message().unwrap_or_default().to_owned();
     match (&error, code.as_str()) {
-        (SdkError::TimeoutError(_), _) => Failure::Unreachable("no answer in time".into()),
+        (SdkError::TimeoutError(_), _) => CallFailure::Unreachable("no answer in time".into()),
         (SdkError::DispatchFailure(failed), _) if failed.is_user() => {
-            Failure::Fatal(StoreError::Unusable(format!("DynamoDB cannot be called: {failed:?}")))
+            CallFailure::Fatal(StoreError::Unusable(format!("DynamoDB cannot be called: {failed:?}")))
         }
-        (SdkError::DispatchFailure(_), _) => Failure::Unreachable("it cannot be reached".into()),
-        (SdkError::ResponseError(_), _) => Failure::Unreachable("its answer was cut off".into()),
+        (SdkError::DispatchFailure(_), _) => CallFailure::Unreachable("it cannot be reached".into()),
+        (SdkError::ResponseError(_), _) => CallFailure::Unreachable("its answer was cut off".into()),
         (
             _,
             "ProvisionedThroughputExceededException"
             | "ThrottlingException"
             | "RequestLimitExceeded"
             | "LimitExceededException",
-        ) => Failure::Throttled,
-        (_, "TransactionConflictException" | "TransactionInProgressException") => Failure::Conflict,
-        (_, "InternalServerError" | "InternalFailure" | "ServiceUnavailable") => Failure::Unreachable(code),
-        (_, "ResourceNotFoundException") => Failure::Fatal(StoreError::Unavailable {
+        ) => CallFailure::Throttled,
+        (_, "TransactionConflictException" | "TransactionInProgressException") => CallFailure::Conflict,
+        (_, "InternalServerError" | "InternalFailure" | "ServiceUnavailable") => {
+            CallFailure::Unreachable(code)
+        }
+        (_, "ResourceNotFoundException") => CallFailure::Fatal(StoreError::Unavailable {
             what: "DynamoDB (a table is missing: run `bluetick tables create`)".into(),
             retry_after: Duration::from_secs(5),
         }),
@@ -392,17 +409,17 @@ where
             | "InvalidSignatureException"
             | "MissingAuthenticationTokenException"
             | "ExpiredTokenException",
-        ) => Failure::Fatal(StoreError::Unavailable {
+        ) => CallFailure::Fatal(StoreError::Unavailable {
             what: format!("DynamoDB (it refuses these credentials: {code}, {message})"),
             retry_after: Duration::from_secs(5),
         }),
         (SdkError::ServiceError(service), "") => {
-            // No code: an answer that did not come from DynamoDB itself, such as a proxy's.
-            Failure::Unreachable(format!("an answer that is not understood: {:?}", service.err()))
+            // No code: the answer is not DynamoDB's, but for example a proxy's.
+            CallFailure::Unreachable(format!("an answer that is not understood: {:?}", service.err()))
         }
         (SdkError::ServiceError(_), _) => {
-            Failure::Fatal(StoreError::Unusable(format!("DynamoDB refused a call: {code}, {message}")))
+            CallFailure::Fatal(StoreError::Unusable(format!("DynamoDB refused a call: {code}, {message}")))
         }
-        _ => Failure::Fatal(StoreError::Unusable(format!("DynamoDB cannot be called: {error:?}"))),
+        _ => CallFailure::Fatal(StoreError::Unusable(format!("DynamoDB cannot be called: {error:?}"))),
     }
 }

@@ -1,6 +1,6 @@
-//! `cold_runs`: PK conversation_id, SK last_seq. A run is recorded by one transaction with both members' `conversations`
-//! rows, which say up to where messages are cold: who replaces a row keeps it, and who records a run finds the rows as they
-//! were seen, or records nothing.
+//! `cold_runs`: PK conversation_id, SK last_seq. One transaction records a run and raises
+//! `cold_up_to` in both members' `conversations` rows. It fails if the rows have changed since they
+//! were read.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,22 +10,22 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{
     DynamoStore,
-    client::{Query, Scan},
-    item::{Attributes as _, Item, Key, key, n, s},
+    client::{PartitionQuery, Scan},
+    item::{Attributes as _, Item, ItemKey, key, n, s},
     messages::{message_key, read_message},
-    row::{Row, row_key},
+    row::{CountedRow, row_key},
     tables::Table,
-    write::{Transacted, Write, Written},
+    write::{Transacted, Write, WriteOutcome},
 };
 use crate::{
     ColdCandidate, ColdRun, ColdRuns, EnlistPlace, Message, MessageStatus as _, Messages as _, Movable,
     PendingDeliveries as _, Result,
 };
 
-/// Hot rows that are dropped at once.
+/// Hot rows that are dropped concurrently.
 const DROPS_AT_ONCE: usize = 16;
 
-fn run_key(run: &ColdRun) -> Key {
+fn run_key(run: &ColdRun) -> ItemKey {
     key([("conversation_id", s(&run.conversation_id)), ("last_seq", n(run.last_seq))])
 }
 
@@ -59,12 +59,14 @@ pub(super) fn read_run(item: &Item) -> Result<ColdRun> {
     })
 }
 
-/// Whether a row that was in the way is this very run: an answer got lost, or somebody else packed the same messages.
+/// Whether a row that was in the way is this very run: an answer got lost, or somebody else packed
+/// the same messages.
 fn is_same(item: Option<&Item>, run: &ColdRun) -> bool {
     item.is_some_and(|item| item.text("object") == Some(run.object.as_str()))
 }
 
-/// Raises the border in a member's row, if the row has counted all that is in the run and is as it was seen.
+/// Raises the border in a member's row, if the row has counted all that is in the run and is as it
+/// was seen.
 fn raise_border(run: &ColdRun, side: Side, seen: &Movable) -> Write {
     let id = &run.conversation_id;
     let mut condition = "#counted_seq >= :last".to_owned();
@@ -91,10 +93,10 @@ impl DynamoStore {
         Ok(self.last_run(conversation).await?.map_or(0, |run| run.last_seq))
     }
 
-    /// A member's row with all messages but the last in it. What a row has not counted must stay hot: it is counted from
-    /// there, and a seq that is missing there is taken for a hole. A member without a row gets one, which may show
-    /// nothing.
-    async fn counted_row(&self, conversation: &ConversationId, side: Side, last: Seq) -> Result<Row> {
+    /// A member's row with all messages but the last in it. What a row has not counted must stay
+    /// hot: it is counted from there, and a seq that is missing there is taken for a hole. A member
+    /// without a row gets one, which may show nothing.
+    async fn counted_row(&self, conversation: &ConversationId, side: Side, last: Seq) -> Result<CountedRow> {
         let row = self.row(conversation, side).await?;
         match row.counted_seq + 1 < last {
             true => self.bring_up(row, None).await,
@@ -106,7 +108,10 @@ impl DynamoStore {
 #[async_trait]
 impl ColdRuns for DynamoStore {
     async fn runs_from(&self, conversation: &ConversationId, seq: Seq, limit: usize) -> Result<Vec<ColdRun>> {
-        let mut query = Query { range: Some((">=", n(seq))), ..Query::of(Table::ColdRuns, s(conversation)) };
+        let mut query = PartitionQuery {
+            range: Some((">=", n(seq))),
+            ..PartitionQuery::of(Table::ColdRuns, s(conversation))
+        };
         let mut runs = Vec::new();
         while runs.len() < limit {
             query.limit = Some((limit - runs.len()).min(1_000) as i32);
@@ -123,7 +128,11 @@ impl ColdRuns for DynamoStore {
     }
 
     async fn last_run(&self, conversation: &ConversationId) -> Result<Option<ColdRun>> {
-        let query = Query { backwards: true, limit: Some(1), ..Query::of(Table::ColdRuns, s(conversation)) };
+        let query = PartitionQuery {
+            backwards: true,
+            limit: Some(1),
+            ..PartitionQuery::of(Table::ColdRuns, s(conversation))
+        };
         let (items, _) = self.dynamo.query(&query).await?;
         items.first().map(read_run).transpose()
     }
@@ -205,8 +214,8 @@ impl ColdRuns for DynamoStore {
         let write = Write::put(Table::ColdRuns, run_item(new));
         let write = write.only_if("#object = :object").value(":object", s(&old.object));
         Ok(match self.dynamo.write(&write).await? {
-            Written::Done(_) => true,
-            Written::Refused(item) => is_same(item.as_ref(), new),
+            WriteOutcome::Done(_) => true,
+            WriteOutcome::Refused(item) => is_same(item.as_ref(), new),
         })
     }
 
@@ -215,10 +224,10 @@ impl ColdRuns for DynamoStore {
         if border == 0 || limit == 0 {
             return Ok(Vec::new());
         }
-        let query = Query {
+        let query = PartitionQuery {
             range: Some(("<=", n(border))),
             limit: Some(limit.min(1_000) as i32),
-            ..Query::of(Table::Messages, s(conversation))
+            ..PartitionQuery::of(Table::Messages, s(conversation))
         };
         let (items, _) = self.dynamo.query(&query).await?;
         items.iter().map(|item| read_message(item).map(|stored| stored.message)).collect()

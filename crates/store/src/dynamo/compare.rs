@@ -1,9 +1,9 @@
-//! Whether the tables hold what a source holds: a count and a checksum for each kind of record, and where they differ
-//! the first keys.
+//! Compares the tables with a source: a count and a checksum for each kind of record, and the first
+//! keys that differ.
 //!
-//! A checksum is the sum of the digests of all records, so that it does not depend on the order in which they are read.
-//! Both sides are summed in buckets by key: where two buckets differ, the records of these alone are read again and
-//! named. So it takes little memory, however much there is to compare.
+//! A checksum is the sum of the digests of all records, so that the order of reading does not
+//! matter. Both sides are summed in buckets by key. Only the records of differing buckets are read
+//! again and named, so memory is bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,28 +13,32 @@ use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    attachments::{Kept, read_kept},
+    attachments::{AttachmentItem, read_attachment_item},
     client::Scan,
     devices::{read_device, read_owner, token_in, token_of},
     item::{Attributes as _, Item, damaged},
-    load::{Loader, MOVED, is_marker},
+    load::{Loader, MOVED},
     messages::read_message,
+    migration_marker::is_marker,
     push_outbox::read_owed,
-    row::Row,
+    row::CountedRow,
     status::{is_receipt, status_row},
     tables::Table,
     users::{BLOCK, MUTE, NOT_BEFORE, PROFILE, read_mute, read_profile},
 };
-use crate::{Content, EmbeddedSource, Kind, MemberRow, PendingRow, Result, SentId, ShownMessage, StoreError};
+use crate::{
+    Content, ContentKind, EmbeddedSource, MemberRow, PendingRow, Result, SentId, ShownMessage, StoreError,
+};
 
 const BUCKETS: u64 = 4096;
 /// Buckets of a kind whose records are named.
 const NAMED_BUCKETS: usize = 16;
 /// Keys of a kind that are named.
 const NAMED_KEYS: usize = 10;
-/// Each table is scanned in so many parts at once.
+/// Segments of a table that are scanned concurrently.
 const SEGMENTS: i32 = 4;
-/// Idempotency records that end so soon are left out: DynamoDB may remove them while they are compared.
+/// Idempotency records that expire this soon are left out: DynamoDB may delete them during the
+/// comparison.
 const ENDING_SECS: u64 = 3_600;
 
 /// How many records there are, and the sum of their digests.
@@ -46,8 +50,8 @@ pub struct Sum {
 
 /// One kind of record on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Comparison {
-    pub kind: Kind,
+pub struct KindComparison {
+    pub kind: ContentKind,
     pub source: Sum,
     pub target: Sum,
     /// The first records that differ, by their keys, and how.
@@ -65,48 +69,48 @@ impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Difference::Missing => "is missing in the tables",
-            Difference::Changed => "is another in the tables",
+            Difference::Changed => "differs in the tables",
             Difference::Unknown => "is in the tables and not in the source",
         })
     }
 }
 
-impl Comparison {
+impl KindComparison {
     pub fn is_same(&self) -> bool {
         self.source == self.target && self.differing.is_empty()
     }
 }
 
-/// One record, or what was found in the place of one.
-struct Seen {
-    kind: Kind,
+/// One record, or an item that belongs to one.
+struct RecordDigest {
+    kind: ContentKind,
     key: String,
     digest: u64,
-    /// It belongs to the record of this key, which is counted once.
+    /// It belongs to the record of this key, and is not counted itself.
     beside: bool,
 }
 
-impl Seen {
+impl RecordDigest {
     fn bucket(&self) -> usize {
         (xxh3_64(self.key.as_bytes()) % BUCKETS) as usize
     }
 }
 
 #[derive(Clone)]
-struct Tally([Vec<Sum>; Kind::ALL.len()]);
+struct Tally([Vec<Sum>; ContentKind::ALL.len()]);
 
 impl Tally {
     fn new() -> Tally {
         Tally(std::array::from_fn(|_| vec![Sum::default(); BUCKETS as usize]))
     }
 
-    fn add(&mut self, seen: &Seen) {
+    fn add(&mut self, seen: &RecordDigest) {
         let sum = &mut self.0[seen.kind as usize][seen.bucket()];
         sum.rows += u64::from(!seen.beside);
         sum.checksum = sum.checksum.wrapping_add(seen.digest);
     }
 
-    fn total(&self, kind: Kind) -> Sum {
+    fn total(&self, kind: ContentKind) -> Sum {
         self.0[kind as usize].iter().fold(Sum::default(), |total, sum| Sum {
             rows: total.rows + sum.rows,
             checksum: total.checksum.wrapping_add(sum.checksum),
@@ -114,16 +118,17 @@ impl Tally {
     }
 }
 
-type Buckets = BTreeSet<(Kind, usize)>;
-type Digests = BTreeMap<(Kind, String), u64>;
+type BucketIds = BTreeSet<(ContentKind, usize)>;
+type Digests = BTreeMap<(ContentKind, String), u64>;
 
 impl Loader {
-    /// Reads both sides and compares them. `progress` is told of records as they are read in the tables.
+    /// Reads both sides and compares them. Calls `progress` with the number of records read from
+    /// the tables.
     pub async fn compare(
         &self,
         source: &EmbeddedSource,
         progress: impl Fn(u64) + Sync,
-    ) -> Result<Vec<Comparison>> {
+    ) -> Result<Vec<KindComparison>> {
         let ending = self.now_ms() / 1_000 + ENDING_SECS;
         let (ours, theirs) = (Mutex::new(Tally::new()), Mutex::new(Tally::new()));
         tokio::try_join!(
@@ -131,16 +136,16 @@ impl Loader {
             self.in_tables(ending, &progress, |seen| theirs.lock().add(&seen)),
         )?;
         let (ours, theirs) = (ours.into_inner(), theirs.into_inner());
-        let mut buckets = Buckets::new();
-        for kind in Kind::ALL {
+        let mut buckets = BucketIds::new();
+        for kind in ContentKind::ALL {
             let pairs = ours.0[kind as usize].iter().zip(&theirs.0[kind as usize]).enumerate();
             let differing = pairs.filter(|(_, (one, other))| one != other).map(|(at, _)| (kind, at));
             buckets.extend(differing.take(NAMED_BUCKETS));
         }
         let mut named = self.differing(source, ending, &buckets).await?;
-        Ok(Kind::ALL
+        Ok(ContentKind::ALL
             .into_iter()
-            .map(|kind| Comparison {
+            .map(|kind| KindComparison {
                 kind,
                 source: ours.total(kind),
                 target: theirs.total(kind),
@@ -149,19 +154,19 @@ impl Loader {
             .collect())
     }
 
-    /// Names what differs in these buckets.
+    /// Names the records that differ in these buckets.
     async fn differing(
         &self,
         source: &EmbeddedSource,
         ending: u64,
-        buckets: &Buckets,
-    ) -> Result<BTreeMap<Kind, Vec<(String, Difference)>>> {
-        let mut named: BTreeMap<Kind, Vec<(String, Difference)>> = BTreeMap::new();
+        buckets: &BucketIds,
+    ) -> Result<BTreeMap<ContentKind, Vec<(String, Difference)>>> {
+        let mut named: BTreeMap<ContentKind, Vec<(String, Difference)>> = BTreeMap::new();
         if buckets.is_empty() {
             return Ok(named);
         }
         let (ours, theirs) = (Mutex::new(Digests::new()), Mutex::new(Digests::new()));
-        let keep = |digests: &Mutex<Digests>, seen: Seen| {
+        let keep = |digests: &Mutex<Digests>, seen: RecordDigest| {
             if buckets.contains(&(seen.kind, seen.bucket())) {
                 let mut digests = digests.lock();
                 let sum = digests.entry((seen.kind, seen.key)).or_default();
@@ -188,7 +193,12 @@ impl Loader {
         Ok(named)
     }
 
-    async fn in_tables(&self, ending: u64, progress: &impl Fn(u64), see: impl Fn(Seen)) -> Result<()> {
+    async fn in_tables(
+        &self,
+        ending: u64,
+        progress: &impl Fn(u64),
+        see: impl Fn(RecordDigest),
+    ) -> Result<()> {
         let parts = MOVED.into_iter().flat_map(|table| (0..SEGMENTS).map(move |part| (table, part)));
         stream::iter(parts)
             .map(|(table, part)| {
@@ -213,7 +223,7 @@ impl Loader {
     }
 }
 
-async fn in_source(source: &EmbeddedSource, ending: u64, see: impl Fn(Seen)) -> Result<()> {
+async fn in_source(source: &EmbeddedSource, ending: u64, see: impl Fn(RecordDigest)) -> Result<()> {
     let mut walk = source.walk(None);
     while let Some(page) = walk.next().await {
         for content in &page?.contents {
@@ -232,9 +242,9 @@ async fn in_source(source: &EmbeddedSource, ending: u64, see: impl Fn(Seen)) -> 
     Ok(())
 }
 
-fn seen(content: &Content, ending: u64) -> Option<Seen> {
+fn seen(content: &Content, ending: u64) -> Option<RecordDigest> {
     let ends = matches!(content, Content::SentId(id) if id.expires_at <= ending);
-    (!ends).then(|| Seen {
+    (!ends).then(|| RecordDigest {
         kind: content.kind(),
         key: content.key(),
         digest: content.digest(),
@@ -243,25 +253,26 @@ fn seen(content: &Content, ending: u64) -> Option<Seen> {
 }
 
 /// That a token is a device's: as much a part of its registration as the row itself.
-fn seen_token(user: &UserId, device: &DeviceId, token: &str) -> Seen {
+fn seen_token(user: &UserId, device: &DeviceId, token: &str) -> RecordDigest {
     let digest = xxh3_64(token.as_bytes());
-    Seen { kind: Kind::Devices, key: format!("{user} {device}"), digest, beside: true }
+    RecordDigest { kind: ContentKind::Devices, key: format!("{user} {device}"), digest, beside: true }
 }
 
 /// That nobody claimed an attachment: by this it is found when it is to go.
-fn seen_unclaimed(s3_ref: &S3Ref) -> Seen {
+fn seen_unclaimed(s3_ref: &S3Ref) -> RecordDigest {
     let key = s3_ref.to_string();
-    Seen { kind: Kind::Attachments, digest: xxh3_64(key.as_bytes()), key, beside: true }
+    RecordDigest { kind: ContentKind::Attachments, digest: xxh3_64(key.as_bytes()), key, beside: true }
 }
 
 /// That an attachment is a user's: by this it is found when they are erased.
-fn seen_owned(user: &UserId, s3_ref: &S3Ref) -> Seen {
+fn seen_owned(user: &UserId, s3_ref: &S3Ref) -> RecordDigest {
     let key = format!("{user} {s3_ref}");
-    Seen { kind: Kind::Attachments, digest: xxh3_64(key.as_bytes()), key, beside: true }
+    RecordDigest { kind: ContentKind::Attachments, digest: xxh3_64(key.as_bytes()), key, beside: true }
 }
 
-/// A row of a table, if it is one that is moved. One that cannot be read is like no record there is.
-fn seen_in(table: Table, item: &Item, ending: u64) -> Option<Seen> {
+/// A row of a table, if it is one that is moved. One that cannot be read is like no record there
+/// is.
+fn seen_in(table: Table, item: &Item, ending: u64) -> Option<RecordDigest> {
     if table == Table::Users && (is_marker(item) || item.text("item") == Some("inbox")) {
         return None;
     }
@@ -269,11 +280,11 @@ fn seen_in(table: Table, item: &Item, ending: u64) -> Option<Seen> {
         (Table::Devices, Some(token)) => {
             read_owner(item).map(|(user, device)| Some(seen_token(&user, &device, token)))
         }
-        (Table::Attachments, _) => read_kept(item).map(|kept| match kept {
-            Kept::Record(content) => seen(&content, ending),
-            Kept::Unclaimed(s3_ref) => Some(seen_unclaimed(&s3_ref)),
-            Kept::Owned(user, s3_ref) => Some(seen_owned(&user, &s3_ref)),
-            Kept::Usage => None,
+        (Table::Attachments, _) => read_attachment_item(item).map(|kept| match kept {
+            AttachmentItem::Record(content) => seen(&content, ending),
+            AttachmentItem::Unclaimed(s3_ref) => Some(seen_unclaimed(&s3_ref)),
+            AttachmentItem::Owned(user, s3_ref) => Some(seen_owned(&user, &s3_ref)),
+            AttachmentItem::Usage => None,
         }),
         _ => content_of(table, item).map(|content| seen(&content, ending)),
     };
@@ -290,26 +301,26 @@ fn seen_in(table: Table, item: &Item, ending: u64) -> Option<Seen> {
                 key = format!("{key} {}", part(sort));
             }
             let digest = xxh3_64(error.to_string().as_bytes());
-            Some(Seen { kind: kind_of(table, item), key, digest, beside: false })
+            Some(RecordDigest { kind: kind_of(table, item), key, digest, beside: false })
         }
     }
 }
 
-fn kind_of(table: Table, item: &Item) -> Kind {
+fn kind_of(table: Table, item: &Item) -> ContentKind {
     match table {
-        Table::Messages => Kind::Messages,
-        Table::SentIds => Kind::SentIds,
-        Table::PendingDeliveries => Kind::PendingDeliveries,
-        Table::MessageStatus => Kind::MessageStatus,
-        Table::Conversations => Kind::Conversations,
-        Table::Devices => Kind::Devices,
-        Table::PushOutbox => Kind::PushOutbox,
-        Table::Attachments => Kind::Attachments,
+        Table::Messages => ContentKind::Messages,
+        Table::SentIds => ContentKind::SentIds,
+        Table::PendingDeliveries => ContentKind::PendingDeliveries,
+        Table::MessageStatus => ContentKind::MessageStatus,
+        Table::Conversations => ContentKind::Conversations,
+        Table::Devices => ContentKind::Devices,
+        Table::PushOutbox => ContentKind::PushOutbox,
+        Table::Attachments => ContentKind::Attachments,
         Table::Users | Table::NodeLeases | Table::ColdRuns | Table::ColdDue => match item.text("item") {
-            Some(text) if text.starts_with(BLOCK) => Kind::Blocks,
-            Some(text) if text.starts_with(MUTE) => Kind::Mutes,
-            Some(NOT_BEFORE) => Kind::NotBefore,
-            _ => Kind::Profiles,
+            Some(text) if text.starts_with(BLOCK) => ContentKind::Blocks,
+            Some(text) if text.starts_with(MUTE) => ContentKind::Mutes,
+            Some(NOT_BEFORE) => ContentKind::NotBefore,
+            _ => ContentKind::Profiles,
         },
     }
 }
@@ -338,7 +349,9 @@ fn content_of(table: Table, item: &Item) -> Result<Content> {
             let row = status_row(&item.user("user_id")?, &item.conversation()?, Some(item));
             Content::Status { row, notified }
         }
-        Table::Conversations => Content::Conversation(Row::of_user(item, &item.user("user_id")?)?.into()),
+        Table::Conversations => {
+            Content::Conversation(CountedRow::of_user(item, &item.user("user_id")?)?.into())
+        }
         Table::Devices => Content::Device(read_device(item)?),
         Table::PushOutbox => Content::Owed(read_owed(item)?),
         Table::Users | Table::NodeLeases | Table::ColdRuns | Table::ColdDue | Table::Attachments => {
@@ -379,8 +392,8 @@ fn read_sent_id(item: &Item) -> Result<SentId> {
     })
 }
 
-impl From<Row> for MemberRow {
-    fn from(row: Row) -> MemberRow {
+impl From<CountedRow> for MemberRow {
+    fn from(row: CountedRow) -> MemberRow {
         MemberRow {
             conversation_id: row.conversation_id,
             side: row.side,

@@ -1,5 +1,5 @@
-//! `devices`: PK user_id, SK device. A row under a key that no user has says for each token whose it is; it is written
-//! with the device's row by one transaction, so that a token has one device and a device's token is found.
+//! `devices`: PK user_id, SK device. A second row for each token, under a key that no user can
+//! have, names its owner. One transaction writes both, so that a token has one device.
 
 use std::time::Duration;
 
@@ -10,34 +10,35 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     DynamoStore,
-    item::{Attributes as _, Item, Key, damaged, key, n, s},
+    item::{Attributes as _, Item, ItemKey, damaged, key, n, s},
     tables::Table,
     write::{Transacted, Write},
 };
 use crate::{DeviceRow, Devices, Result, StoreError};
 
-/// No user id has this character.
+/// No user id contains this character.
 const TOKEN: &str = "#token#";
 const OWNER: &str = "#owner";
-/// How often rows that others change are read again.
+/// Attempts to change rows that others change too.
 const TRIES: usize = 60;
 
-type Place = (UserId, DeviceId);
+type UserDevice = (UserId, DeviceId);
 
-fn device_key((user, device): &Place) -> Key {
+fn device_key((user, device): &UserDevice) -> ItemKey {
     key([("user_id", s(user)), ("device", s(device))])
 }
 
-fn token_key(token: &str) -> Key {
+fn token_key(token: &str) -> ItemKey {
     key([("user_id", s(format!("{TOKEN}{token}"))), ("device", s(OWNER))])
 }
 
-/// What an address is called in keys, which it may be too long for. Nobody can make up another with the same name.
+/// A token's name in keys: a hash, because an address may be too long for a key.
+/// Collision-resistant.
 pub(super) fn token_of(row: &DeviceRow) -> String {
     format!("{:x}", Sha256::digest(row.token_name()))
 }
 
-fn place_of(row: &DeviceRow) -> Place {
+fn place_of(row: &DeviceRow) -> UserDevice {
     (row.user_id.clone(), row.device.clone())
 }
 
@@ -56,14 +57,14 @@ pub(super) fn device_item(row: &DeviceRow) -> Result<Item> {
     Ok(item)
 }
 
-/// That a row's token is its device's.
+/// The row that names a token's owner.
 pub(super) fn token_item(row: &DeviceRow) -> Item {
     let mut item = token_key(&token_of(row));
     item.extend(key([("owner", s(&row.user_id)), ("owner_device", s(&row.device))]));
     item
 }
 
-/// The token that a row is about, if it is no device's.
+/// The token of an owner row; `None` for a device's row.
 pub(super) fn token_in(item: &Item) -> Option<&str> {
     item.text("user_id")?.strip_prefix(TOKEN)
 }
@@ -78,12 +79,12 @@ pub(super) fn read_device(item: &Item) -> Result<DeviceRow> {
     })
 }
 
-pub(super) fn read_owner(item: &Item) -> Result<Place> {
+pub(super) fn read_owner(item: &Item) -> Result<UserDevice> {
     Ok((item.user("owner")?, device_id(item, "owner_device")?))
 }
 
-/// Writes a token's row only if it is as it was read.
-fn if_owner(write: Write, owner: Option<&Place>) -> Write {
+/// Writes a token's row if it is unchanged since it was read.
+fn if_owner(write: Write, owner: Option<&UserDevice>) -> Write {
     match owner {
         Some((user, device)) => write
             .only_if("#owner = :user AND #owner_device = :device")
@@ -93,7 +94,7 @@ fn if_owner(write: Write, owner: Option<&Place>) -> Write {
     }
 }
 
-/// The same of a device's row.
+/// Writes a device's row if it is unchanged since it was read.
 fn if_token(write: Write, token: Option<&str>) -> Write {
     match token {
         Some(token) => write.only_if("#token = :token").value(":token", s(token)),
@@ -107,27 +108,27 @@ async fn pause(round: usize) {
 }
 
 fn busy() -> StoreError {
-    StoreError::unavailable("a device that is registered again and again")
+    StoreError::unavailable("a device with too many concurrent registrations")
 }
 
 impl DynamoStore {
-    async fn device(&self, place: &Place) -> Result<Option<DeviceRow>> {
+    async fn device(&self, place: &UserDevice) -> Result<Option<DeviceRow>> {
         self.dynamo.get(Table::Devices, device_key(place)).await?.as_ref().map(read_device).transpose()
     }
 
-    async fn owner_of(&self, token: &str) -> Result<Option<Place>> {
+    async fn owner_of(&self, token: &str) -> Result<Option<UserDevice>> {
         self.dynamo.get(Table::Devices, token_key(token)).await?.as_ref().map(read_owner).transpose()
     }
 
-    /// The token of a device, as its row says.
-    async fn token_at(&self, place: &Place) -> Result<Option<String>> {
+    /// The token in a device's row.
+    async fn token_at(&self, place: &UserDevice) -> Result<Option<String>> {
         Ok(self.device(place).await?.map(|row| token_of(&row)))
     }
 }
 
 #[async_trait]
 impl Devices for DynamoStore {
-    async fn register(&self, row: DeviceRow) -> Result<Option<Place>> {
+    async fn register(&self, row: DeviceRow) -> Result<Option<UserDevice>> {
         self.writable()?;
         let (place, token) = (place_of(&row), token_of(&row));
         let (device, owner) = (device_item(&row)?, token_item(&row));
@@ -135,7 +136,7 @@ impl Devices for DynamoStore {
         for round in 0..TRIES {
             let (before, owned_by) = tokio::try_join!(self.device(&place), self.owner_of(&token))?;
             if before.as_ref() == Some(&row) && owned_by.as_ref() == Some(&place) {
-                // It is there: the answer to the write got lost, not the write.
+                // The write had succeeded and its answer was lost.
                 return Ok(taken);
             }
             let old_token = before.map(|before| token_of(&before));
@@ -149,7 +150,7 @@ impl Devices for DynamoStore {
                     true => {
                         writes.push(if_token(Write::delete(Table::Devices, device_key(other)), Some(&token)))
                     }
-                    // Somebody has changed the rows by hand.
+                    // The rows do not match: they were edited by hand.
                     false => taken = None,
                 }
             }
@@ -171,7 +172,7 @@ impl Devices for DynamoStore {
         let place = (user.clone(), device.clone());
         let mut tried = false;
         for round in 0..TRIES {
-            // What a try before this found and is gone now went by it, and its answer got lost.
+            // An earlier attempt of this call removed it, and its answer was lost.
             let Some(row) = self.device(&place).await? else { return Ok(tried) };
             if registered_at.is_some_and(|registered_at| registered_at != row.registered_at) {
                 return Ok(false);

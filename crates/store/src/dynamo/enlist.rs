@@ -1,12 +1,15 @@
-//! `cold_due`: PK shard, SK time and conversation. How old messages are found without looking through all of them.
+//! `cold_due`: PK shard, SK time and conversation. Finds old messages without a scan of all
+//! messages.
 //!
-//! A conversation is listed once, by whoever sends the first message, under the time at which that message will be old. A
-//! flag in the members' `conversations` rows says that it is, and a send gets its row back anyway: so only the send that
-//! finds no flag pays. The time is written down before the flag is set, and the flag is taken away before the time is: a
-//! crash in between lists a conversation twice, never not at all.
+//! The first message of a conversation lists it under the time at which that message will be old.
+//! The flag `cold_listed` in the members' `conversations` rows says that it is listed; a send reads
+//! its row anyway, so only a send that finds no flag pays for the listing. The entry is written
+//! before the flag is set, and the flag is cleared before the entry is deleted: a crash in between
+//! lists a conversation twice, never not at all.
 //!
-//! Whoever finds that nothing is left to grow old takes the flag away and then looks once more (`looked_at`): who saw the
-//! flag had stored its message before that. The flag changes a row's version, so that nobody puts an old one back.
+//! A mover that finds nothing left to grow old clears the flag and then checks once more
+//! (`looked_at`): a send that still saw the flag had stored its message before. The flag changes a
+//! row's version, so that no stale row is put back.
 
 use std::collections::BTreeSet;
 
@@ -15,26 +18,26 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{
     DynamoStore,
-    client::{Query, Scan},
-    item::{Attributes as _, Item, Key, damaged, flag, key, n, s},
-    row::{Row, row_key},
+    client::{PartitionQuery, Scan},
+    item::{Attributes as _, Item, ItemKey, damaged, flag, key, n, s},
+    row::{CountedRow, row_key},
     tables::Table,
-    write::{Write, Written},
+    write::{Write, WriteOutcome},
 };
 use crate::{COLD_SHARDS, ColdCandidate, EnlistPlace, Result, cold_shard};
 
-/// Conversations that are listed at once.
+/// Conversations that are listed concurrently.
 const AT_ONCE: usize = 16;
-/// Nobody takes so long to write the first rows of a conversation.
+/// The first rows of a conversation are written within this time.
 const SOON_MS: u64 = 60_000;
-/// The sort key of a shard's lease; it comes after every time.
+/// The sort key of a shard's lease; it sorts after every time.
 const LEASE: &str = "lease";
 
 fn shard_name(shard: u16) -> String {
     format!("{shard:02}")
 }
 
-fn due_key(conversation: &ConversationId, due_at: u64) -> Key {
+fn due_key(conversation: &ConversationId, due_at: u64) -> ItemKey {
     let shard = shard_name(cold_shard(conversation));
     key([("shard", s(shard)), ("due", s(format!("{due_at:015}#{conversation}")))])
 }
@@ -48,9 +51,12 @@ fn read_due(item: &Item) -> Result<ColdCandidate> {
     })
 }
 
-/// What is due by a time: `$` comes right after `#`.
-fn due_by(shard: u16, now: u64) -> Query {
-    Query { range: Some(("<", s(format!("{now:015}$")))), ..Query::of(Table::ColdDue, s(shard_name(shard))) }
+/// What is due by a time. `$` is the character after `#`.
+fn due_by(shard: u16, now: u64) -> PartitionQuery {
+    PartitionQuery {
+        range: Some(("<", s(format!("{now:015}$")))),
+        ..PartitionQuery::of(Table::ColdDue, s(shard_name(shard)))
+    }
 }
 
 impl DynamoStore {
@@ -58,15 +64,16 @@ impl DynamoStore {
         self.dynamo.write(&Write::put(Table::ColdDue, due_key(conversation, due_at))).await.map(|_| ())
     }
 
-    /// Lists a conversation that begins. Returns whether its rows are to say so. What is due so soon that somebody may look
-    /// before there are rows is listed after them.
+    /// Lists a new conversation. Returns whether its rows should say so. One that is due so soon
+    /// that a mover may check it before its rows exist is listed after them.
     pub(super) async fn list_beginning(&self, conversation: &ConversationId, ts: u64) -> bool {
         let Some(cold_after_ms) = self.cold_after_ms.filter(|&after| after >= SOON_MS) else { return false };
         self.put_due(conversation, ts + cold_after_ms).await.is_ok()
     }
 
-    /// Lists a conversation if a sender's row does not say that it is. No send fails for it: the next one finds the same.
-    pub(super) async fn list_if_unlisted(&self, row: &Row, ts: u64) {
+    /// Lists a conversation if the sender's row does not say that it is. A failure fails no send:
+    /// the next one tries again.
+    pub(super) async fn list_if_unlisted(&self, row: &CountedRow, ts: u64) {
         let Some(cold_after_ms) = self.cold_after_ms.filter(|_| !row.cold_listed && row.version > 0) else {
             return;
         };
@@ -107,7 +114,7 @@ impl DynamoStore {
                 .only_if("attribute_exists(#cold_listed)"),
             };
             let written = self.dynamo.write(&write.value(":one", n(1))).await?;
-            changed |= matches!(written, Written::Done(_));
+            changed |= matches!(written, WriteOutcome::Done(_));
         }
         Ok(changed)
     }
@@ -123,7 +130,7 @@ impl DynamoStore {
         if after.is_some_and(|(_, due_at)| due_at > now) {
             return Ok(Vec::new());
         }
-        let mut query = Query {
+        let mut query = PartitionQuery {
             limit: Some(limit.clamp(1, 1_000) as i32),
             start: after.map(|(after, due_at)| due_key(&after.conversation_id, due_at)),
             ..due_by(shard, now)
@@ -152,7 +159,7 @@ impl DynamoStore {
         let was_listed = match old {
             Some(old) => {
                 let old = old.only_if("attribute_exists(#due)");
-                matches!(self.dynamo.write(&old).await?, Written::Done(_))
+                matches!(self.dynamo.write(&old).await?, WriteOutcome::Done(_))
             }
             None => false,
         };
@@ -163,7 +170,8 @@ impl DynamoStore {
         Ok(())
     }
 
-    /// Flags are believed only while anything is listed at all: a table that was lost and made anew lists nothing.
+    /// Flags are believed only while anything is listed at all: a table that was lost and made anew
+    /// lists nothing.
     pub(super) async fn list_page(&self, now: u64, from: EnlistPlace) -> Result<(u64, Option<EnlistPlace>)> {
         let believed = match from.believed {
             Some(believed) => believed,
@@ -205,7 +213,7 @@ impl DynamoStore {
 
     async fn lists_anything(&self) -> Result<bool> {
         for shard in 0..COLD_SHARDS {
-            let query = Query { limit: Some(1), ..due_by(shard, 999_999_999_999_999) };
+            let query = PartitionQuery { limit: Some(1), ..due_by(shard, 999_999_999_999_999) };
             if !self.dynamo.query(&query).await?.0.is_empty() {
                 return Ok(true);
             }
@@ -220,7 +228,7 @@ impl DynamoStore {
             .value(":holder", s(holder))
             .value(":until", n(until))
             .value(":now", n(now));
-        Ok(matches!(self.dynamo.write(&write).await?, Written::Done(_)))
+        Ok(matches!(self.dynamo.write(&write).await?, WriteOutcome::Done(_)))
     }
 }
 

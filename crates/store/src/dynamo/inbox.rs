@@ -1,5 +1,6 @@
-//! The reads of `conversations`. The order of a user's inbox is a hint in Redis: a set that is complete answers a page
-//! with one batch of rows; where there is none, all rows of the user are read, and it is made anew from them.
+//! Reads of `conversations`. The order of a user's inbox is a hint in Redis: with a complete set, a
+//! page costs one batch of rows. Without one, all rows of the user are read and the set is rebuilt
+//! from them.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +9,9 @@ use bluetick_protocol::{ConversationId, Seq, Side, UserId};
 
 use super::{
     DynamoStore,
-    client::Query,
+    client::PartitionQuery,
     item::{Attributes as _, Item, n, s},
-    row::{Row, row_key},
+    row::{CountedRow, row_key},
     tables::Table,
     users::user_key,
     write::Write,
@@ -20,12 +21,13 @@ use crate::{
     StoreError, Undelivered, redis::InboxRead,
 };
 
-/// The item of `users` that says that an inbox order may lack something.
+/// The item of `users` that marks an inbox order as stale.
 const STALE: &str = "inbox";
-/// How much the clocks of those who mark and those who build may differ.
+/// How much the clocks of nodes may differ.
 const CLOCKS_DIFFER_MS: u64 = 60_000;
 const TRIES: usize = 60;
-/// A row that is read by its key costs a whole unit, and one among all of the user's about a tenth.
+/// A row read by its key costs a whole unit; in a query of all the user's rows it costs about a
+/// tenth.
 const ROWS_ONE_BY_ONE: usize = 50;
 
 fn position(row: &ConversationRow) -> InboxPosition {
@@ -33,14 +35,15 @@ fn position(row: &ConversationRow) -> InboxPosition {
 }
 
 impl DynamoStore {
-    /// Moves a conversation to its place in a member's inbox. A place that Redis could not be told is noted in the
-    /// table: a complete set that lacks it would hide the message from a device that resumes (R6).
+    /// Moves a conversation to its place in a member's inbox. If Redis cannot be reached, the table
+    /// marks the order as stale: a complete set that lacks the conversation would hide the message
+    /// from a device that resumes (R6).
     pub(super) async fn touch(&self, id: &ConversationId, side: Side, ts: Option<u64>) -> Result<()> {
         let (Some(ts), user) = (ts, id.member(side)) else { return Ok(()) };
         match self.redis.inbox_touch(&user, id, ts).await {
             Ok(()) => Ok(()),
             Err(error) => {
-                tracing::debug!(%error, "an inbox order could not be told of a message");
+                tracing::debug!(%error, "redis missed an inbox update; the order is marked as stale and rebuilt");
                 self.mark_stale(&user).await
             }
         }
@@ -52,9 +55,9 @@ impl DynamoStore {
         self.dynamo.write(&write).await.map(|_| ())
     }
 
-    /// The same for a send that is repeated: if its place was never told, it is told as of now, in the row as well,
-    /// because a device may have resumed in between.
-    pub(super) async fn touch_again(&self, row: Row) -> Result<()> {
+    /// The same for a repeated send: if its place was never set, it gets the current time, in the
+    /// row too, because a device may have resumed in between.
+    pub(super) async fn touch_again(&self, row: CountedRow) -> Result<()> {
         let Some(shown) = &row.shown else { return Ok(()) };
         let (user, id) = (row.user(), row.conversation_id.clone());
         match self.redis.inbox_score(&user, &id).await {
@@ -78,19 +81,20 @@ impl DynamoStore {
         }
     }
 
-    async fn all_rows(&self, user: &UserId) -> Result<Vec<Row>> {
+    async fn all_rows(&self, user: &UserId) -> Result<Vec<CountedRow>> {
         let items = self.dynamo.query_all(Table::Conversations, s(user)).await?;
-        items.iter().map(|item| Row::of_user(item, user)).collect()
+        items.iter().map(|item| CountedRow::of_user(item, user)).collect()
     }
 
     /// All rows of a user, newest first; and the order in Redis made from them.
-    async fn rebuild(&self, user: &UserId) -> Result<Vec<Row>> {
+    async fn rebuild(&self, user: &UserId) -> Result<Vec<CountedRow>> {
         // First the mark, then the rows: who sends in between finds the mark and adds to the set.
         let token = self.redis.inbox_begin(user).await;
         let built_at = self.clock.now_ms();
         let mut rows = self.all_rows(user).await?;
         rows.retain(|row| row.shown.is_some());
-        let place = |row: &Row| (row.shown.as_ref().map(|shown| shown.ts), row.conversation_id.clone());
+        let place =
+            |row: &CountedRow| (row.shown.as_ref().map(|shown| shown.ts), row.conversation_id.clone());
         rows.sort_by_key(|row| std::cmp::Reverse(place(row)));
         if let Ok(token) = token {
             let order: Vec<_> = rows
@@ -107,13 +111,13 @@ impl DynamoStore {
     }
 
     /// The rows of some conversations, in no order.
-    async fn rows_of(&self, user: &UserId, ids: &[ConversationId]) -> Result<Vec<Row>> {
+    async fn rows_of(&self, user: &UserId, ids: &[ConversationId]) -> Result<Vec<CountedRow>> {
         let keys = ids.iter().map(|id| row_key(user, id)).collect();
         let items = self.dynamo.get_many(Table::Conversations, keys).await?;
-        items.iter().map(|item| Row::of_user(item, user)).collect()
+        items.iter().map(|item| CountedRow::of_user(item, user)).collect()
     }
 
-    async fn public(&self, rows: Vec<Row>) -> Result<Vec<ConversationRow>> {
+    async fn public(&self, rows: Vec<CountedRow>) -> Result<Vec<ConversationRow>> {
         let mut public = Vec::with_capacity(rows.len());
         for row in rows {
             public.extend(self.exact(row).await?.into_public());
@@ -141,8 +145,8 @@ impl DynamoStore {
         Ok((self.public(rows).await?, more))
     }
 
-    /// `last_delivered_seq` of some conversations, which are in order and lie behind `after`; nothing where there is no
-    /// receipt.
+    /// `last_delivered_seq` of some conversations, which are in order and lie behind `after`;
+    /// nothing where there is no receipt.
     async fn delivered_of(
         &self,
         user: &UserId,
@@ -156,11 +160,11 @@ impl DynamoStore {
         } else {
             let (mut items, mut start) = (Vec::new(), after.map(|after| row_key(user, after)));
             loop {
-                let query = Query {
+                let query = PartitionQuery {
                     range: Some(("<=", s(last))),
                     only: Some("#conversation_id, #last_delivered_seq"),
                     start: start.take(),
-                    ..Query::of(Table::MessageStatus, s(user))
+                    ..PartitionQuery::of(Table::MessageStatus, s(user))
                 };
                 let (page, next) = self.dynamo.query(&query).await?;
                 items.extend(page);
@@ -244,31 +248,33 @@ impl Conversations for DynamoStore {
                     true => self.all_rows(user).await?,
                     false => self.rows_of(user, &names).await?,
                 };
-                let place =
-                    |row: &Row| (row.shown.as_ref().map(|shown| shown.ts), row.conversation_id.clone());
+                let place = |row: &CountedRow| {
+                    (row.shown.as_ref().map(|shown| shown.ts), row.conversation_id.clone())
+                };
                 rows.sort_by_key(|row| std::cmp::Reverse(place(row)));
                 rows
             }
             _ => self.rebuild(user).await?,
         };
         let active = rows.iter().filter(|row| row.shown.as_ref().is_some_and(|shown| shown.ts >= since_ms));
-        Ok(active.filter_map(Row::as_active).take(limit).collect())
+        Ok(active.filter_map(CountedRow::as_active).take(limit).collect())
     }
 
-    /// A page of the user's rows, and of `message_status` only what they leave open: what is read is delivered.
+    /// A page of the user's rows, and of `message_status` only what they leave open: what is read
+    /// is delivered.
     async fn undelivered(
         &self,
         user: &UserId,
         after: Option<&ConversationId>,
         limit: usize,
     ) -> Result<Undelivered> {
-        let query = Query {
+        let query = PartitionQuery {
             limit: Some(i32::try_from(limit).unwrap_or(i32::MAX).max(1)),
             only: Some(
                 "#conversation_id, #last_seq, #unread_count, #counted_seq, #counted_last, #erased_up_to",
             ),
             start: after.map(|after| row_key(user, after)),
-            ..Query::of(Table::Conversations, s(user))
+            ..PartitionQuery::of(Table::Conversations, s(user))
         };
         let (items, next) = self.dynamo.query(&query).await?;
         let next = next.map(|last| last.conversation()).transpose()?;

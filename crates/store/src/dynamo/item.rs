@@ -1,4 +1,4 @@
-//! Attributes of rows, in and out.
+//! Attributes of items: building and parsing.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use bluetick_protocol::{ConversationId, MessageId, Seq, UserId};
 use crate::{Result, StoreError};
 
 pub(super) type Item = HashMap<String, AttributeValue>;
-pub(super) type Key = HashMap<String, AttributeValue>;
+pub(super) type ItemKey = HashMap<String, AttributeValue>;
 
 pub(super) fn s(text: impl ToString) -> AttributeValue {
     AttributeValue::S(text.to_string())
@@ -22,11 +22,11 @@ pub(super) fn flag() -> AttributeValue {
     AttributeValue::Bool(true)
 }
 
-pub(super) fn key<const N: usize>(parts: [(&str, AttributeValue); N]) -> Key {
+pub(super) fn key<const N: usize>(parts: [(&str, AttributeValue); N]) -> ItemKey {
     parts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Reads attributes and says which one is wrong.
+/// Parses attributes; an error names the attribute.
 pub(super) trait Attributes {
     fn text(&self, name: &str) -> Option<&str>;
     fn number(&self, name: &str) -> Option<u64>;

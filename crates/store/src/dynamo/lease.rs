@@ -1,10 +1,12 @@
-//! Who may mint ids under which node number: a lease on one of 1,024, kept in DynamoDB.
+//! `node_leases`: PK node; owner, expires_at. A lease on one of 1,024 node numbers, under which a
+//! node mints ids.
 //!
-//! Two nodes with one number could mint one id twice, and to clients two messages with one id are one. So a number is
-//! held by one conditional write, renewed long before it ends, and given up by the holder before anybody else may
-//! take it. A node that cannot prove that it holds its lease mints nothing. A process that was paused judges by a
-//! clock that went on meanwhile; an id that it minted just before the pause carries the time of that moment, and
-//! whoever takes the number next mints only times after the end of the lease before.
+//! Two nodes with one number could mint the same id twice, and clients would take the two messages
+//! for one. So a number is taken by one conditional write, renewed long before it expires, and
+//! given up by its holder before anybody else may take it. A node that cannot prove that it holds
+//! its lease mints nothing. A paused process checks a clock that went on meanwhile. An id that it
+//! minted just before the pause carries that time, and the next holder mints only ids after the end
+//! of the earlier lease.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,41 +17,42 @@ use tokio::time::Instant;
 
 use super::{
     client::Dynamo,
-    item::{Attributes as _, Key, key, n, s},
+    item::{Attributes as _, ItemKey, key, n, s},
     tables::Table,
-    write::{Write, Written},
+    write::{Write, WriteOutcome},
 };
 use crate::{Clock, Result, StoreError};
 
 const TTL: Duration = Duration::from_secs(30);
-/// The holder stops this long before the lease ends: its clock and the next holder's may differ.
+/// The holder stops this long before the lease expires, because its clock and the next holder's may
+/// differ.
 const MARGIN: Duration = Duration::from_secs(8);
 const RENEW_AFTER: Duration = Duration::from_secs(8);
-/// Numbers that are tried before giving up for now.
+/// Numbers that are tried before the call fails.
 const TRIES: usize = 64;
 
 pub(super) struct Lease {
-    shared: Arc<Shared>,
+    shared: Arc<LeaseShared>,
     renewal: Mutex<Option<tokio::task::AbortHandle>>,
 }
 
-struct Shared {
+struct LeaseShared {
     dynamo: Dynamo,
     clock: Arc<dyn Clock>,
     owner: String,
-    held: Mutex<Option<Held>>,
-    /// The last id of this process, under whatever number.
+    held: Mutex<Option<HeldLease>>,
+    /// The last id that this process minted, under any number.
     last: Mutex<MessageId>,
-    /// One at a time looks for a number.
+    /// Held while a number is acquired.
     acquiring: tokio::sync::Mutex<()>,
     #[cfg(test)]
     only: Mutex<Option<u16>>,
 }
 
-struct Held {
+struct HeldLease {
     node: u16,
     until: Instant,
-    /// The same by the wall clock, which goes on while a whole machine is suspended.
+    /// The same by the wall clock, which goes on while the machine is suspended.
     until_ms: u64,
     renewed: Instant,
 }
@@ -61,7 +64,7 @@ fn until_ms(expires_at: u64) -> u64 {
 impl Lease {
     pub fn new(dynamo: Dynamo, clock: Arc<dyn Clock>) -> Lease {
         let owner = format!("{:032x}", rand::rng().random::<u128>());
-        let shared = Shared {
+        let shared = LeaseShared {
             dynamo,
             clock,
             owner,
@@ -127,12 +130,12 @@ impl Drop for Lease {
     }
 }
 
-pub(super) fn at(node: u16) -> Key {
+pub(super) fn at(node: u16) -> ItemKey {
     key([("node", n(node.into()))])
 }
 
-/// Renews for as long as the store is there.
-async fn keep(shared: std::sync::Weak<Shared>) {
+/// Renews the lease for as long as the store exists.
+async fn keep(shared: std::sync::Weak<LeaseShared>) {
     loop {
         tokio::time::sleep(RENEW_AFTER / 4).await;
         let Some(shared) = shared.upgrade() else { return };
@@ -143,7 +146,7 @@ async fn keep(shared: std::sync::Weak<Shared>) {
     }
 }
 
-impl Shared {
+impl LeaseShared {
     fn mint_now(&self) -> Option<MessageId> {
         let held = self.held.lock();
         let now_ms = self.clock.now_ms();
@@ -185,18 +188,18 @@ impl Shared {
             .value(":until", n(now + TTL.as_millis() as u64))
             .value(":free", n(free_since));
             match self.dynamo.write(&write).await? {
-                Written::Done(row) => {
+                WriteOutcome::Done(row) => {
                     let previous = row.number("previous").unwrap_or_default();
                     let until = asked + TTL - MARGIN;
                     let mut held = self.held.lock();
                     let mut last = self.last.lock();
                     *last = MessageId::at(previous).max(*last);
                     let until_ms = until_ms(now + TTL.as_millis() as u64);
-                    *held = Some(Held { node, until, until_ms, renewed: asked });
+                    *held = Some(HeldLease { node, until, until_ms, renewed: asked });
                     tracing::info!(node, "holding a node number");
                     return Ok(());
                 }
-                Written::Refused(_) => continue,
+                WriteOutcome::Refused(_) => continue,
             }
         }
         Err(StoreError::unavailable("a free node number (all that were tried are held)"))
@@ -212,14 +215,14 @@ impl Shared {
         let written = self.dynamo.write(&write).await?;
         let mut held = self.held.lock();
         match written {
-            Written::Done(_) => {
+            WriteOutcome::Done(_) => {
                 if let Some(held) = held.as_mut() {
                     // Not if it ended meanwhile: who took it in between may have minted.
                     (held.until, held.renewed) = (asked + TTL - MARGIN, asked);
                     held.until_ms = until_ms(expires_at);
                 }
             }
-            Written::Refused(_) => {
+            WriteOutcome::Refused(_) => {
                 tracing::warn!(node, "somebody else holds this node number; taking another");
                 *held = None;
             }

@@ -1,4 +1,5 @@
-//! What an operator does with the store: health and erasure. A backup is DynamoDB's own point-in-time recovery.
+//! What an operator does with the store: health and erasure. A backup is DynamoDB's own
+//! point-in-time recovery.
 
 use std::{collections::BTreeSet, sync::atomic::Ordering};
 
@@ -8,10 +9,10 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{
     DynamoStore,
-    everywhere::Parts::Whole,
+    hot_and_cold::Parts::Whole,
     item::{Attributes as _, flag, key, n, s},
     messages::message_key,
-    row::{Row, row_key},
+    row::{CountedRow, row_key},
     status::is_receipt,
     tables::Table,
     users::{mute_key, user_key},
@@ -54,8 +55,8 @@ impl DynamoStore {
     }
 
     /// A row made from all messages of the conversation, as if it had never been there.
-    async fn row_anew(&self, old: &Row, read_seq: Seq) -> Result<Row> {
-        let mut row = Row {
+    async fn row_anew(&self, old: &CountedRow, read_seq: Seq) -> Result<CountedRow> {
+        let mut row = CountedRow {
             shown: None,
             unread: 0,
             counted_seq: old.erased_up_to,
@@ -77,11 +78,11 @@ impl DynamoStore {
         Ok(row)
     }
 
-    async fn replace_with(&self, id: &ConversationId, side: Side, make: MakeRow) -> Result<Row> {
+    async fn replace_with(&self, id: &ConversationId, side: Side, make: MakeRow) -> Result<CountedRow> {
         for _ in 0..TRIES {
             let old = self.row(id, side).await?;
             let next = match make {
-                MakeRow::Erased { up_to } => Row {
+                MakeRow::Erased { up_to } => CountedRow {
                     version: old.version,
                     erased_up_to: up_to,
                     counted_seq: up_to,
@@ -89,7 +90,7 @@ impl DynamoStore {
                     peer: old.peer.clone(),
                     cold_up_to: old.cold_up_to,
                     cold_listed: old.cold_listed,
-                    ..Row::none(id, side)
+                    ..CountedRow::none(id, side)
                 },
                 MakeRow::Anew if old.version == 0 => return Ok(old),
                 MakeRow::Anew => {
@@ -104,7 +105,7 @@ impl DynamoStore {
         Err(StoreError::unavailable("a conversation that is written to very much"))
     }
 
-    pub(super) async fn delete_items(&self, table: Table, items: Vec<super::item::Key>) -> Result<()> {
+    pub(super) async fn delete_items(&self, table: Table, items: Vec<super::item::ItemKey>) -> Result<()> {
         stream::iter(items)
             .map(|key| async move { self.dynamo.write(&Write::delete(table, key)).await.map(|_| ()) })
             .buffer_unordered(VOIDS_AT_ONCE)
@@ -189,7 +190,7 @@ impl Maintenance for DynamoStore {
     async fn memberships(&self, user: &UserId) -> Result<Vec<ConversationId>> {
         let mut all = BTreeSet::new();
         for item in self.dynamo.query_all(Table::Conversations, s(user)).await? {
-            let row = Row::of_user(&item, user)?;
+            let row = CountedRow::of_user(&item, user)?;
             if row.shown.is_some() || row.concerned {
                 all.insert(row.conversation_id);
             }

@@ -8,21 +8,21 @@ use bluetick_protocol::{ClientMsgId, ConversationId, Json, MessageId, Seq, Side}
 
 use super::{
     DynamoStore,
-    client::{Query, failure, names_in},
+    client::{PartitionQuery, failure, names_in},
     item::{Attributes as _, Item, damaged, flag, key, n, s},
     tables::{Table, rows_about},
     write::Write,
 };
 use crate::{Committed, Message, Messages, NewMessage, PageLimit, Result, StoreError};
 
-/// What stands in a closed hole for the id that no client gave.
+/// The `client_msg_id` of a void that closed a hole.
 pub(super) const HOLE_CLIENT_MSG_ID: &str = "void";
-/// A search through more messages than this is refused: it would read, and pay for, all of them.
+/// A search by id scans and pays for the whole table, so it is refused beyond this many messages.
 const SEARCHABLE_MESSAGES: u64 = 1_000_000;
 
-/// A message as it lies in the table.
+/// A message as it is stored in the table.
 #[derive(Clone)]
-pub(super) struct Stored {
+pub(super) struct StoredMessage {
     pub message: Arc<Message>,
     /// A void that closed a hole: nobody wrote it, so no row shows it.
     pub hole: bool,
@@ -54,7 +54,7 @@ pub(super) fn message_item(message: &Message, hole: bool) -> Item {
     item
 }
 
-pub(super) fn read_message(item: &Item) -> Result<Stored> {
+pub(super) fn read_message(item: &Item) -> Result<StoredMessage> {
     let conversation_id = item.conversation()?;
     let sender = item.user("sender")?;
     let from = conversation_id
@@ -76,33 +76,34 @@ pub(super) fn read_message(item: &Item) -> Result<Stored> {
         void: item.has("void"),
         conversation_id,
     };
-    Ok(Stored { message: Arc::new(message), hole: item.has("hole") })
+    Ok(StoredMessage { message: Arc::new(message), hole: item.has("hole") })
 }
 
-pub(super) fn message_key(conversation: &ConversationId, seq: Seq) -> super::item::Key {
+pub(super) fn message_key(conversation: &ConversationId, seq: Seq) -> super::item::ItemKey {
     key([("conversation_id", s(conversation)), ("seq", n(seq))])
 }
 
-/// The least attributes that tell whom a message counts for.
+/// The attributes that tell whom a message counts for.
 pub(super) const FOR_COUNTING: &str = "#conversation_id, #seq, #message_id, #client_msg_id, #sender, #ts, #withheld, \
                                        #void, #hole";
 
 impl DynamoStore {
-    /// One page of messages in either direction, as many as the limit and one answer of DynamoDB allow.
+    /// One page of messages in either direction, as many as the limit and one answer of DynamoDB
+    /// allow.
     pub(super) async fn page(
         &self,
         conversation: &ConversationId,
         range: (&'static str, Seq),
         backwards: bool,
         limit: PageLimit,
-    ) -> Result<Vec<Stored>> {
-        let mut query = Query {
+    ) -> Result<Vec<StoredMessage>> {
+        let mut query = PartitionQuery {
             range: Some((range.0, n(range.1))),
             backwards,
             limit: Some(limit.messages.min(1_000) as i32),
-            ..Query::of(Table::Messages, s(conversation))
+            ..PartitionQuery::of(Table::Messages, s(conversation))
         };
-        let (mut page, mut bytes): (Vec<Stored>, usize) = (Vec::new(), 0);
+        let (mut page, mut bytes): (Vec<StoredMessage>, usize) = (Vec::new(), 0);
         loop {
             let (items, next) = self.dynamo.query(&query).await?;
             for item in &items {
@@ -126,18 +127,22 @@ impl DynamoStore {
         conversation: &ConversationId,
         from: Seq,
         most: usize,
-    ) -> Result<Vec<Stored>> {
-        let query = Query {
+    ) -> Result<Vec<StoredMessage>> {
+        let query = PartitionQuery {
             range: Some((">=", n(from))),
             limit: Some(most as i32),
             only: Some(FOR_COUNTING),
-            ..Query::of(Table::Messages, s(conversation))
+            ..PartitionQuery::of(Table::Messages, s(conversation))
         };
         let (items, _) = self.dynamo.query(&query).await?;
         items.iter().map(read_message).collect()
     }
 
-    pub(super) async fn message_at(&self, conversation: &ConversationId, seq: Seq) -> Result<Option<Stored>> {
+    pub(super) async fn message_at(
+        &self,
+        conversation: &ConversationId,
+        seq: Seq,
+    ) -> Result<Option<StoredMessage>> {
         let item = self.dynamo.get(Table::Messages, message_key(conversation, seq)).await?;
         item.as_ref().map(read_message).transpose()
     }
@@ -165,18 +170,18 @@ impl Messages for DynamoStore {
         before: Seq,
         limit: PageLimit,
     ) -> Result<Vec<Arc<Message>>> {
-        // The table's numbers end where a signed integer does.
+        // The table's numbers end at `i64::MAX`.
         let before = before.min(i64::MAX as u64);
         let page = self.page(conversation, ("<", before), true, limit).await?;
         Ok(page.into_iter().rev().map(|stored| stored.message).collect())
     }
 
     async fn last_seq(&self, conversation: &ConversationId) -> Result<Seq> {
-        let query = Query {
+        let query = PartitionQuery {
             backwards: true,
             limit: Some(1),
             only: Some("#seq"),
-            ..Query::of(Table::Messages, s(conversation))
+            ..PartitionQuery::of(Table::Messages, s(conversation))
         };
         let (items, _) = self.dynamo.query(&query).await?;
         Ok(items.first().map_or(0, |item| item.seq("seq")))
@@ -184,8 +189,8 @@ impl Messages for DynamoStore {
 
     async fn close_hole(&self, conversation: &ConversationId, seq: Seq) -> Result<()> {
         self.writable()?;
-        // Beyond the last message there is no hole that a reader could have met, and what is cold is not missing: a run
-        // is recorded before its hot rows go, so whoever misses one finds the run.
+        // There is no hole beyond the last message, and a cold seq is no hole: a run is recorded
+        // before its hot rows are dropped, so the check after the read finds it.
         if seq == 0
             || seq > self.last_seq(conversation).await?
             || self.run_at(conversation, seq).await?.is_some()
@@ -208,11 +213,12 @@ impl Messages for DynamoStore {
             void: true,
         };
         let write = Write::put(Table::Messages, message_item(&void, true));
-        // Whoever is there already was no hole.
+        // A refusal means that the seq was no hole.
         self.dynamo.write(&write.only_if("attribute_not_exists(#conversation_id)")).await.map(|_| ())
     }
 
-    /// The table is not indexed by id: every message would pay for that. An operator may search a small one.
+    /// The table has no index by id, because every message would pay for it. An operator may search
+    /// a small table.
     async fn find(&self, message_id: MessageId) -> Result<Option<Arc<Message>>> {
         if rows_about(&self.dynamo, Table::Messages).await? > SEARCHABLE_MESSAGES {
             return Err(StoreError::Unsupported(

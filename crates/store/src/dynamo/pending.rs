@@ -1,17 +1,17 @@
-//! `pending_deliveries`: PK receiver_id, SK conversation_id.
+//! `pending_deliveries`: PK receiver_id, SK conversation_id; first_undelivered_seq.
 
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, Seq, UserId};
 
 use super::{
     DynamoStore,
-    item::{Attributes as _, Key, key, n, s},
+    item::{Attributes as _, ItemKey, key, n, s},
     tables::Table,
-    write::{Write, Written},
+    write::{Write, WriteOutcome},
 };
 use crate::{Noted, PendingDeliveries, PendingRow, Result};
 
-pub(super) fn pending_key(receiver: &UserId, conversation: &ConversationId) -> Key {
+pub(super) fn pending_key(receiver: &UserId, conversation: &ConversationId) -> ItemKey {
     key([("receiver_id", s(receiver)), ("conversation_id", s(conversation))])
 }
 
@@ -32,8 +32,8 @@ impl PendingDeliveries for DynamoStore {
         .only_if("attribute_not_exists(#first_undelivered_seq) OR #first_undelivered_seq > :seq")
         .value(":seq", n(seq));
         Ok(match self.dynamo.write(&write).await? {
-            Written::Done(_) => Noted { first_undelivered_seq: seq, written: true },
-            Written::Refused(row) => {
+            WriteOutcome::Done(_) => Noted { first_undelivered_seq: seq, written: true },
+            WriteOutcome::Refused(row) => {
                 let first = row.map_or(seq, |row| row.seq("first_undelivered_seq"));
                 Noted { first_undelivered_seq: first, written: false }
             }
@@ -76,6 +76,6 @@ impl PendingDeliveries for DynamoStore {
             None => Write::delete(Table::PendingDeliveries, key),
         };
         let write = write.only_if("#first_undelivered_seq = :expected").value(":expected", n(expected));
-        Ok(matches!(self.dynamo.write(&write).await?, Written::Done(_)))
+        Ok(matches!(self.dynamo.write(&write).await?, WriteOutcome::Done(_)))
     }
 }

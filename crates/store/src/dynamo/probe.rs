@@ -1,16 +1,17 @@
-//! Which of the operations that Bluetick needs an endpoint has. What speaks DynamoDB's API need not speak all of it:
-//! ScyllaDB Alternator has no transactions, for example, without which no message can be sent.
+//! Tests which of the operations that Bluetick needs an endpoint has. A server with DynamoDB's API
+//! may lack some: ScyllaDB Alternator, for example, has no transactions, without which no message
+//! can be sent.
 //!
-//! Each operation is tried as the server uses it, on rows of `sent_ids` that no send can have, which are removed
-//! afterwards. They expire within the hour if that fails. The other tables are only read.
+//! Each operation is tried as the server uses it, on rows of `sent_ids` that no send can have. They
+//! are deleted afterwards, or expire within the hour. The other tables are only read.
 
 use std::fmt;
 
 use super::{
-    client::{Dynamo, Query, Scan},
-    item::{Attributes as _, Item, Key, key, n, s},
+    client::{Dynamo, PartitionQuery, Scan},
+    item::{Attributes as _, Item, ItemKey, key, n, s},
     tables::Table,
-    write::{Transacted, Write, Written},
+    write::{Transacted, Write, WriteOutcome},
 };
 use crate::{Clock as _, Result, SystemClock};
 
@@ -18,9 +19,9 @@ use crate::{Clock as _, Result, SystemClock};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probed {
     pub operation: &'static str,
-    /// Why it does not work, and what follows from that. Nothing if it works.
+    /// Why it does not work, and the consequence. `None` if it works.
     pub lacking: Option<String>,
-    /// Whether a server can do its work all the same.
+    /// Whether a server can run without it.
     pub optional: bool,
 }
 
@@ -33,7 +34,7 @@ impl fmt::Display for Probed {
     }
 }
 
-/// What follows where an operation is missing.
+/// The operations, and the consequence if one is missing.
 const OPERATIONS: [(&str, &str); 9] = [
     ("PutItem", "nothing can be stored"),
     ("UpdateItem", "pending rows, receipts and unread counts cannot be kept"),
@@ -46,7 +47,7 @@ const OPERATIONS: [(&str, &str); 9] = [
     ("BatchWriteItem", "`bluetick migrate` does not work; a server does not need it"),
 ];
 
-/// Tries every operation that the server and its commands use on tables that are there.
+/// Tries every operation that the server and its commands use, on existing tables.
 pub async fn probe_operations(dynamo: &Dynamo) -> Vec<Probed> {
     let probe = Probe::new(dynamo);
     let mut probed = Vec::with_capacity(OPERATIONS.len());
@@ -78,7 +79,7 @@ pub async fn probe_operations(dynamo: &Dynamo) -> Vec<Probed> {
 }
 
 /// What is wrong with an answer, if anything is.
-type Tried = Result<Option<&'static str>>;
+type ProbeResult = Result<Option<&'static str>>;
 
 const NOT_CHECKED: &str = "it does not hold to a condition";
 const NOT_RETURNED: &str =
@@ -86,7 +87,7 @@ const NOT_RETURNED: &str =
 
 struct Probe<'a> {
     dynamo: &'a Dynamo,
-    /// Rows of this run alone: two that run at once must not meet.
+    /// Unique to this run, so that two concurrent runs do not meet.
     name: String,
     expires_at: u64,
 }
@@ -98,7 +99,7 @@ impl<'a> Probe<'a> {
         Probe { dynamo, name, expires_at: SystemClock.now_ms() / 1000 + 3600 }
     }
 
-    fn key(&self, row: &str) -> Key {
+    fn key(&self, row: &str) -> ItemKey {
         key([("sent_id", s(format!("{} {row}", self.name)))])
     }
 
@@ -117,14 +118,14 @@ impl<'a> Probe<'a> {
         self.dynamo.get(Table::SentIds, self.key(row)).await
     }
 
-    async fn put(&self) -> Tried {
-        if !matches!(self.dynamo.write(&self.new_row("put", 1)).await?, Written::Done(_)) {
+    async fn put(&self) -> ProbeResult {
+        if !matches!(self.dynamo.write(&self.new_row("put", 1)).await?, WriteOutcome::Done(_)) {
             return Ok(Some(NOT_CHECKED));
         }
         Ok(refused_with(&self.dynamo.write(&self.new_row("put", 2)).await?, 1))
     }
 
-    async fn update(&self) -> Tried {
+    async fn update(&self) -> ProbeResult {
         self.dynamo.write(&Write::put(Table::SentIds, self.item("update", 1))).await?;
         let raise = |to: u64| {
             Write::update(Table::SentIds, self.key("update"), "SET #seq = :seq")
@@ -132,14 +133,14 @@ impl<'a> Probe<'a> {
                 .value(":seq", n(to))
         };
         match self.dynamo.write(&raise(2)).await? {
-            Written::Done(now) if now.number("seq") == Some(2) => {}
-            Written::Done(_) => return Ok(Some("it does not return the new row (ReturnValues)")),
-            Written::Refused(_) => return Ok(Some(NOT_CHECKED)),
+            WriteOutcome::Done(now) if now.number("seq") == Some(2) => {}
+            WriteOutcome::Done(_) => return Ok(Some("it does not return the new row (ReturnValues)")),
+            WriteOutcome::Refused(_) => return Ok(Some(NOT_CHECKED)),
         }
         Ok(refused_with(&self.dynamo.write(&raise(1)).await?, 2))
     }
 
-    async fn delete(&self) -> Tried {
+    async fn delete(&self) -> ProbeResult {
         self.dynamo.write(&Write::put(Table::SentIds, self.item("delete", 1))).await?;
         let delete = |seq: u64| {
             Write::delete(Table::SentIds, self.key("delete")).only_if("#seq = :seq").value(":seq", n(seq))
@@ -151,7 +152,7 @@ impl<'a> Probe<'a> {
         Ok(self.row("delete").await?.map(|_| "the row is still there"))
     }
 
-    async fn get(&self) -> Tried {
+    async fn get(&self) -> ProbeResult {
         self.dynamo.write(&Write::put(Table::SentIds, self.item("get", 1))).await?;
         match self.row("get").await? {
             Some(found) if found.number("seq") == Some(1) => Ok(None),
@@ -159,26 +160,27 @@ impl<'a> Probe<'a> {
         }
     }
 
-    async fn get_many(&self) -> Tried {
+    async fn get_many(&self) -> ProbeResult {
         self.dynamo.write(&Write::put(Table::SentIds, self.item("get", 1))).await?;
         let keys = vec![self.key("get"), self.key("absent")];
         let found = self.dynamo.get_many(Table::SentIds, keys).await?;
         Ok((found.len() != 1).then_some("it does not return the rows that are there"))
     }
 
-    async fn query(&self) -> Tried {
-        let query = Query { limit: Some(1), ..Query::of(Table::Users, s(&self.name)) };
+    async fn query(&self) -> ProbeResult {
+        let query = PartitionQuery { limit: Some(1), ..PartitionQuery::of(Table::Users, s(&self.name)) };
         let (found, _) = self.dynamo.query(&query).await?;
         Ok((!found.is_empty()).then_some("it returns rows of another key"))
     }
 
-    async fn scan(&self) -> Tried {
+    async fn scan(&self) -> ProbeResult {
         let scan = Scan { limit: Some(1), ..Scan::of(Table::PushOutbox) };
         self.dynamo.scan(&scan).await.map(|_| None)
     }
 
-    /// As a send does it: rows of two tables, and a row that is in the way of one keeps the other from being written.
-    async fn transact(&self) -> Tried {
+    /// As a send does it: rows of two tables, and a row that is in the way of one keeps the other
+    /// from being written.
+    async fn transact(&self) -> ProbeResult {
         let untouched = key([("conversation_id", s(&self.name)), ("seq", n(1))]);
         let check = || Write::check(Table::Messages, untouched.clone(), "attribute_not_exists(#seq)");
         if !matches!(self.dynamo.transact(&[self.new_row("one", 1), check()]).await?, Transacted::Done) {
@@ -195,7 +197,7 @@ impl<'a> Probe<'a> {
         Ok(self.row("two").await?.map(|_| "a part of a transaction that was refused is written"))
     }
 
-    async fn batch(&self) -> Tried {
+    async fn batch(&self) -> ProbeResult {
         self.dynamo.put_batch(vec![(Table::SentIds, self.item("batch", 1))]).await?;
         self.dynamo.delete_batch(Table::SentIds, vec![self.key("batch")]).await?;
         Ok(self.row("batch").await?.map(|_| "the row is still there"))
@@ -209,10 +211,10 @@ impl<'a> Probe<'a> {
 }
 
 /// What is wrong with a write that must be refused by a row with this number.
-fn refused_with(written: &Written, seq: u64) -> Option<&'static str> {
+fn refused_with(written: &WriteOutcome, seq: u64) -> Option<&'static str> {
     match written {
-        Written::Done(_) => Some(NOT_CHECKED),
-        Written::Refused(Some(row)) if row.number("seq") == Some(seq) => None,
-        Written::Refused(_) => Some(NOT_RETURNED),
+        WriteOutcome::Done(_) => Some(NOT_CHECKED),
+        WriteOutcome::Refused(Some(row)) if row.number("seq") == Some(seq) => None,
+        WriteOutcome::Refused(_) => Some(NOT_RETURNED),
     }
 }

@@ -1,5 +1,5 @@
-//! `push_outbox`: PK user_id, SK conversation_id. Rows that are due are found by looking through the table, which is short
-//! by nature, in the background and never for a user; each is then claimed by one conditional write.
+//! `push_outbox`: PK user_id, SK conversation_id. A background scan of the table, which is short,
+//! finds the due rows; each is then claimed by one conditional write.
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -10,35 +10,37 @@ use rand::seq::SliceRandom as _;
 use super::{
     DynamoStore,
     client::Scan,
-    item::{Attributes as _, Item, Key, damaged, n, s},
+    item::{Attributes as _, Item, ItemKey, damaged, n, s},
     row::row_key,
     tables::Table,
-    write::{Write, Written},
+    write::{Write, WriteOutcome},
 };
 use crate::{OwedPush, PushOutbox, Result};
 
-/// The table is looked through in so many parts, each process in an order of its own: they seldom meet at a row.
+/// Segments of the scan. Each process reads them in a random order, so that two seldom meet at a
+/// row.
 const PARTS: i32 = 4;
-/// Rows that are read at once.
+/// Rows in one page.
 const PAGE: i32 = 250;
-/// What one call reads at most. The next one goes on from there.
+/// Pages that one call reads. The next call continues.
 const PAGES: usize = 16;
 const CLAIMS_AT_ONCE: usize = 16;
 
-/// How far this process has looked through the outbox: the parts that are left, and after which row each goes on.
+/// How far this process's scan has come: the segments that are left, and the key after which each
+/// continues.
 #[derive(Default)]
-pub(super) struct Round {
-    left: Vec<(i32, Option<Key>)>,
+pub(super) struct ScanRound {
+    left: Vec<(i32, Option<ItemKey>)>,
 }
 
-impl Round {
+impl ScanRound {
     fn begin(&mut self) {
         self.left = (0..PARTS).map(|part| (part, None)).collect();
         self.left.shuffle(&mut rand::rng());
     }
 
-    /// The part that is read at the moment goes on from here, or is at its end.
-    fn go_on(&mut self, next: Option<Key>) {
+    /// Sets where the current segment continues, or ends it.
+    fn go_on(&mut self, next: Option<ItemKey>) {
         match (self.left.last_mut(), next) {
             (Some(part), Some(next)) => part.1 = Some(next),
             _ => drop(self.left.pop()),
@@ -84,16 +86,16 @@ pub(super) fn read_owed(item: &Item) -> Result<OwedPush> {
     })
 }
 
-/// Writes only where the row stands to this seq and `clear` as the condition says.
+/// Adds a condition on the row's seq and `clear`.
 fn only_if(write: Write, owed: &OwedPush, condition: &str) -> Write {
     write.only_if(condition).value(":seq", n(owed.seq)).value(":clear", n(owed.clear.into()))
 }
 
 impl DynamoStore {
-    /// Claims what it finds on the way through the outbox, until `limit`, or until everything was looked at once.
+    /// Scans on and claims due rows, up to `limit` or until the scan has read everything once.
     async fn look_for_due(
         &self,
-        round: &mut Round,
+        round: &mut ScanRound,
         (now, until): (u64, u64),
         limit: usize,
         claimed: &mut Vec<OwedPush>,
@@ -109,7 +111,8 @@ impl DynamoStore {
                 begun = true;
             }
             let Some((part, start)) = round.left.last().cloned() else { break };
-            // What is claimed already may still seem due, and the claim fails; what is new is found the next time.
+            // Eventually consistent: the claim of a row that is claimed already fails, and a new
+            // row is found next time.
             let scan = Scan {
                 limit: Some(PAGE),
                 segment: Some((part, PARTS)),
@@ -123,8 +126,10 @@ impl DynamoStore {
                 match read_owed(item) {
                     Ok(owed) if owed.due_at <= now => due.push(owed),
                     Ok(_) => {}
-                    // Whatever it says, the others are due all the same.
-                    Err(error) => tracing::error!(%error, "a row of push_outbox cannot be read"),
+                    // The other rows are due all the same.
+                    Err(error) => {
+                        tracing::error!(%error, "a row of push_outbox is damaged and is skipped; delete or repair it")
+                    }
                 }
             }
             let next = match due.len() > room {
@@ -151,7 +156,7 @@ impl DynamoStore {
         Ok(())
     }
 
-    /// Claims a row if it is as it was read. If the answer to that gets lost, nobody has it until then.
+    /// Claims a row if it is unchanged. If the answer is lost, the row stays claimed until `until`.
     pub(super) async fn claim_one(&self, owed: OwedPush, until: u64) -> Result<Option<OwedPush>> {
         let key = row_key(&owed.user_id, &owed.conversation_id);
         let write = Write::update(Table::PushOutbox, key, "SET #due_at = :until")
@@ -159,12 +164,12 @@ impl DynamoStore {
             .value(":due_at", n(owed.due_at));
         let write = only_if(write, &owed, "#seq = :seq AND #clear = :clear AND #due_at = :due_at");
         Ok(match self.dynamo.write(&write).await? {
-            Written::Done(item) => Some(read_owed(&item)?),
-            Written::Refused(_) => None,
+            WriteOutcome::Done(item) => Some(read_owed(&item)?),
+            WriteOutcome::Refused(_) => None,
         })
     }
 
-    /// Leaves nothing owed to a user.
+    /// Deletes all rows of a user.
     pub(super) async fn forget_owed_to(&self, user: &UserId) -> Result<()> {
         let items = self.dynamo.query_all(Table::PushOutbox, s(user)).await?;
         let keys = items.iter().map(|item| Ok(row_key(user, &item.conversation()?)));
@@ -187,12 +192,12 @@ impl PushOutbox for DynamoStore {
     async fn claim(&self, now: u64, until: u64, limit: usize) -> Result<Vec<OwedPush>> {
         self.writable()?;
         let mut claimed = Vec::new();
-        // One at a time: two of a process would look at the same rows.
+        // One scan per process: two would read the same rows.
         let mut round = self.outbox_round.lock().await;
         match self.look_for_due(&mut round, (now, until), limit, &mut claimed).await {
             Err(error) if claimed.is_empty() => Err(error),
             Err(error) => {
-                tracing::warn!(%error, "not all that is due could be claimed");
+                tracing::warn!(%error, "some due notifications could not be claimed; the next scan finds them");
                 Ok(claimed)
             }
             Ok(()) => Ok(claimed),
@@ -204,7 +209,7 @@ impl PushOutbox for DynamoStore {
         let write = Write::put(Table::PushOutbox, owed_item(later));
         let write = only_if(write, taken, "#seq = :seq AND #clear = :clear AND #attempts <= :attempts")
             .value(":attempts", n(u64::from(taken.attempts)));
-        Ok(matches!(self.dynamo.write(&write).await?, Written::Done(_)))
+        Ok(matches!(self.dynamo.write(&write).await?, WriteOutcome::Done(_)))
     }
 
     async fn paid(&self, owed: &OwedPush) -> Result<()> {

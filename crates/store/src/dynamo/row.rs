@@ -1,44 +1,46 @@
 //! What one `conversations` row counts and shows. No I/O: rows in, rows out.
 //!
-//! Beside what the inbox shows, a row keeps what makes its `unread_count` exact under writers that overtake each other
-//! (R11): `counted_seq`, up to which every message is in the count, and `read_seq`, up to which none is. A message adds
-//! itself only if the row has counted the one before it; whoever finds a gap reads the messages and counts all of
-//! them. `version` changes with every write, so that a row is replaced only as it was read.
+//! Two fields keep `unread_count` exact although writers overtake each other (R11): every message
+//! up to `counted_seq` is in the count, and none up to `read_seq` is. A message is added only if
+//! the row has counted the one before it; a writer that finds a gap reads the messages and counts
+//! them. `version` changes with every write, so that a row is replaced only if it is still as it
+//! was read.
 
 use bluetick_protocol::{ConversationId, MessageId, Profile, Seq, Side, UserId};
 
 use super::{
-    item::{Attributes as _, Item, Key, flag, key, n, s},
-    messages::Stored,
+    item::{Attributes as _, Item, ItemKey, flag, key, n, s},
+    messages::StoredMessage,
 };
 use crate::{ActiveConversation, ConversationRow, Result};
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Row {
+pub(super) struct CountedRow {
     pub conversation_id: ConversationId,
     pub side: Side,
     /// 0 while there is no row.
     pub version: u64,
-    /// The last message that reached this member; nothing in a row that is not to be seen.
-    pub shown: Option<Shown>,
+    /// The last message shown to this member; `None` in a row that the inbox does not show.
+    pub shown: Option<LastShown>,
     pub peer: Profile,
     pub unread: u64,
     pub counted_seq: Seq,
-    /// The last of those that were counted for this member; a read up to it leaves nothing.
+    /// The last message that was counted for this member; a read up to it leaves nothing unread.
     pub counted_last: Seq,
     pub read_seq: Seq,
-    /// Up to where this member was erased: the row shows only what came after.
+    /// The last seq when this member was erased: the row shows only what came after.
     pub erased_up_to: Seq,
-    /// Something was sent to this member that the row does not show.
+    /// The member wrote, or was sent, something that the row does not show; for an erasure to find.
     pub concerned: bool,
-    /// The last seq that is in a cold run. Hot rows up to here may be gone, so no seq up to here is free (R8).
+    /// The last seq in a cold run. Hot rows up to here may be dropped, so no seq up to here is free
+    /// (R8).
     pub cold_up_to: Seq,
-    /// It is written down when the conversation is to be looked at for what is old.
+    /// The conversation is listed in `cold_due`.
     pub cold_listed: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Shown {
+pub(super) struct LastShown {
     pub last_seq: Seq,
     pub ts: u64,
     pub preview: String,
@@ -46,13 +48,13 @@ pub(super) struct Shown {
     pub message_id: MessageId,
 }
 
-pub(super) fn row_key(user: &UserId, conversation: &ConversationId) -> Key {
+pub(super) fn row_key(user: &UserId, conversation: &ConversationId) -> ItemKey {
     key([("user_id", s(user)), ("conversation_id", s(conversation))])
 }
 
-impl Row {
-    pub fn none(conversation_id: &ConversationId, side: Side) -> Row {
-        Row {
+impl CountedRow {
+    pub fn none(conversation_id: &ConversationId, side: Side) -> CountedRow {
+        CountedRow {
             conversation_id: conversation_id.clone(),
             side,
             version: 0,
@@ -73,7 +75,7 @@ impl Row {
         self.conversation_id.member(self.side)
     }
 
-    pub fn key(&self) -> Key {
+    pub fn key(&self) -> ItemKey {
         row_key(&self.user(), &self.conversation_id)
     }
 
@@ -81,20 +83,21 @@ impl Row {
         self.shown.as_ref().map_or(0, |shown| shown.last_seq)
     }
 
-    /// Whether it shows messages that it has not counted, because one before them is missing.
+    /// Whether it shows messages that it has not counted, because there is a hole before them.
     pub fn has_gap(&self) -> bool {
         self.last_seq() > self.counted_seq
     }
 
-    /// Whether the peer has written something that this member may see. What is shown behind a hole is not counted yet.
+    /// Whether the peer has written something that this member may see. What is shown after a hole
+    /// is not counted yet.
     pub fn peer_wrote(&self) -> bool {
         let peer = || self.conversation_id.member(self.side.other());
         self.counted_last > 0
             || (self.has_gap() && self.shown.as_ref().is_some_and(|shown| shown.sender == peer()))
     }
 
-    /// Takes in messages that follow what was counted, in order. Behind a hole nothing is counted.
-    pub fn take_in(&mut self, messages: &[Stored]) {
+    /// Counts and shows messages in order. After a hole, messages are shown but not counted.
+    pub fn take_in(&mut self, messages: &[StoredMessage]) {
         for stored in messages {
             let message = &stored.message;
             if message.seq == self.counted_seq + 1 {
@@ -109,15 +112,15 @@ impl Row {
     }
 
     /// Shows a message if it reached this member and is newer than what is shown.
-    pub fn show(&mut self, stored: &Stored, ts: u64) {
+    pub fn show(&mut self, stored: &StoredMessage, ts: u64) {
         let message = &stored.message;
         let reached = !stored.hole && (!message.withheld || message.from == self.side);
         let newer = message.seq > self.last_seq().max(self.erased_up_to);
-        // A void alone makes no row; after something that is more, it is what comes last.
+        // A void alone shows nothing; after other messages it is the last one.
         if reached && newer && (!message.void || self.shown.is_some()) {
-            self.shown = Some(Shown {
+            self.shown = Some(LastShown {
                 last_seq: message.seq,
-                // The clocks of two nodes differ, and a place in the inbox never moves back.
+                // Nodes' clocks differ, but an inbox position never moves back.
                 ts: ts.max(self.shown.as_ref().map_or(0, |shown| shown.ts)),
                 preview: message.preview(),
                 sender: message.sender(),
@@ -162,9 +165,9 @@ impl Row {
         item
     }
 
-    pub fn from_item(item: &Item, conversation_id: &ConversationId, side: Side) -> Result<Row> {
+    pub fn from_item(item: &Item, conversation_id: &ConversationId, side: Side) -> Result<CountedRow> {
         let shown = match item.number("last_seq") {
-            Some(last_seq) => Some(Shown {
+            Some(last_seq) => Some(LastShown {
                 last_seq,
                 ts: item.need_number("last_message_ts")?,
                 preview: item.owned("last_message_preview").unwrap_or_default(),
@@ -173,7 +176,7 @@ impl Row {
             }),
             None => None,
         };
-        Ok(Row {
+        Ok(CountedRow {
             conversation_id: conversation_id.clone(),
             side,
             version: item.need_number("version")?,
@@ -190,20 +193,20 @@ impl Row {
         })
     }
 
-    /// The row of a user as it is listed, with whose it is.
-    pub fn of_user(item: &Item, user: &UserId) -> Result<Row> {
+    /// Parses a row together with the user whose it is.
+    pub fn of_user(item: &Item, user: &UserId) -> Result<CountedRow> {
         let conversation_id = item.conversation()?;
         let side = conversation_id
             .side_of(user)
             .ok_or_else(|| super::item::damaged("conversation_id", "the user is no member of it"))?;
-        Row::from_item(item, &conversation_id, side)
+        CountedRow::from_item(item, &conversation_id, side)
     }
 
-    /// As others know it; nothing of one that is not to be seen.
+    /// The row as the inbox shows it; `None` if it does not.
     pub fn into_public(self) -> Option<ConversationRow> {
         let user_id = self.user();
         let peer_wrote = self.peer_wrote();
-        // The copies are kept from the beginning on, and shown once the peer has written.
+        // The copies are there from the start, and shown once the peer has written.
         let peer = if peer_wrote { self.peer } else { Profile::default() };
         let peer_id = self.conversation_id.member(self.side.other());
         let shown = self.shown?;
@@ -231,8 +234,8 @@ impl Row {
     }
 }
 
-/// Whether a message is one that its reader on this side has to read.
-pub(super) fn counts_for(stored: &Stored, side: Side) -> bool {
+/// Whether a message counts as unread for this side.
+pub(super) fn counts_for(stored: &StoredMessage, side: Side) -> bool {
     let message = &stored.message;
     message.from != side && !message.void && !message.withheld && !stored.hole
 }
@@ -246,7 +249,7 @@ mod tests {
     use super::*;
     use crate::Message;
 
-    fn stored(seq: Seq, from: Side, change: impl Fn(&mut Message)) -> Stored {
+    fn stored(seq: Seq, from: Side, change: impl Fn(&mut Message)) -> StoredMessage {
         let mut message = Message {
             conversation_id: ConversationId::new("alice~bob").unwrap(),
             seq,
@@ -261,11 +264,11 @@ mod tests {
             void: false,
         };
         change(&mut message);
-        Stored { message: Arc::new(message), hole: false }
+        StoredMessage { message: Arc::new(message), hole: false }
     }
 
-    fn bobs() -> Row {
-        Row::none(&ConversationId::new("alice~bob").unwrap(), Side::High)
+    fn bobs() -> CountedRow {
+        CountedRow::none(&ConversationId::new("alice~bob").unwrap(), Side::High)
     }
 
     #[test]
@@ -297,11 +300,11 @@ mod tests {
     #[test]
     fn a_row_survives_the_table() {
         let mut row = bobs();
-        assert_eq!(Row::from_item(&row.to_item(), &row.conversation_id, row.side).unwrap(), row);
+        assert_eq!(CountedRow::from_item(&row.to_item(), &row.conversation_id, row.side).unwrap(), row);
         row.take_in(&[stored(1, Side::Low, |_| ()), stored(2, Side::Low, |m| m.withheld = true)]);
         row.peer = Profile { name: Some("Alice".into()), avatar_url: Some("https://a".into()) };
         (row.version, row.read_seq, row.erased_up_to) = (7, 1, 1);
         (row.cold_up_to, row.cold_listed) = (1, true);
-        assert_eq!(Row::from_item(&row.to_item(), &row.conversation_id, row.side).unwrap(), row);
+        assert_eq!(CountedRow::from_item(&row.to_item(), &row.conversation_id, row.side).unwrap(), row);
     }
 }

@@ -1,5 +1,5 @@
-//! How a `conversations` row is brought up to date: in one conditional write where messages come in order, by reading
-//! the messages where they do not.
+//! Updates of a `conversations` row: one conditional write where messages arrive in order, and a
+//! read of the messages where they do not.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ use rand::RngExt as _;
 
 use super::{
     DynamoStore,
-    everywhere::Parts::Headers,
+    hot_and_cold::Parts::Headers,
     item::{flag, n, s},
-    messages::Stored,
-    row::{Row, counts_for, row_key},
+    messages::StoredMessage,
+    row::{CountedRow, counts_for, row_key},
     tables::Table,
-    write::{Write, Written},
+    write::{Write, WriteOutcome},
 };
 use crate::{Messages as _, PageLimit, Result, StoreError};
 
-/// Messages that are taken in at once.
+/// Messages that are counted in one page.
 const PAGE: usize = 200;
-/// How often a row that others change is read again.
+/// Attempts to replace a row that others change.
 const TRIES: usize = 60;
-/// A hole before messages so old is given up, so that rows need not be counted behind it for ever.
+/// The age at which a hole is closed, so that rows are not recounted after it for ever (R8).
 const HOLE_AGE_MS: u64 = 5_000;
 
-/// What the rows of a new conversation are made of, beside its first message.
+/// What the rows of a new conversation are created from, beside its first message.
 #[derive(Clone)]
 pub(super) struct Beginning {
     pub profiles: [Profile; 2],
     pub cold_listed: bool,
 }
 
-/// Begins the row of a member who has written something, without showing it: there is no count in it yet, so whoever
-/// writes the row brings it up to date.
+/// Creates the row of a member who has written, without showing it. It has counted nothing yet, so
+/// the next writer of the row brings it up to date.
 pub(super) fn concerns_sender(conversation: &ConversationId, side: Side) -> Write {
     Write::update(
         Table::Conversations,
@@ -46,18 +46,18 @@ pub(super) fn concerns_sender(conversation: &ConversationId, side: Side) -> Writ
 }
 
 impl DynamoStore {
-    pub(super) async fn row(&self, conversation: &ConversationId, side: Side) -> Result<Row> {
+    pub(super) async fn row(&self, conversation: &ConversationId, side: Side) -> Result<CountedRow> {
         let key = row_key(&conversation.member(side), conversation);
         let item = self.dynamo.get(Table::Conversations, key).await?;
         item.map_or_else(
-            || Ok(Row::none(conversation, side)),
-            |item| Row::from_item(&item, conversation, side),
+            || Ok(CountedRow::none(conversation, side)),
+            |item| CountedRow::from_item(&item, conversation, side),
         )
     }
 
-    /// Writes a row in place of the version that was read.
-    pub(super) fn replacing(&self, row: &Row, version: u64) -> Write {
-        let next = Row { version: version + 1, ..row.clone() };
+    /// The write that replaces the version that was read.
+    pub(super) fn replacing(&self, row: &CountedRow, version: u64) -> Write {
+        let next = CountedRow { version: version + 1, ..row.clone() };
         let write = Write::put(Table::Conversations, next.to_item());
         match version {
             0 => write.only_if("attribute_not_exists(#version)"),
@@ -65,23 +65,25 @@ impl DynamoStore {
         }
     }
 
-    /// Puts a row in place of the version that it has. Returns the one that is there instead, if there is another.
-    pub(super) async fn replace(&self, row: &Row) -> Result<Option<Row>> {
+    /// Replaces a row. If it has changed since it was read, returns the current one instead.
+    pub(super) async fn replace(&self, row: &CountedRow) -> Result<Option<CountedRow>> {
         match self.dynamo.write(&self.replacing(row, row.version)).await? {
-            Written::Done(_) => Ok(None),
-            Written::Refused(Some(item)) => Row::from_item(&item, &row.conversation_id, row.side).map(Some),
-            Written::Refused(None) => Ok(Some(Row::none(&row.conversation_id, row.side))),
+            WriteOutcome::Done(_) => Ok(None),
+            WriteOutcome::Refused(Some(item)) => {
+                CountedRow::from_item(&item, &row.conversation_id, row.side).map(Some)
+            }
+            WriteOutcome::Refused(None) => Ok(Some(CountedRow::none(&row.conversation_id, row.side))),
         }
     }
 
-    /// Takes sends with consecutive seqs, all of one side, into a member's row. The row that shows them comes back, or
-    /// nothing if they are not for this member to see.
+    /// Adds sends with consecutive seqs, all from one side, to a member's row. Returns the row;
+    /// `None` if the member may not see them.
     pub(super) async fn show_sent(
         &self,
         side: Side,
-        sends: &[Stored],
+        sends: &[StoredMessage],
         beginning: Option<&Beginning>,
-    ) -> Result<Option<Row>> {
+    ) -> Result<Option<CountedRow>> {
         let (Some(first), Some(last)) = (sends.first(), sends.last()) else { return Ok(None) };
         let (first, message) = (&first.message, &last.message);
         let conversation = &message.conversation_id;
@@ -90,10 +92,11 @@ impl DynamoStore {
         }
         let write = match (first.seq, beginning) {
             (1, Some(Beginning { profiles, cold_listed })) => {
-                let mut row = Row { cold_listed: *cold_listed, ..Row::none(conversation, side) };
+                let mut row =
+                    CountedRow { cold_listed: *cold_listed, ..CountedRow::none(conversation, side) };
                 row.take_in(sends);
                 row.peer = profiles[side.other().index()].clone();
-                // The sender's was begun with the message.
+                // The sender's row was created with the message.
                 self.replacing(&row, u64::from(side == first.from))
             }
             _ => {
@@ -103,7 +106,7 @@ impl DynamoStore {
                      #unread_count = #unread_count + :counted, #version = #version + :one, #concerned = :yes"
                     .to_owned();
                 if counted > 0 {
-                    // They are all of one side.
+                    // They are all from one side.
                     update.push_str(", #counted_last = :seq");
                 }
                 Write::update(Table::Conversations, row_key(&conversation.member(side), conversation), update)
@@ -124,16 +127,17 @@ impl DynamoStore {
             }
         };
         match self.dynamo.write(&write).await? {
-            Written::Done(item) => Row::from_item(&item, conversation, side).map(Some),
-            Written::Refused(item) => {
-                let known = item.map(|item| Row::from_item(&item, conversation, side)).transpose()?;
-                let known = known.unwrap_or_else(|| Row::none(conversation, side));
+            WriteOutcome::Done(item) => CountedRow::from_item(&item, conversation, side).map(Some),
+            WriteOutcome::Refused(item) => {
+                let known = item.map(|item| CountedRow::from_item(&item, conversation, side)).transpose()?;
+                let known = known.unwrap_or_else(|| CountedRow::none(conversation, side));
                 self.bring_up(known, None).await.map(Some)
             }
         }
     }
 
-    /// Somebody wrote to a member who is not to know: the row remembers that they are concerned, for an erasure to find.
+    /// Marks the row of a member who was sent a withheld message, so that an erasure finds the
+    /// conversation.
     async fn note_withheld(&self, conversation: &ConversationId, side: Side) -> Result<()> {
         let write = Write::update(
             Table::Conversations,
@@ -149,8 +153,9 @@ impl DynamoStore {
         self.dynamo.write(&write).await.map(|_| ())
     }
 
-    /// Counts and shows every message that a row lacks. What it then shows, if that is new, gets the time `shown_at`.
-    pub(super) async fn bring_up(&self, mut row: Row, shown_at: Option<u64>) -> Result<Row> {
+    /// Counts and shows every message that a row lacks. A newly shown message gets the time
+    /// `shown_at`.
+    pub(super) async fn bring_up(&self, mut row: CountedRow, shown_at: Option<u64>) -> Result<CountedRow> {
         for round in 0..TRIES {
             let limit = PageLimit { messages: PAGE, bytes: usize::MAX };
             let from = row.counted_seq + 1;
@@ -158,11 +163,11 @@ impl DynamoStore {
             let mut next = row.clone();
             next.take_in(&messages);
             if let Some((from, to)) = self.hole_to_close(&next, &messages) {
-                tracing::warn!(conversation = %row.conversation_id, from, to, "closing a hole");
+                tracing::warn!(conversation = %row.conversation_id, from, to, "closing a hole in a conversation's seqs");
                 for seq in from..to {
                     self.close_hole(&row.conversation_id, seq).await?;
                 }
-                // What was missing may have been cold, and then others have counted it.
+                // The missing messages may be cold: then others have counted them.
                 row = self.row(&row.conversation_id, row.side).await?;
                 continue;
             }
@@ -192,12 +197,12 @@ impl DynamoStore {
                 }
             }
         }
-        Err(StoreError::unavailable("a conversation that is written to very much"))
+        Err(StoreError::unavailable("a conversation with too many concurrent writers"))
     }
 
-    /// Closes the holes before a seq of which a receipt speaks: nothing may appear behind what is acked (R8). Their
-    /// writers take new seqs.
-    pub(super) async fn close_holes(&self, mut row: Row, up_to: Seq) -> Result<Row> {
+    /// Closes the holes before a seq that is about to be acked: nothing may appear below an acked
+    /// seq (R8). Their writers take new seqs.
+    pub(super) async fn close_holes(&self, mut row: CountedRow, up_to: Seq) -> Result<CountedRow> {
         let id = row.conversation_id.clone();
         for _ in 0..TRIES {
             let end = up_to.min(row.last_seq());
@@ -208,30 +213,30 @@ impl DynamoStore {
             let mut next = row.counted_seq + 1;
             for there in headers.iter().map(|header| header.message.seq) {
                 for hole in next..there.min(end + 1) {
-                    tracing::warn!(conversation = %id, seq = hole, "closing a hole before what was acked");
+                    tracing::warn!(conversation = %id, seq = hole, "closing a hole below an acked seq");
                     self.close_hole(&id, hole).await?;
                 }
                 next = there + 1;
             }
             row = self.bring_up(self.row(&id, row.side).await?, None).await?;
         }
-        Err(StoreError::unavailable("a conversation that is written to very much"))
+        Err(StoreError::unavailable("a conversation with too many concurrent writers"))
     }
 
-    /// The seqs that are missing before messages so old that nobody will fill them any more.
-    fn hole_to_close(&self, row: &Row, messages: &[Stored]) -> Option<(Seq, Seq)> {
+    /// The holes before messages so old that no writer will fill them.
+    fn hole_to_close(&self, row: &CountedRow, messages: &[StoredMessage]) -> Option<(Seq, Seq)> {
         let behind = messages.iter().map(|stored| &stored.message).find(|m| m.seq > row.counted_seq)?;
         let old = behind.ts + HOLE_AGE_MS < self.clock.now_ms();
         old.then_some((row.counted_seq + 1, behind.seq))
     }
 
-    /// The row with its unread as it is now, also while a message is missing before others.
-    pub(super) async fn exact(&self, mut row: Row) -> Result<Row> {
+    /// The row with its current unread count, even while there is a hole.
+    pub(super) async fn exact(&self, mut row: CountedRow) -> Result<CountedRow> {
         if row.has_gap() {
             let headers = self.headers_from(&row.conversation_id, row.counted_seq + 1, 1_000).await?;
             let whole = (row.counted_seq + 1..).zip(&headers).all(|(seq, header)| header.message.seq == seq);
             if whole && !headers.is_empty() {
-                // Nothing is missing any more: from now on the row says so itself.
+                // The hole is gone: store the count.
                 return self.bring_up(row, None).await;
             }
             let unread = headers.iter().filter(|h| h.message.seq > row.read_seq && counts_for(h, row.side));
@@ -240,8 +245,8 @@ impl DynamoStore {
         Ok(row)
     }
 
-    /// How many messages for the member of a row lie after one seq and not after another.
-    pub(super) async fn count_between(&self, row: &Row, after: Seq, up_to: Seq) -> Result<u64> {
+    /// How many messages for a row's member lie after one seq, up to another.
+    pub(super) async fn count_between(&self, row: &CountedRow, after: Seq, up_to: Seq) -> Result<u64> {
         let (mut from, mut counted) = (after + 1, 0);
         while from <= up_to {
             let most = (up_to + 1 - from).min(1_000) as usize;

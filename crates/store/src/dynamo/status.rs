@@ -1,5 +1,5 @@
-//! `message_status`: PK user_id, SK conversation_id. Boundaries that only grow, and the unread count that a read leaves. A
-//! row that says only how far the devices were notified is no receipt.
+//! `message_status`: PK user_id, SK conversation_id. Boundaries that only grow (R10), and the
+//! unread count after a read (R11). A row with only `last_notified_seq` is no receipt.
 
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, Seq, UserId};
@@ -7,9 +7,9 @@ use bluetick_protocol::{ConversationId, Seq, UserId};
 use super::{
     DynamoStore,
     item::{Attributes as _, Item, n, s},
-    row::{Row, row_key},
+    row::{CountedRow, row_key},
     tables::Table,
-    write::{Transacted, Write, Written},
+    write::{Transacted, Write, WriteOutcome},
 };
 use crate::{Advanced, MessageStatus, Result, StatusRow, StoreError};
 
@@ -24,33 +24,33 @@ pub(super) fn status_row(user: &UserId, conversation: &ConversationId, item: Opt
     }
 }
 
-/// Whether a row has a receipt in it.
+/// Whether a row holds a receipt.
 pub(super) fn is_receipt(item: &Item) -> bool {
     item.has("last_delivered_seq")
 }
 
-/// What a read changes in both of its rows, together.
-pub(super) struct Read<'a> {
-    /// The row as it is to be, under the version that was read.
-    pub row: &'a Row,
+/// What a read changes in its two rows, in one transaction.
+pub(super) struct ReadUpdate<'a> {
+    /// The new row. `version` is the one that was read.
+    pub row: &'a CountedRow,
     pub version: u64,
     pub delivered: Seq,
 }
 
-/// What became of it.
+/// The outcome of a read.
 pub(super) enum ReadOutcome {
     Moved(StatusRow),
-    /// The row is another now.
-    RowChanged(Row),
-    /// The boundaries are further than thought.
+    /// The row has changed since it was read.
+    RowChanged(CountedRow),
+    /// The boundaries are already further.
     Behind(StatusRow),
 }
 
 impl DynamoStore {
-    /// Moves the read boundary in `message_status` and in the `conversations` row by one transaction, so that no crash
-    /// leaves an unread count that disagrees with its boundary.
-    pub(super) async fn read_at_once(&self, read: Read<'_>) -> Result<ReadOutcome> {
-        let Read { row, version, delivered } = read;
+    /// Moves the read boundary in `message_status` and in the `conversations` row by one
+    /// transaction, so that no crash leaves an unread count that disagrees with its boundary.
+    pub(super) async fn read_at_once(&self, read: ReadUpdate<'_>) -> Result<ReadOutcome> {
+        let ReadUpdate { row, version, delivered } = read;
         let (user, id) = (row.user(), &row.conversation_id);
         let status = Write::update(
             Table::MessageStatus,
@@ -73,8 +73,8 @@ impl DynamoStore {
                 if let Some(Some(in_the_way)) = refused.get(1) {
                     let item = in_the_way.as_ref();
                     let row = item.map_or_else(
-                        || Ok(Row::none(id, row.side)),
-                        |item| Row::from_item(item, id, row.side),
+                        || Ok(CountedRow::none(id, row.side)),
+                        |item| CountedRow::from_item(item, id, row.side),
                     )?;
                     return Ok(ReadOutcome::RowChanged(row));
                 }
@@ -84,9 +84,9 @@ impl DynamoStore {
         }
     }
 
-    /// The row after a read up to a seq: nothing before it is unread, everything counted after it still is. Only a read
-    /// that leaves something has to look at messages.
-    pub(super) async fn after_read(&self, row: &Row, read: Seq) -> Result<Row> {
+    /// The row after a read up to a seq: what was counted after it stays unread. Only a read that
+    /// leaves something unread has to read messages.
+    pub(super) async fn after_read(&self, row: &CountedRow, read: Seq) -> Result<CountedRow> {
         let mut next = row.clone();
         next.read_seq = read;
         next.unread = if read >= row.counted_last {
@@ -119,8 +119,8 @@ impl DynamoStore {
         .value(":delivered", n(delivered))
         .value(":zero", n(0));
         let (item, moved) = match self.dynamo.write(&write).await? {
-            Written::Done(item) => (Some(item), true),
-            Written::Refused(item) => (item, false),
+            WriteOutcome::Done(item) => (Some(item), true),
+            WriteOutcome::Refused(item) => (item, false),
         };
         let row = status_row(user, id, item.as_ref());
         Ok(Advanced { read_before: row.last_read_seq, row, moved })
@@ -142,7 +142,7 @@ impl MessageStatus for DynamoStore {
         };
         let mut row = self.row(conversation, side).await?;
         if delivered.max(read) > row.counted_seq {
-            // The message may be further than its row.
+            // The messages may be ahead of the row.
             row = self.bring_up(row, None).await?;
             row = self.close_holes(row, delivered.max(read)).await?;
         }
@@ -155,16 +155,16 @@ impl MessageStatus for DynamoStore {
                 return self.advance_delivered(user, conversation, delivered).await;
             }
             let next = self.after_read(&row, read).await?;
-            match self.read_at_once(Read { row: &next, version: row.version, delivered }).await? {
+            match self.read_at_once(ReadUpdate { row: &next, version: row.version, delivered }).await? {
                 ReadOutcome::Moved(status) => {
-                    // Both rows are written together, so the one says of the other where it was. What an erasure left
-                    // was read by nobody.
+                    // Both rows are written together, so one tells where the other was. After an
+                    // erasure nothing was read.
                     let read_before = if row.read_seq > row.erased_up_to { row.read_seq } else { 0 };
                     return Ok(Advanced { row: status, read_before, moved: true });
                 }
                 ReadOutcome::RowChanged(other) => row = other,
                 ReadOutcome::Behind(status) if status.last_read_seq >= read => {
-                    // Read already, by a call that went to both rows; this one came with an older row.
+                    // Another call has written both rows; this one started from an older row.
                     row = self.row(conversation, side).await?;
                     if row.read_seq < status.last_read_seq {
                         return Err(StoreError::Corrupt(format!(
@@ -176,7 +176,7 @@ impl MessageStatus for DynamoStore {
                 ReadOutcome::Behind(status) => at_least_delivered = status.last_delivered_seq,
             }
         }
-        Err(StoreError::unavailable("a conversation that is written to very much"))
+        Err(StoreError::unavailable("a conversation with too many concurrent writers"))
     }
 
     async fn status(&self, user: &UserId, conversation: &ConversationId) -> Result<StatusRow> {

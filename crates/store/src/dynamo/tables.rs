@@ -1,4 +1,4 @@
-//! The tables: what they are called, how they are made, and what is wrong with existing ones.
+//! The tables: their names and keys, how they are created, and how existing ones are checked.
 
 use std::{fmt, time::Duration};
 
@@ -11,7 +11,7 @@ use aws_sdk_dynamodb::{
     },
 };
 
-use super::client::{Dynamo, Failure, failure};
+use super::client::{CallFailure, Dynamo, failure};
 use crate::{Result, StoreError};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,21 +20,21 @@ pub enum Table {
     PendingDeliveries,
     MessageStatus,
     Conversations,
-    /// Which `client_msg_id` became which message (R9).
+    /// Idempotency records: which `client_msg_id` became which message (R9).
     SentIds,
-    /// Profiles, blocks, mutes, and whether an inbox order may lack something.
+    /// Profiles, blocks, mutes, revocations, stale inbox orders, and the progress of a migration.
     Users,
-    /// Where devices are notified, and whose a token is.
+    /// Push registrations, and the owner of each token.
     Devices,
-    /// The notifications that are still owed.
+    /// The notifications that are still to be sent.
     PushOutbox,
     /// Who mints ids under which node number.
     NodeLeases,
-    /// The objects that hold what is cold.
+    /// The objects of the cold tier.
     ColdRuns,
-    /// When conversations are to be looked at for what is old, and who looks.
+    /// When conversations are next checked for old messages, and the leases of those who check.
     ColdDue,
-    /// What was announced of attachments, who refers to them, and which nobody does.
+    /// Announced attachments, the conversations that refer to them, and the unclaimed ones.
     Attachments,
 }
 
@@ -99,12 +99,12 @@ impl Table {
         keys
     }
 
-    /// The attribute after which DynamoDB removes rows by itself.
+    /// The TTL attribute, if the table has one.
     fn ttl(self) -> Option<&'static str> {
         (self == Table::SentIds).then_some("expires_at")
     }
 
-    /// Whether losing the table would lose what nobody can make anew.
+    /// Whether the table holds data that cannot be rebuilt.
     fn is_precious(self) -> bool {
         !matches!(self, Table::SentIds | Table::PushOutbox | Table::NodeLeases | Table::ColdDue)
     }
@@ -137,7 +137,7 @@ impl Default for CreateOptions {
     }
 }
 
-/// One thing about a table, or about the endpoint, good or bad.
+/// One result of a check of a table or of the endpoint.
 #[derive(Debug, Clone)]
 pub struct Finding {
     pub table: String,
@@ -159,8 +159,8 @@ impl fmt::Display for Finding {
 const READY_WITHIN: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Makes the tables that are missing and switches on what is to be on. Tables that are there are left as they are, but
-/// for their TTL and recovery.
+/// Makes the tables that are missing and switches on what is to be on. Tables that are there are
+/// left as they are, but for their TTL and recovery.
 pub async fn create_tables(dynamo: &Dynamo, options: &CreateOptions) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for table in Table::ALL {
@@ -203,7 +203,8 @@ impl NoRecovery {
     }
 }
 
-/// What is to be told of recovery: once for the endpoint, and once for each reason, however many tables there are.
+/// What is to be told of recovery: once for the endpoint, and once for each reason, however many
+/// tables there are.
 #[derive(Default)]
 struct RecoveryNotes {
     is_unsupported: bool,
@@ -234,8 +235,8 @@ impl RecoveryNotes {
     }
 }
 
-fn unusable(error: impl fmt::Display) -> Failure {
-    Failure::Fatal(StoreError::Unusable(error.to_string()))
+fn unusable(error: impl fmt::Display) -> CallFailure {
+    CallFailure::Fatal(StoreError::Unusable(error.to_string()))
 }
 
 /// Whether it had to be made.

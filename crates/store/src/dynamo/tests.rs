@@ -1,5 +1,5 @@
-//! What happens between two steps, against real servers: crashes, writers that overtake each other, holes, leases that end,
-//! claims that come too late.
+//! Interleavings and crashes between two steps, against real servers: writers that overtake each
+//! other, holes, and leases that end.
 
 use std::{
     sync::{
@@ -14,14 +14,16 @@ use bluetick_protocol::{
 };
 use tokio::time::Instant;
 
-use super::{messages::Stored, push_outbox::owed_item, write::Transacted, *};
+use super::{messages::StoredMessage, push_outbox::owed_item, write::Transacted, *};
 use crate::{
     Conversations as _, DeviceRow, Devices as _, Maintenance as _, ManualClock, Message, MessageStatus as _,
     Messages as _, NewMessage, OwedPush, PageLimit, PendingDeliveries as _, PushOutbox as _, RedisConfig,
     RedisMode, Store, conformance::START_MS, testing::message,
 };
 
+mod claims;
 mod cold;
+mod outages;
 mod probe;
 
 fn service(variable: &str) -> String {
@@ -30,13 +32,13 @@ fn service(variable: &str) -> String {
     })
 }
 
-struct World {
+struct DynamoFixture {
     rows: Arc<DynamoStore>,
     clock: Arc<ManualClock>,
     id: ConversationId,
 }
 
-async fn world() -> World {
+async fn world() -> DynamoFixture {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let name = format!("u{}x{}-", since.as_micros(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -63,10 +65,10 @@ async fn world() -> World {
     create_tables(&dynamo, &options).await.unwrap();
     let redis = Redis::new(redis).unwrap();
     let rows = Arc::new(DynamoStore::new(dynamo, redis, clock.clone(), 30 * 24 * 3_600_000));
-    World { rows, clock, id: ConversationId::new("alice~bob").unwrap() }
+    DynamoFixture { rows, clock, id: ConversationId::new("alice~bob").unwrap() }
 }
 
-impl World {
+impl DynamoFixture {
     fn new_message(&self, name: &str) -> NewMessage {
         message(&self.id, Side::Low, name)
     }
@@ -77,7 +79,7 @@ impl World {
     }
 
     /// Stores a message and dies before its rows are written.
-    async fn store_only(&self, name: &str) -> Stored {
+    async fn store_only(&self, name: &str) -> StoredMessage {
         let seq = self.rows.redis.take_seq(&self.id).await.unwrap();
         let seq = match seq {
             Some(seq) => seq,
@@ -93,12 +95,12 @@ impl World {
         self.store_at(name, seq).await.expect("the seq is free")
     }
 
-    async fn store_at(&self, name: &str, seq: Seq) -> Option<Stored> {
+    async fn store_at(&self, name: &str, seq: Seq) -> Option<StoredMessage> {
         let minted = self.rows.lease.mint().await.unwrap();
         let message = Arc::new(self.new_message(name).into_message(seq, minted, self.clock.now_ms()));
         let writes = self.rows.transaction_of([&message]);
         match self.rows.dynamo.transact(&writes).await.unwrap() {
-            Transacted::Done => Some(Stored { message, hole: false }),
+            Transacted::Done => Some(StoredMessage { message, hole: false }),
             Transacted::Refused(_) => None,
         }
     }
@@ -168,88 +170,6 @@ async fn sends_that_come_together_owe_the_last_of_them() {
     assert_eq!(sent.message.seq, 2);
     assert_eq!(t.rows.owed_to(&bob).await.unwrap(), [OwedPush::of_message(&sent.message, 6)]);
     assert_eq!(t.rows.pending_row(&bob, &t.id).await.unwrap(), Some(1), "and the row has the first");
-}
-
-fn owed(peer: usize, due_at: u64) -> OwedPush {
-    OwedPush {
-        user_id: UserId::new("bob").unwrap(),
-        conversation_id: ConversationId::new(&format!("bob~c{peer:05}")).unwrap(),
-        seq: 1,
-        clear: false,
-        attempts: 0,
-        devices: Vec::new(),
-        due_at,
-    }
-}
-
-#[tokio::test]
-async fn a_claim_that_comes_too_late_gets_nothing() {
-    let t = world().await;
-    // Two have read the row while it was due.
-    let seen = owed(1, 100);
-    t.rows.owe(seen.clone()).await.unwrap();
-    let first = t.rows.claim_one(seen.clone(), 500).await.unwrap();
-    assert_eq!(first, Some(OwedPush { due_at: 500, ..seen.clone() }));
-    assert_eq!(t.rows.claim_one(seen.clone(), 500).await.unwrap(), None, "though it says the same now");
-    // Another message, or nothing more, in the meantime.
-    let next = OwedPush { seq: 2, ..seen.clone() };
-    t.rows.owe(next.clone()).await.unwrap();
-    assert_eq!(t.rows.claim_one(seen.clone(), 500).await.unwrap(), None, "what is due is not what was read");
-    t.rows.paid(&next).await.unwrap();
-    assert_eq!(t.rows.claim_one(next, 500).await.unwrap(), None);
-    assert_eq!(t.rows.owed_to(&seen.user_id).await.unwrap(), [], "a claim makes no row");
-}
-
-#[tokio::test]
-async fn what_is_due_behind_more_than_one_look_is_found_by_another() {
-    let t = world().await;
-    let later: Vec<_> = (0..4_500).map(|n| (Table::PushOutbox, owed_item(&owed(n, 900)))).collect();
-    for batch in later.chunks(25) {
-        t.rows.dynamo.put_batch(batch.to_vec()).await.unwrap();
-    }
-    let due: Vec<_> = (5_000..5_010).map(|n| owed(n, 100)).collect();
-    for owed in &due {
-        t.rows.owe(owed.clone()).await.unwrap();
-    }
-    let (mut claimed, mut looks) = (Vec::new(), 0);
-    while claimed.len() < due.len() {
-        claimed.extend(t.rows.claim(100, 500, 3).await.unwrap());
-        looks += 1;
-        assert!(looks < 20, "{} were found", claimed.len());
-    }
-    claimed.sort_by_key(|owed| owed.conversation_id.clone());
-    let expected: Vec<_> = due.into_iter().map(|owed| OwedPush { due_at: 500, ..owed }).collect();
-    assert_eq!(claimed, expected);
-}
-
-#[tokio::test]
-async fn two_nodes_share_what_is_due() {
-    let t = world().await;
-    let other = Arc::new(DynamoStore::new(
-        t.rows.dynamo.clone(),
-        t.rows.redis.clone(),
-        t.clock.clone(),
-        30 * 24 * 3_600_000,
-    ));
-    for n in 0..60 {
-        t.rows.owe(owed(n, 100)).await.unwrap();
-    }
-    let all_of = async |rows: &DynamoStore| {
-        let mut mine = Vec::new();
-        loop {
-            let found = rows.claim(100, 500, 7).await.unwrap();
-            if found.is_empty() {
-                return mine;
-            }
-            mine.extend(found.into_iter().map(|owed| owed.conversation_id));
-        }
-    };
-    let (one, two) = tokio::join!(all_of(&t.rows), all_of(&other));
-    let mut all = [one, two].concat();
-    assert_eq!(all.len(), 60);
-    all.sort();
-    all.dedup();
-    assert_eq!(all.len(), 60, "each row went to one of them");
 }
 
 #[tokio::test]
@@ -378,264 +298,6 @@ async fn the_tables_are_checked() {
     t.rows.dynamo.client().delete_table().table_name(&name).send().await.unwrap();
     let found = wrong(check_tables(&t.rows.dynamo).await.unwrap());
     assert!(found.len() == 1 && found[0].contains("is missing"), "{found:?}");
-}
-
-/// A store in the same world whose Redis is somewhere else, or nowhere.
-fn with_redis(t: &World, url: &str) -> Arc<DynamoStore> {
-    let redis = RedisConfig {
-        urls: vec![url.to_owned()],
-        mode: RedisMode::Single,
-        prefix: "nowhere-".into(),
-        deadline: Duration::from_millis(200),
-    };
-    let redis = Redis::new(redis).unwrap();
-    Arc::new(DynamoStore::new(t.rows.dynamo.clone(), redis, t.clock.clone(), 30 * 24 * 3_600_000))
-}
-
-#[tokio::test]
-async fn without_redis_everything_is_stored_and_found() {
-    let t = world().await;
-    let bob = UserId::new("bob").unwrap();
-    t.send("m1").await;
-    assert_eq!(t.rows.inbox(&bob, None, 10).await.unwrap().0.len(), 1, "the order is complete in Redis");
-    let alone = with_redis(&t, "redis://127.0.0.1:9");
-    t.clock.advance(1_000);
-    let new = |name: &str, id: &ConversationId| message(id, Side::Low, name);
-    let other = ConversationId::new("bob~carol").unwrap();
-    let batch = vec![new("m2", &t.id), new("m3", &t.id), new("c1", &other), new("m4", &t.id)];
-    let seqs: Vec<_> =
-        alone.commit_sends(batch).await.into_iter().map(|sent| sent.unwrap().message.seq).collect();
-    assert_eq!(seqs, [2, 3, 1, 4]);
-    let (inbox, _) = alone.inbox(&bob, None, 10).await.unwrap();
-    let listed: Vec<_> = inbox.iter().map(|row| (row.conversation_id.as_str(), row.unread_count)).collect();
-    assert_eq!(listed, [("bob~carol", 0), ("alice~bob", 4)]);
-
-    // Who can reach Redis finds a set there that says it is complete and lacks what was sent meanwhile. A device that
-    // resumes must not be told by it.
-    let active = t.rows.active_since(&bob, START_MS + 500, 10).await.unwrap();
-    let active: Vec<_> = active.iter().map(|c| c.conversation_id.as_str()).collect();
-    assert_eq!(active, ["bob~carol", "alice~bob"]);
-    // The counter in Redis is behind as well, and the table knows.
-    assert_eq!(t.send("m5").await, (5, false));
-    assert_eq!(t.send("m6").await, (6, false));
-}
-
-#[tokio::test]
-async fn a_redis_that_was_emptied_is_filled_again() {
-    let t = world().await;
-    let bob = UserId::new("bob").unwrap();
-    for name in ["m1", "m2", "m3"] {
-        t.send(name).await;
-    }
-    assert_eq!(t.rows.inbox(&bob, None, 10).await.unwrap().0.len(), 1);
-    let sessions = crate::RedisSessions::new(t.rows.redis.clone(), t.clock.clone());
-    crate::SessionStore::flush(&sessions).await.unwrap();
-    let other = ConversationId::new("bob~carol").unwrap();
-    let new = message(&other, Side::Low, "c1");
-    t.rows.commit_sends(vec![new]).await.remove(0).unwrap();
-    let (inbox, more) = t.rows.inbox(&bob, None, 10).await.unwrap();
-    assert_eq!((inbox.len(), more), (2, false), "one new place makes no inbox");
-    assert_eq!(t.send("m4").await, (4, false));
-}
-
-#[tokio::test]
-async fn a_block_is_seen_at_once_by_another_node() {
-    let t = world().await;
-    let (alice, bob) = (UserId::new("alice").unwrap(), UserId::new("bob").unwrap());
-    let node = Arc::new(DynamoStore::new(
-        t.rows.dynamo.clone(),
-        t.rows.redis.clone(),
-        t.clock.clone(),
-        30 * 24 * 3_600_000,
-    ));
-    use crate::Users as _;
-    assert!(!node.blocks(&bob, &alice).await.unwrap());
-    for blocked in [true, false, true] {
-        t.rows.set_block(&bob, &alice, blocked).await.unwrap();
-        assert_eq!(node.blocks(&bob, &alice).await.unwrap(), blocked);
-        assert_eq!(node.blocks(&bob, &alice).await.unwrap(), blocked, "nor does a copy say otherwise");
-    }
-}
-
-/// Sits before DynamoDB and spoils the next requests of a kind.
-struct Spoiler {
-    endpoint: String,
-    /// How many requests are answered by a refusal instead of being passed on.
-    throttle: Arc<AtomicU64>,
-    /// How many answers to `TransactWriteItems` get lost on their way back.
-    lose: Arc<AtomicU64>,
-}
-
-fn take_one(count: &AtomicU64) -> bool {
-    count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
-}
-
-async fn spoiler() -> Spoiler {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let to = service("BLUETICK_TEST_DYNAMODB").trim_start_matches("http://").to_owned();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let (throttle, lose) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let spoil = (throttle.clone(), lose.clone());
-    tokio::spawn(async move {
-        while let Ok((mut client, _)) = listener.accept().await {
-            let (to, (throttle, lose)) = (to.clone(), spoil.clone());
-            tokio::spawn(async move {
-                let mut server = tokio::net::TcpStream::connect(&to).await.unwrap();
-                let mut buffer = vec![0; 1 << 20];
-                // One request at a time on a connection; each of these fits one read.
-                while let Ok(read @ 1..) = client.read(&mut buffer).await {
-                    let transaction =
-                        buffer[..read].windows(18).any(|window| window == b"TransactWriteItems");
-                    if take_one(&throttle) {
-                        let body = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","message":"slow down"}"#;
-                        let head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/x-amz-json-1.0\r\nconnection: close";
-                        let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-                        let _ = client.write_all(answer.as_bytes()).await;
-                        return;
-                    }
-                    server.write_all(&buffer[..read]).await.unwrap();
-                    let Ok(read @ 1..) = server.read(&mut buffer).await else { return };
-                    if transaction && take_one(&lose) {
-                        return;
-                    }
-                    if client.write_all(&buffer[..read]).await.is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    Spoiler { endpoint, throttle, lose }
-}
-
-async fn through(spoiler: &Spoiler, t: &World, deadline: Duration) -> DynamoStore {
-    let config = DynamoConfig {
-        endpoint: Some(spoiler.endpoint.clone()),
-        table_prefix: t.rows.dynamo.name_of(Table::Messages).trim_end_matches("messages").to_owned(),
-        deadline,
-        ..DynamoConfig::default()
-    };
-    let dynamo = Dynamo::new(config).await.unwrap();
-    DynamoStore::new(dynamo, t.rows.redis.clone(), t.clock.clone(), 30 * 24 * 3_600_000)
-}
-
-#[tokio::test]
-async fn a_table_that_is_throttled_is_asked_again_and_in_the_end_named() {
-    let t = world().await;
-    let spoiler = spoiler().await;
-    let store = through(&spoiler, &t, Duration::from_secs(10)).await;
-    spoiler.throttle.store(4, Ordering::SeqCst);
-    let sent = store.commit_sends(vec![t.new_message("m1")]).await.remove(0).unwrap();
-    assert_eq!((sent.message.seq, sent.duplicate), (1, false));
-    assert_eq!(spoiler.throttle.load(Ordering::SeqCst), 0);
-
-    let hasty = through(&spoiler, &t, Duration::from_millis(200)).await;
-    spoiler.throttle.store(u64::MAX, Ordering::SeqCst);
-    match hasty.commit_sends(vec![t.new_message("m2")]).await.remove(0) {
-        Err(StoreError::Unavailable { what, retry_after }) => {
-            assert!(what.contains("throttled"), "{what}");
-            assert!(retry_after >= Duration::from_secs(1));
-        }
-        other => panic!("{other:?}"),
-    }
-}
-
-#[tokio::test]
-async fn an_answer_that_got_lost_leaves_one_message_that_is_no_duplicate() {
-    let t = world().await;
-    let spoiler = spoiler().await;
-    let store = through(&spoiler, &t, Duration::from_secs(10)).await;
-    spoiler.lose.store(1, Ordering::SeqCst);
-    let sent = store.commit_sends(vec![t.new_message("m1")]).await.remove(0).unwrap();
-    assert_eq!((sent.message.seq, sent.duplicate), (1, false), "the row in its way is its own");
-    spoiler.lose.store(1, Ordering::SeqCst);
-    let batch = ["m2", "m3", "m4"].map(|name| t.new_message(name)).to_vec();
-    let seqs: Vec<_> = store
-        .commit_sends(batch)
-        .await
-        .into_iter()
-        .map(|sent| sent.unwrap())
-        .map(|sent| (sent.message.seq, sent.duplicate))
-        .collect();
-    assert_eq!(seqs, [(2, false), (3, false), (4, false)]);
-    assert_eq!(t.stored().await.len(), 4);
-    assert_eq!(t.bobs().await, Some((4, 4)));
-}
-
-#[tokio::test]
-async fn a_registration_whose_answer_got_lost_says_whom_it_took_the_token_from() {
-    let t = world().await;
-    let spoiler = spoiler().await;
-    let store = through(&spoiler, &t, Duration::from_secs(10)).await;
-    let phone = DeviceId::new("phone").unwrap();
-    let row = |user: &str, token: &str| DeviceRow {
-        user_id: UserId::new(user).unwrap(),
-        device: phone.clone(),
-        registration: PushRegistration {
-            target: PushTarget::Fcm { token: token.into() },
-            content: PushContent::Sender,
-        },
-        registered_at: START_MS,
-    };
-    let (alice, bob) = (row("alice", "shared"), row("bob", "shared"));
-    t.rows.register(alice.clone()).await.unwrap();
-    t.rows.register(row("bob", "old")).await.unwrap();
-    spoiler.lose.store(1, Ordering::SeqCst);
-    let taken = store.register(bob.clone()).await.unwrap();
-    assert_eq!(spoiler.lose.load(Ordering::SeqCst), 0);
-    assert_eq!(taken, Some((alice.user_id.clone(), phone.clone())));
-    assert_eq!(t.rows.devices_of(&alice.user_id).await.unwrap(), []);
-    assert_eq!(t.rows.devices_of(&bob.user_id).await.unwrap(), std::slice::from_ref(&bob));
-    assert_eq!(t.rows.register(row("carol", "old")).await.unwrap(), None, "the old token is free");
-
-    spoiler.lose.store(1, Ordering::SeqCst);
-    assert!(store.unregister(&bob.user_id, &phone, Some(START_MS)).await.unwrap(), "and so a removal");
-    assert_eq!(t.rows.devices_of(&bob.user_id).await.unwrap(), []);
-    assert_eq!(t.rows.register(alice).await.unwrap(), None);
-}
-
-#[tokio::test]
-async fn health_names_what_fails() {
-    let t = world().await;
-    use crate::Maintenance as _;
-    assert!(t.rows.health().await.refusing.is_none() && t.rows.health().await.degraded.is_none());
-    let alone = with_redis(&t, "redis://127.0.0.1:9");
-    let health = alone.health().await;
-    assert!(health.refusing.is_none(), "messages queue without Redis");
-    assert!(health.degraded.is_some_and(|why| why.contains("Redis")));
-    let nowhere = DynamoConfig {
-        endpoint: Some("http://127.0.0.1:9".into()),
-        deadline: Duration::from_millis(300),
-        ..DynamoConfig::default()
-    };
-    let nowhere = Dynamo::new(nowhere).await.unwrap();
-    let rows = DynamoStore::new(nowhere, t.rows.redis.clone(), t.clock.clone(), 1_000);
-    assert!(rows.health().await.refusing.is_some_and(|why| why.contains("DynamoDB")));
-}
-
-#[tokio::test]
-async fn a_store_opens_while_its_servers_are_down() {
-    let config = crate::DistributedConfig {
-        dynamo: DynamoConfig {
-            endpoint: Some("http://127.0.0.1:9".into()),
-            deadline: Duration::from_millis(200),
-            ..DynamoConfig::default()
-        },
-        redis: RedisConfig {
-            urls: vec!["redis://127.0.0.1:9".into()],
-            mode: RedisMode::Single,
-            prefix: "x-".into(),
-            deadline: Duration::from_millis(200),
-        },
-        idempotency_window: Duration::from_secs(60),
-        objects: None,
-        cold_after: None,
-    };
-    let clock = Arc::new(ManualClock::new(START_MS));
-    let (store, _, _) = Store::distributed(config, clock).await.unwrap();
-    let id = ConversationId::new("alice~bob").unwrap();
-    assert!(matches!(store.messages.last_seq(&id).await, Err(StoreError::Unavailable { .. })));
 }
 
 /// The process dies between the transaction and the rows, and the send is never repeated.

@@ -1,5 +1,6 @@
-//! Profiles, blocks, mutes and revocations. Block flags are asked before every send, so Redis keeps copies of them; a flag that changes is
-//! marked there first, and who meets the mark reads the table.
+//! `users`: profiles, blocks, mutes and revocations. Every send reads block flags, so Redis caches
+//! them. A change first marks the cached flag as unknown, and a reader who finds the mark reads the
+//! table.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +11,8 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{
     DynamoStore,
-    client::Query,
-    item::{Attributes as _, Item, Key, damaged, flag, key, n, s},
+    client::PartitionQuery,
+    item::{Attributes as _, Item, ItemKey, damaged, flag, key, n, s},
     row::row_key,
     tables::Table,
     write::Write,
@@ -24,15 +25,15 @@ pub(super) const MUTE: &str = "mute#";
 pub(super) const NOT_BEFORE: &str = "not_before";
 const ROWS_AT_ONCE: usize = 16;
 
-pub(super) fn user_key(user: &UserId, item: &str) -> Key {
+pub(super) fn user_key(user: &UserId, item: &str) -> ItemKey {
     key([("user_id", s(user)), ("item", s(item))])
 }
 
-pub(super) fn block_key(user: &UserId, other: &UserId) -> Key {
+pub(super) fn block_key(user: &UserId, other: &UserId) -> ItemKey {
     user_key(user, &format!("{BLOCK}{other}"))
 }
 
-/// A block, with the profile that the blocked one goes on to see.
+/// A block, with the profile that the blocked user still sees.
 pub(super) fn block_item(user: &UserId, other: &UserId, profile: &Profile) -> Item {
     let mut item = block_key(user, other);
     item.insert("blocked".into(), flag());
@@ -42,7 +43,7 @@ pub(super) fn block_item(user: &UserId, other: &UserId, profile: &Profile) -> It
     item
 }
 
-pub(super) fn mute_key(user: &UserId, conversation: &ConversationId) -> Key {
+pub(super) fn mute_key(user: &UserId, conversation: &ConversationId) -> ItemKey {
     user_key(user, &format!("{MUTE}{conversation}"))
 }
 
@@ -88,8 +89,8 @@ fn put_profile_fields(item: &mut Item, profile: &Profile) {
 }
 
 impl DynamoStore {
-    /// The profiles of both members, by side, each as the other one sees it: a member who blocks the other is seen as they
-    /// were when they did.
+    /// The profiles of both members, by side, as the other one sees them: that of a member who
+    /// blocks the other is from the time of the block.
     pub(super) async fn profiles(&self, conversation: &ConversationId) -> Result<[Profile; 2]> {
         let [low, high] = Side::BOTH.map(|side| conversation.member(side));
         let sides = [(&low, &high), (&high, &low)];
@@ -104,7 +105,8 @@ impl DynamoStore {
 
     /// A user's items of one kind, in order.
     async fn items_of(&self, user: &UserId, kind: &str) -> Result<Vec<Item>> {
-        let mut query = Query { range: Some((">=", s(kind))), ..Query::of(Table::Users, s(user)) };
+        let mut query =
+            PartitionQuery { range: Some((">=", s(kind))), ..PartitionQuery::of(Table::Users, s(user)) };
         let mut found = Vec::new();
         loop {
             let (items, next) = self.dynamo.query(&query).await?;
@@ -121,7 +123,7 @@ impl DynamoStore {
         }
     }
 
-    /// Writes a profile into the row that a peer has of a conversation, if there is one.
+    /// Writes a profile into the peer's row of a conversation, if there is one.
     pub(super) async fn copy_profile(
         &self,
         to: &UserId,
@@ -152,7 +154,7 @@ impl DynamoStore {
         self.dynamo.write(&write).await.map(|_| ())
     }
 
-    /// Copies until what was copied is what the profile says: of two changes at once the later one stays.
+    /// Copies until the copy equals the profile, so that the later of two concurrent changes wins.
     pub(super) async fn copy_until_same(&self, user: &UserId, mut profile: Profile) -> Result<()> {
         loop {
             self.copy_to_peers(user, &profile).await?;
@@ -164,10 +166,13 @@ impl DynamoStore {
         }
     }
 
-    /// Writes it into the inboxes of all whom a user has a conversation with and does not block.
+    /// Writes it into the inboxes of all peers whom the user does not block.
     async fn copy_to_peers(&self, user: &UserId, profile: &Profile) -> Result<()> {
         let blocked: &BTreeSet<UserId> = &self.blocked_by(user).await?.into_iter().collect();
-        let mut query = Query { only: Some("#conversation_id"), ..Query::of(Table::Conversations, s(user)) };
+        let mut query = PartitionQuery {
+            only: Some("#conversation_id"),
+            ..PartitionQuery::of(Table::Conversations, s(user))
+        };
         loop {
             let (items, next) = self.dynamo.query(&query).await?;
             stream::iter(items)
@@ -198,7 +203,7 @@ impl Users for DynamoStore {
 
     async fn put_profile(&self, user: &UserId, profile: Profile) -> Result<()> {
         self.writable()?;
-        // First the profile: a row that is made meanwhile reads it when it is there.
+        // The profile first: a row that is created meanwhile reads it.
         self.dynamo.write(&Write::put(Table::Users, profile_item(user, &profile))).await?;
         self.copy_until_same(user, profile).await
     }
@@ -208,31 +213,32 @@ impl Users for DynamoStore {
             return Ok(blocked);
         }
         let blocked = self.dynamo.get(Table::Users, block_key(user, other)).await?.is_some();
-        // Filled only where nothing is: a change that came in between has left its mark there.
+        // Sets the flag only if there is none: a concurrent change has left its mark.
         let _ = self.redis.block_fill(user, other, blocked).await;
         Ok(blocked)
     }
 
     async fn set_block(&self, user: &UserId, other: &UserId, blocked: bool) -> Result<()> {
         self.writable()?;
-        // Without Redis the copies that others may hold live on for five minutes; a block is not refused for that.
+        // Without Redis, cached flags live on for five minutes. The block is made all the same.
         if let Err(error) = self.redis.block_changing(user, other).await {
-            tracing::warn!(%error, "a block may take five minutes to be seen everywhere");
+            tracing::warn!(%error, "redis could not be told of a block; other nodes may see it up to five minutes late");
         }
         let write = match blocked {
             true => {
                 let profile = self.profile(user).await?;
-                // Who blocks twice keeps the copy of the first time.
+                // A repeated block keeps the first copy of the profile.
                 Write::put(Table::Users, block_item(user, other, &profile))
                     .only_if("attribute_not_exists(#user_id)")
             }
             false => Write::delete(Table::Users, block_key(user, other)),
         };
         self.dynamo.write(&write).await?;
-        // If this gets lost, the mark stays and the table is read.
+        // If this fails, the mark stays until it expires, and the table is read.
         let _ = self.redis.block_changed(user, other, blocked).await;
         if !blocked && let Some(id) = ConversationId::between(user, other) {
-            // Read after the block has gone: whoever changed the profile before that has passed this copy over.
+            // Read after the block is removed: changes of the profile before that skipped this
+            // copy.
             let profile = self.profile(user).await?;
             self.copy_profile(other, &id, &profile).await?;
         }
@@ -275,7 +281,7 @@ impl Users for DynamoStore {
         let write = Write::put(Table::Users, not_before_item(user, secs))
             .only_if("attribute_not_exists(#secs) OR #secs < :secs")
             .value(":secs", n(secs));
-        // Refused where a later revocation is there already.
+        // Refused if there is a later revocation already.
         self.dynamo.write(&write).await.map(|_| ())
     }
 }

@@ -1,5 +1,5 @@
-//! Writes: conditional ones, transactions, and batches for a move. A condition that failed is an answer, and brings the
-//! row that was in the way.
+//! Conditional writes, transactions, and batches for a migration. A failed condition is an answer
+//! and returns the current row.
 
 use std::collections::HashMap;
 
@@ -19,24 +19,24 @@ use aws_sdk_dynamodb::{
 use parking_lot::Mutex;
 
 use super::{
-    client::{Dynamo, Failure, Units, failure, names_in},
-    item::{Item, Key},
+    client::{CallFailure, Dynamo, Units, failure, names_in},
+    item::{Item, ItemKey},
     tables::Table,
 };
 use crate::{Result, StoreError};
 
-/// A row that is written if a condition holds. In expressions `#name` stands for the attribute `name`.
+/// A write of one row under a condition. In expressions `#name` stands for the attribute `name`.
 #[derive(Clone)]
 pub(super) struct Write {
     pub table: Table,
-    pub key: Key,
-    pub what: What,
+    pub key: ItemKey,
+    pub what: WriteKind,
     pub condition: Option<String>,
     pub values: HashMap<String, AttributeValue>,
 }
 
 #[derive(Clone)]
-pub(super) enum What {
+pub(super) enum WriteKind {
     Put(Item),
     Update(String),
     Delete,
@@ -44,38 +44,50 @@ pub(super) enum What {
     Check,
 }
 
-/// What became of a conditional write.
+/// The outcome of a conditional write.
 #[derive(Debug)]
-pub(super) enum Written {
-    /// The row as it is now; nothing of one that was deleted.
+pub(super) enum WriteOutcome {
+    /// The row after the write; empty after a delete.
     Done(Item),
-    /// The condition did not hold. The row that is there, if there is one.
+    /// The condition failed. The current row, if there is one.
     Refused(Option<Item>),
 }
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 pub(super) enum Transacted {
     Done,
-    /// For each write: nothing if its condition held, or the row that was in the way.
+    /// For each write: `None` if its condition held, or the current row that failed it.
     Refused(Vec<Option<Option<Item>>>),
 }
 
 impl Write {
     pub fn put(table: Table, item: Item) -> Write {
-        Write { table, key: Key::new(), what: What::Put(item), condition: None, values: HashMap::new() }
+        Write {
+            table,
+            key: ItemKey::new(),
+            what: WriteKind::Put(item),
+            condition: None,
+            values: HashMap::new(),
+        }
     }
 
-    pub fn update(table: Table, key: Key, expression: impl Into<String>) -> Write {
-        Write { table, key, what: What::Update(expression.into()), condition: None, values: HashMap::new() }
+    pub fn update(table: Table, key: ItemKey, expression: impl Into<String>) -> Write {
+        Write {
+            table,
+            key,
+            what: WriteKind::Update(expression.into()),
+            condition: None,
+            values: HashMap::new(),
+        }
     }
 
-    pub fn delete(table: Table, key: Key) -> Write {
-        Write { table, key, what: What::Delete, condition: None, values: HashMap::new() }
+    pub fn delete(table: Table, key: ItemKey) -> Write {
+        Write { table, key, what: WriteKind::Delete, condition: None, values: HashMap::new() }
     }
 
-    /// A condition on a row that a transaction leaves as it is.
-    pub fn check(table: Table, key: Key, condition: impl Into<String>) -> Write {
-        let check = Write { table, key, what: What::Check, condition: None, values: HashMap::new() };
+    /// A condition on a row that the transaction does not change.
+    pub fn check(table: Table, key: ItemKey, condition: impl Into<String>) -> Write {
+        let check = Write { table, key, what: WriteKind::Check, condition: None, values: HashMap::new() };
         check.only_if(condition)
     }
 
@@ -93,8 +105,8 @@ impl Write {
     fn names(&self) -> HashMap<String, String> {
         let mut names = HashMap::new();
         let update = match &self.what {
-            What::Update(expression) => Some(expression),
-            What::Put(_) | What::Delete | What::Check => None,
+            WriteKind::Update(expression) => Some(expression),
+            WriteKind::Put(_) | WriteKind::Delete | WriteKind::Check => None,
         };
         for expression in update.into_iter().chain(&self.condition) {
             names.extend(names_in(expression));
@@ -111,7 +123,8 @@ impl Write {
     }
 }
 
-/// The one shape of the SDK's three conditional calls, which share no type: sent, charged, and its refusal an answer.
+/// Sends a conditional call, charges it, and turns a failed condition into an answer. A macro,
+/// because the SDK's three conditional calls share no type.
 macro_rules! conditional {
     ($dynamo:ident, $write:ident, $request:expr, $refused:path, $row:expr) => {{
         let answer = $request
@@ -126,12 +139,12 @@ macro_rules! conditional {
         match answer {
             Ok(answer) => {
                 $dynamo.charge(Units::Write, answer.consumed_capacity());
-                Ok(Written::Done($row(answer)))
+                Ok(WriteOutcome::Done($row(answer)))
             }
             Err(error) => match error.as_service_error() {
                 Some($refused(refused)) => {
                     $dynamo.charge_refused($write.table);
-                    Ok(Written::Refused(refused.item.clone()))
+                    Ok(WriteOutcome::Refused(refused.item.clone()))
                 }
                 _ => Err(failure(error)),
             },
@@ -140,9 +153,9 @@ macro_rules! conditional {
 }
 
 impl Dynamo {
-    /// One conditional write. After an answer that got lost the condition may fail for what this very call wrote: who
-    /// minds looks at the row that comes back.
-    pub(super) async fn write(&self, write: &Write) -> Result<Written> {
+    /// One conditional write. After a lost answer, the retry's condition may fail because of this
+    /// call's own write: a caller for whom that matters checks the returned row.
+    pub(super) async fn write(&self, write: &Write) -> Result<WriteOutcome> {
         use {
             DeleteItemError::ConditionalCheckFailedException as DeleteRefused,
             PutItemError::ConditionalCheckFailedException as PutRefused,
@@ -150,14 +163,14 @@ impl Dynamo {
         };
         let client = self.client();
         match &write.what {
-            What::Put(item) => {
+            WriteKind::Put(item) => {
                 self.call("PutItem", async || {
                     let request = client.put_item().set_item(Some(item.clone()));
                     conditional!(self, write, request, PutRefused, |_| item.clone())
                 })
                 .await
             }
-            What::Update(update) => {
+            WriteKind::Update(update) => {
                 self.call("UpdateItem", async || {
                     let request = client.update_item().set_key(Some(write.key.clone()));
                     let request = request.update_expression(update).return_values(ReturnValue::AllNew);
@@ -167,19 +180,19 @@ impl Dynamo {
                 })
                 .await
             }
-            What::Delete => {
+            WriteKind::Delete => {
                 self.call("DeleteItem", async || {
                     let request = client.delete_item().set_key(Some(write.key.clone()));
                     conditional!(self, write, request, DeleteRefused, |_| Item::new())
                 })
                 .await
             }
-            // By itself it would say nothing about the time after.
-            What::Check => Err(StoreError::Unsupported("a check outside of a transaction".into())),
+            // A check alone would guarantee nothing about the time after it.
+            WriteKind::Check => Err(StoreError::Unsupported("a check outside of a transaction".into())),
         }
     }
 
-    /// Puts rows in place of whatever is there, at most as many as one call takes, none of them twice.
+    /// Puts rows unconditionally: at most as many as one call takes, all with different keys.
     pub(super) async fn put_batch(&self, rows: Vec<(Table, Item)>) -> Result<()> {
         let mut writes: HashMap<String, Vec<WriteRequest>> = HashMap::new();
         for (table, item) in rows {
@@ -191,7 +204,7 @@ impl Dynamo {
         self.write_batch(writes).await
     }
 
-    pub(super) async fn delete_batch(&self, table: Table, keys: Vec<Key>) -> Result<()> {
+    pub(super) async fn delete_batch(&self, table: Table, keys: Vec<ItemKey>) -> Result<()> {
         let mut writes = Vec::with_capacity(keys.len());
         for key in keys {
             let delete = DeleteRequest::builder().set_key(Some(key)).build();
@@ -201,7 +214,7 @@ impl Dynamo {
         self.write_batch(HashMap::from([(self.name_of(table), writes)])).await
     }
 
-    /// What was not processed is tried again like a call that was throttled.
+    /// Retries unprocessed rows like a throttled call.
     async fn write_batch(&self, writes: HashMap<String, Vec<WriteRequest>>) -> Result<()> {
         let left = Mutex::new(writes);
         self.call("BatchWriteItem", async || {
@@ -213,7 +226,7 @@ impl Dynamo {
             match answer.unprocessed_items.filter(|unprocessed| !unprocessed.is_empty()) {
                 Some(unprocessed) => {
                     *left.lock() = unprocessed;
-                    Err(Failure::Throttled)
+                    Err(CallFailure::Throttled)
                 }
                 None => Ok(()),
             }
@@ -244,14 +257,14 @@ impl Dynamo {
                 match reason.code() {
                     None | Some("None") => refused.push(None),
                     Some("ConditionalCheckFailed") => refused.push(Some(reason.item.clone())),
-                    Some("TransactionConflict") => return Err(Failure::Conflict),
+                    Some("TransactionConflict") => return Err(CallFailure::Conflict),
                     Some("ThrottlingError" | "ProvisionedThroughputExceeded") => {
-                        return Err(Failure::Throttled);
+                        return Err(CallFailure::Throttled);
                     }
                     Some(other) => {
                         let why = reason.message().unwrap_or("no reason given");
                         let error = format!("DynamoDB refused a transaction: {other}, {why}");
-                        return Err(Failure::Fatal(StoreError::Unusable(error)));
+                        return Err(CallFailure::Fatal(StoreError::Unusable(error)));
                     }
                 }
             }
@@ -265,7 +278,7 @@ impl Dynamo {
             (self.name_of(write.table), write.names_or_none(), write.values_or_none());
         let item = TransactWriteItem::builder();
         match &write.what {
-            What::Put(put) => item.put(
+            WriteKind::Put(put) => item.put(
                 Put::builder()
                     .table_name(table)
                     .set_item(Some(put.clone()))
@@ -276,7 +289,7 @@ impl Dynamo {
                     .build()
                     .expect("a table and an item are given"),
             ),
-            What::Update(update) => item.update(
+            WriteKind::Update(update) => item.update(
                 Update::builder()
                     .table_name(table)
                     .set_key(Some(write.key.clone()))
@@ -288,7 +301,7 @@ impl Dynamo {
                     .build()
                     .expect("a table, a key and an expression are given"),
             ),
-            What::Delete => item.delete(
+            WriteKind::Delete => item.delete(
                 Delete::builder()
                     .table_name(table)
                     .set_key(Some(write.key.clone()))
@@ -299,7 +312,7 @@ impl Dynamo {
                     .build()
                     .expect("a table and a key are given"),
             ),
-            What::Check => item.condition_check(
+            WriteKind::Check => item.condition_check(
                 ConditionCheck::builder()
                     .table_name(table)
                     .set_key(Some(write.key.clone()))

@@ -26,8 +26,8 @@ use super::{
     user_row::UserRow,
 };
 use crate::{
-    AttachmentRow, Clock, Content, MemberRow, Page, PageLimit, PendingRow, Place, Result, SentId,
-    ShownMessage, StoreError,
+    AttachmentRow, Clock, Content, MemberRow, PageLimit, PendingRow, Result, SentId, ShownMessage,
+    StoreError, WalkPage as Page, WalkPlace as Place,
 };
 
 /// Records in a page: one batch of DynamoDB.

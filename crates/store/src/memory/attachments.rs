@@ -1,4 +1,4 @@
-//! What was announced of attachments, and who refers to them.
+//! Attachments and their claims.
 
 use std::collections::BTreeSet;
 

@@ -6,13 +6,13 @@ use async_trait::async_trait;
 use bluetick_protocol::{ClientMsgId, ConversationId, MessageId, Seq, Side};
 
 use super::{
-    Memory, State,
+    Memory, MemoryTables,
     conversation::{SentRecord, page},
     rows::status_row,
 };
 use crate::{Advanced, Committed, Message, Messages, NewMessage, OwedPush, PageLimit, Result, StoreError};
 
-/// What stands in a closed hole for the id that no client gave.
+/// The `client_msg_id` of a void that closed a hole.
 const HOLE_CLIENT_MSG_ID: &str = "void";
 
 #[async_trait]
@@ -65,7 +65,7 @@ impl Messages for Memory {
     }
 }
 
-impl State {
+impl MemoryTables {
     fn commit(&mut self, new: NewMessage, now_ms: u64, window_ms: u64) -> Result<Committed> {
         if let Some(original) = self.original(&new, now_ms, window_ms) {
             new.check_repeats(&original)?;
@@ -75,7 +75,8 @@ impl State {
             }
             return Ok(Committed { message: original, duplicate: true, implied_read: None });
         }
-        // Before the message is there: a reply reads what came before it, never itself.
+        // Before the message is inserted: a reply implies a read of what came before it, never of
+        // itself.
         let implied_read = self.imply_read(&new, now_ms);
         let message = self.append(&new, now_ms);
         self.note_if_undelivered(&new, &message);
@@ -87,7 +88,7 @@ impl State {
         conversation.original(new.from, &new.client_msg_id, now_ms, window_ms).cloned()
     }
 
-    /// A retry passes here too: the delivery steps of the first attempt may never have run (R9).
+    /// A retry runs this too: the first attempt may have failed before its delivery steps (R9).
     fn note_if_undelivered(&mut self, new: &NewMessage, stored: &Message) {
         if new.undelivered && !stored.withheld {
             self.note(&stored.receiver(), &stored.conversation_id, stored.seq);
@@ -98,13 +99,14 @@ impl State {
         }
     }
 
-    /// A reply implies read up to what the sender's client had seen, or else what was delivered to them (R10).
+    /// A reply implies read up to what the sender's client had seen, or else what was delivered to
+    /// them (R10).
     fn imply_read(&mut self, new: &NewMessage, now_ms: u64) -> Option<Advanced> {
         let next = self.last_seq(&new.conversation_id) + 1;
         self.imply_read_before(new, next, now_ms)
     }
 
-    /// The same of a reply that may be there already: it never covers itself.
+    /// The same for a reply that may be stored already: it never covers itself.
     pub(super) fn imply_read_before(
         &mut self,
         new: &NewMessage,
@@ -137,7 +139,7 @@ impl State {
         message
     }
 
-    /// Closes the holes that a boundary has passed: nothing may appear behind what is acked (R8).
+    /// Closes the holes below a boundary: nothing may appear below an acked seq (R8).
     pub(super) fn close_holes(&mut self, id: &ConversationId, passed: RangeInclusive<Seq>, now_ms: u64) {
         let Some(conversation) = self.conversations.get(id) else { return };
         let holes: Vec<Seq> = passed.filter(|seq| !conversation.messages.contains_key(seq)).collect();
@@ -148,7 +150,7 @@ impl State {
         }
     }
 
-    /// Only a seq that was handed out can be a hole; beyond those there is nothing yet.
+    /// Only a seq that was handed out can be a hole.
     fn close_hole(&mut self, id: &ConversationId, seq: Seq, client_msg_id: ClientMsgId, now_ms: u64) {
         let Some(conversation) = self.conversations.get(id) else {
             return;

@@ -11,19 +11,19 @@ use bluetick_protocol::{ClientMsgId, Seq, Side};
 use crate::{ColdRun, Message, PageLimit};
 
 #[derive(Default)]
-pub(super) struct Conversation {
+pub(super) struct MemoryConversation {
     pub messages: BTreeMap<Seq, Arc<Message>>,
-    /// The last seq handed out. It may lag behind the messages or run ahead of them.
+    /// The last seq that was handed out. It may lag behind the messages or be ahead of them.
     pub counter: Seq,
     /// The idempotency records, by sending side and client_msg_id (R9).
     pub sent: BTreeMap<(usize, ClientMsgId), SentRecord>,
     /// The voids that closed a hole: nobody wrote them, so no row shows them.
     pub closed_holes: BTreeSet<Seq>,
-    /// Up to where a member was erased: their row shows only what came after.
+    /// The last seq when a member was erased: their row shows only what came after.
     pub erased_up_to: [Seq; 2],
-    /// The objects that hold what is cold, by the last seq of each.
+    /// The cold runs, by last seq.
     pub cold_runs: BTreeMap<Seq, ColdRun>,
-    /// The seqs whose hot row is gone. The model keeps the messages, to derive rows from.
+    /// The seqs whose hot row was dropped. The model keeps the messages, to derive rows from them.
     pub dropped: BTreeSet<Seq>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct SentRecord {
     pub at_ms: u64,
 }
 
-impl Conversation {
+impl MemoryConversation {
     pub fn last_seq(&self) -> Seq {
         self.messages.last_key_value().map_or(0, |(&seq, _)| seq)
     }
@@ -47,7 +47,7 @@ impl Conversation {
         self.cold_runs.last_key_value().map_or(0, |(&seq, _)| seq)
     }
 
-    /// The next seq, fenced by the messages that are there: a counter that fell back is raised (R8).
+    /// The next seq, fenced by the stored messages: a counter that fell back is raised (R8).
     pub fn next_seq(&mut self) -> Seq {
         self.counter = self.counter.max(self.last_seq()) + 1;
         self.counter
@@ -66,8 +66,9 @@ impl Conversation {
         if forgotten { None } else { self.messages.get(&record.seq) }
     }
 
-    /// The message that a member's `conversations` row shows, or `None` while they have no row: the last one that
-    /// reached them, if any of those is more than a void. The last one may itself have been erased.
+    /// The message that a member's `conversations` row shows, or `None` while they have no row: the
+    /// last one that reached them, if any of those is more than a void. The last one may itself
+    /// have been erased.
     pub fn shown_to(&self, side: Side) -> Option<&Arc<Message>> {
         let since_erasure = self.messages.range(self.erased_up_to[side.index()] + 1..);
         let mut reached = since_erasure
@@ -79,13 +80,15 @@ impl Conversation {
         (!last.void || reached.any(|m| !m.void)).then_some(last)
     }
 
-    /// R11, word for word: messages from the other side after what was read, less void and withheld ones.
+    /// R11 literally: the messages from the other side after the read boundary, without void and
+    /// withheld ones.
     pub fn unread_of(&self, side: Side, last_read_seq: Seq) -> u64 {
         let after = self.messages.range(last_read_seq.saturating_add(1)..);
         after.filter(|(_, m)| m.from == side.other() && !m.void && !m.withheld).count() as u64
     }
 
-    /// Whether the other member has written something that this one may see, since this one was erased.
+    /// Whether the other member has written something that this one may see, since this one was
+    /// erased.
     pub fn has_written_to(&self, side: Side) -> bool {
         let since_erasure = self.messages.range(self.erased_up_to[side.index()] + 1..);
         since_erasure.map(|(_, m)| m).any(|m| m.from == side.other() && !m.void && !m.withheld)
@@ -96,12 +99,13 @@ impl Conversation {
         self.messages.range(self.erased_up_to[side.index()] + 1..).any(|(_, m)| !m.void)
     }
 
-    /// Makes void what a member wrote, and ends what their row shows. Returns how many became void.
+    /// Voids what a member wrote, and hides it from their row. Returns how many messages became
+    /// void.
     pub fn erase(&mut self, side: Side) -> u64 {
         let mut erased = 0;
         for message in self.messages.values_mut().filter(|m| m.from == side && !m.void) {
             *message = Arc::new(message.voided());
-            // What is cold is erased by whoever has the objects.
+            // The cold tier erases cold messages.
             erased += u64::from(!self.dropped.contains(&message.seq));
         }
         self.erased_up_to[side.index()] = self.last_seq();
@@ -109,7 +113,8 @@ impl Conversation {
     }
 }
 
-/// Takes messages up to a limit, but always the first: a message larger than a page must not stop a reader.
+/// Takes messages up to a limit, but always the first: a message larger than a page must not stop a
+/// reader.
 pub(super) fn page<'a>(
     messages: impl Iterator<Item = &'a Arc<Message>>,
     limit: PageLimit,

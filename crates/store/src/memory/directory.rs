@@ -1,4 +1,5 @@
-//! The directory in memory: the reference model, and what tests of several nodes in one process share.
+//! The directory in memory: the reference model, and the directory for tests of several nodes in
+//! one process.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -9,7 +10,7 @@ use crate::{Clock, Directory, NodeRole, Result};
 
 pub struct MemoryDirectory {
     clock: Arc<dyn Clock>,
-    /// Until when each node is believed in.
+    /// When each node's entry expires.
     nodes: Mutex<BTreeMap<(NodeRole, String), u64>>,
 }
 

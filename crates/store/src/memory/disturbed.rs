@@ -1,4 +1,4 @@
-//! What the model does when its sequence counter is wrong (R8), and what only the model promises.
+//! Tests of the model with a wrong sequence counter (R8), and of what only the model promises.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! Devices, and the notifications that they are owed.
+//! Devices, and the push outbox.
 
 use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, DeviceId, Seq, UserId};
 
-use super::{Memory, State};
+use super::{Memory, MemoryTables};
 use crate::{DeviceRow, Devices, OwedPush, PushOutbox, Result};
 
 #[async_trait]
@@ -40,7 +40,7 @@ impl Devices for Memory {
     }
 }
 
-impl State {
+impl MemoryTables {
     pub(super) fn notified_of(&self, user: &UserId, id: &ConversationId) -> Seq {
         self.notified.get(user).and_then(|rows| rows.get(id)).copied().unwrap_or(0)
     }

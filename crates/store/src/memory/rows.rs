@@ -1,11 +1,11 @@
-//! The rows beside the messages: pending, status, conversations, users; and what an operator does with them.
+//! The rows beside the messages: pending, status, conversations, users; and maintenance.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use bluetick_protocol::{Boundaries, ConversationId, Mute, Profile, Seq, UserId};
 
-use super::{Memory, State};
+use super::{Memory, MemoryTables};
 use crate::{
     ActiveConversation, Advanced, BackupSink, ConversationRow, Conversations, Health, InboxPosition,
     Maintenance, MessageStatus, Noted, PendingDeliveries, PendingRow, Result, StatusRow, StoreError,
@@ -92,7 +92,7 @@ impl MessageStatus for Memory {
             return Ok(true);
         };
         let acked = state.boundaries(user, conversation).last_delivered_seq;
-        // A message may still come where a hole is.
+        // A late writer may still fill a hole.
         let there = known.messages.range(acked + 1..).count() as u64;
         Ok(known.counter.max(known.last_seq()) - acked == there && known.unread_of(side, acked) == 0)
     }
@@ -199,7 +199,7 @@ impl Conversations for Memory {
         Ok(self.read().rows(user).iter().map(|row| row.unread_count).sum())
     }
 
-    /// The row is counted anew at every read, so there is never anything to mend.
+    /// The row is counted at every read, so there is nothing to repair.
     async fn recount(&self, user: &UserId, id: &ConversationId) -> Result<(u64, u64)> {
         let unread = self.write()?.row(user, id).map_or(0, |row| row.unread_count);
         Ok((unread, unread))
@@ -210,7 +210,7 @@ fn position(row: &ConversationRow) -> InboxPosition {
     InboxPosition { last_message_ts: row.last_message_ts, conversation_id: row.conversation_id.clone() }
 }
 
-impl State {
+impl MemoryTables {
     fn row(&self, user: &UserId, id: &ConversationId) -> Option<ConversationRow> {
         let side = id.side_of(user)?;
         let conversation = self.conversations.get(id)?;
@@ -343,7 +343,7 @@ impl Maintenance for Memory {
         Ok(state.conversations.get_mut(conversation).map_or(0, |c| c.erase(side)))
     }
 
-    /// Whom others block is theirs to keep: an erased user who comes back stays blocked. `not_before` stays as well.
+    /// Blocks by others stay: an erased user who returns stays blocked. `not_before` stays as well.
     async fn erase_user(&self, user: &UserId) -> Result<()> {
         let mut state = self.write()?;
         state.profiles.remove(user);

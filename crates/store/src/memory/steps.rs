@@ -1,6 +1,6 @@
-//! The commit of a send in single steps, as a backend makes it whose systems share no transaction: a counter that
-//! hands out seqs, and a table that takes a message under a seq only if nothing is there. What can go wrong between
-//! two steps can be made to go wrong between these.
+//! The commit of a send in single steps, like a backend whose systems share no transaction: a
+//! counter that hands out seqs, and a table that accepts a message only under a free seq. The
+//! simulator injects faults between the steps.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use bluetick_protocol::{ConversationId, MessageId, Seq};
 use super::{Memory, conversation::SentRecord};
 use crate::{Advanced, Message, NewMessage, Result};
 
-/// What became of a message that was put under a seq.
+/// The outcome of [`Memory::put_message`].
 #[derive(Debug, Clone)]
-pub enum Put {
+pub enum TablePut {
     Stored(Arc<Message>),
     /// The seq holds something else: the counter had fallen back, or a reader closed the hole (R8).
     SeqTaken,
@@ -25,7 +25,7 @@ impl Memory {
         self.read().original(new, self.clock.now_ms(), self.idempotency_window_ms)
     }
 
-    /// The next seq of the counter, which knows nothing of the messages.
+    /// The counter's next seq, whatever the messages hold.
     pub fn take_seq(&self, conversation: &ConversationId) -> Seq {
         let mut state = self.state.lock();
         let counter = &mut state.conversation_mut(conversation).counter;
@@ -40,24 +40,32 @@ impl Memory {
         *counter = to.max(*counter);
     }
 
-    /// Puts a message and its idempotency record, if neither its seq nor its `client_msg_id` is taken.
-    pub fn put_message(&self, new: &NewMessage, seq: Seq, message_id: MessageId, ts: u64) -> Result<Put> {
+    /// Puts a message and its idempotency record, if neither its seq nor its `client_msg_id` is
+    /// taken.
+    pub fn put_message(
+        &self,
+        new: &NewMessage,
+        seq: Seq,
+        message_id: MessageId,
+        ts: u64,
+    ) -> Result<TablePut> {
         let mut state = self.write()?;
         if let Some(original) = state.original(new, ts, self.idempotency_window_ms) {
-            return Ok(Put::Duplicate(original));
+            return Ok(TablePut::Duplicate(original));
         }
         let conversation = state.conversation_mut(&new.conversation_id);
         if conversation.messages.contains_key(&seq) {
-            return Ok(Put::SeqTaken);
+            return Ok(TablePut::SeqTaken);
         }
         let message = Arc::new(new.clone().into_message(seq, message_id, ts));
         conversation.messages.insert(seq, message.clone());
         let record = SentRecord { seq, at_ms: ts };
         conversation.sent.insert((new.from.index(), new.client_msg_id.clone()), record);
-        Ok(Put::Stored(message))
+        Ok(TablePut::Stored(message))
     }
 
-    /// The read that a reply implies (R10), if it moves a boundary. It never covers the reply itself.
+    /// The read that a reply implies (R10), if it moves a boundary. It never covers the reply
+    /// itself.
     pub fn imply_read_before(&self, new: &NewMessage, reply: Seq) -> Option<Advanced> {
         self.state.lock().imply_read_before(new, reply, self.clock.now_ms())
     }

@@ -1,4 +1,4 @@
-//! Objects that go from one store to another, as streams.
+//! Streams objects from one store to another.
 
 use bytes::BytesMut;
 use futures_util::TryStreamExt as _;
@@ -8,14 +8,14 @@ use sha2::{Digest as _, Sha256};
 use super::Objects;
 use crate::{Result, StoreError};
 
-/// What is shorter is written in one piece.
+/// A shorter object is written in one request.
 const PIECE_BYTES: usize = 8 * 1024 * 1024;
-/// Pieces on their way at once.
+/// Parts in flight.
 const IN_FLIGHT: usize = 4;
 
 impl Objects {
-    /// Copies an object from another store, over what may be there. It appears whole, or not at all if its SHA-256, in hex, is
-    /// another.
+    /// Copies an object from another store, replacing an existing one. Fails, and writes nothing,
+    /// if its SHA-256 (in hex) differs.
     pub async fn copy_from(&self, from: &Objects, key: &str, sha256: &str) -> Result<()> {
         let damaged = |why: &str| StoreError::Damaged { object: key.to_owned(), why: why.to_owned() };
         let found = match from.store.get(&from.path(key)).await {
@@ -59,7 +59,7 @@ impl Objects {
             Ok(()) => upload.finish().await.map(drop).map_err(failed),
             Err(error) => {
                 if let Err(error) = upload.abort().await {
-                    tracing::warn!(%key, %error, "pieces of an object that was not copied are left");
+                    tracing::warn!(%key, %error, "parts of a failed copy could not be deleted; abort the multipart upload by hand");
                 }
                 Err(error)
             }

@@ -1,5 +1,5 @@
-//! Objects in a directory, written and read as streams: a new one is put together aside, and appears under its key whole and
-//! on the disk, or not at all.
+//! Objects in a directory, written and read as streams. A new object is written to a temporary
+//! file, and appears under its key complete and durable, or not at all.
 
 use std::{
     io::{self, ErrorKind, SeekFrom},
@@ -18,14 +18,14 @@ use tokio::{
 use super::Objects;
 use crate::{Result, StoreError};
 
-/// Where objects are put together.
+/// The directory of temporary files.
 const ASIDE: &str = "incoming";
-/// How much of an object is in memory at once, written or read. Of larger pieces the allocator keeps tens of megabytes while a
+/// The buffer of a read or write. With larger buffers the allocator keeps tens of megabytes while a
 /// file is read.
 const PIECE_BYTES: usize = 64 * 1024;
 const KEEP_TRIES: u32 = 10;
 
-/// An object that is being written. Dropped, it leaves nothing behind.
+/// An object that is being written. Dropping it deletes the temporary file.
 pub struct NewObject {
     file: File,
     aside: Aside,
@@ -37,12 +37,13 @@ struct Aside(PathBuf);
 impl Drop for Aside {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "what was put together cannot be removed");
+            tracing::warn!(path = %self.0.display(), %error, "a temporary file cannot be deleted; delete it by hand");
         }
     }
 }
 
-/// Syncs a directory and those above it, as far as the first. One that is gone has nothing to sync.
+/// Syncs a directory and its parents up to the root of the objects. A missing directory needs no
+/// sync.
 async fn sync_up_to(top: &Path, from: &Path) -> io::Result<()> {
     for dir in from.ancestors().take_while(|dir| dir.starts_with(top)) {
         match File::open(dir).await {
@@ -59,13 +60,13 @@ impl Objects {
         self.dir.as_deref().ok_or_else(none)
     }
 
-    /// How much room there is, where that can be asked.
+    /// The free space, if it is known.
     pub fn free_bytes(&self) -> Option<u64> {
         let space = rustix::fs::statvfs(self.dir.as_deref()?).ok()?;
         Some(space.f_bavail.saturating_mul(space.f_frsize))
     }
 
-    /// Begins an object. `unique` is no other's.
+    /// Starts an object. `unique` names its temporary file.
     pub async fn create(&self, key: &str, unique: &str) -> Result<NewObject> {
         let dir = self.dir()?;
         let aside = dir.join(ASIDE).join(unique);
@@ -78,12 +79,12 @@ impl Objects {
         Ok(NewObject { file, aside: Aside(aside), target: dir.join(key) })
     }
 
-    /// Adds to an object.
+    /// Appends to an object.
     pub async fn append(&self, new: &mut NewObject, bytes: &[u8]) -> Result<()> {
         new.file.write_all(bytes).await.map_err(|e| self.lost("write", &new.target.display().to_string(), &e))
     }
 
-    /// Lets an object appear under its key. Returns false if there is one already.
+    /// Publishes an object under its key. Returns false if the key is taken.
     pub async fn keep(&self, new: NewObject) -> Result<bool> {
         let dir = self.dir()?;
         let NewObject { mut file, aside, target } = new;
@@ -96,7 +97,7 @@ impl Objects {
                 fs::create_dir_all(&parent).await?;
                 match fs::hard_link(&aside.0, &target).await {
                     Err(e) if e.kind() == ErrorKind::AlreadyExists => return Ok(false),
-                    // Whoever deleted the last object of a directory took the directory along.
+                    // A concurrent delete of the last object removed the directory.
                     Err(e) if e.kind() == ErrorKind::NotFound && tries < KEEP_TRIES => tries += 1,
                     linked => break linked?,
                 }
@@ -107,7 +108,7 @@ impl Objects {
         kept.await.map_err(|e| self.lost("keep", &target.display().to_string(), &e))
     }
 
-    /// Makes durable that there is an object under a key, or none. A bucket sees to that itself.
+    /// Makes the presence or absence of an object durable. A bucket does that itself.
     pub(super) async fn sync_above(&self, key: &str) -> Result<()> {
         let Some(dir) = &self.dir else { return Ok(()) };
         let path = dir.join(self.path(key).as_ref());
@@ -115,7 +116,7 @@ impl Objects {
         synced.map_err(|e| self.lost("sync", key, &e))
     }
 
-    /// Reads part of an object piece by piece; nothing if there is none.
+    /// Streams a range of an object; `None` if there is no object.
     pub async fn stream(
         &self,
         key: &str,
@@ -143,7 +144,7 @@ impl Objects {
         })))
     }
 
-    /// Removes what was put together and never kept, because a process died meanwhile.
+    /// Deletes temporary files that a crashed process left.
     pub async fn sweep_aside(&self, older_than: Duration) -> Result<u64> {
         let Some(dir) = &self.dir else { return Ok(0) };
         let swept = async {
@@ -153,7 +154,8 @@ impl Objects {
                 entries => entries?,
             };
             while let Some(entry) = entries.next_entry().await? {
-                // What is finished meanwhile is gone, and what is no file is somebody else's.
+                // A file that was published meanwhile is gone; anything that is no file is not
+                // ours.
                 let meta = match entry.metadata().await {
                     Err(e) if e.kind() == ErrorKind::NotFound => continue,
                     meta => meta?,

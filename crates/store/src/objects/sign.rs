@@ -1,6 +1,7 @@
-//! Requests to a bucket that a client makes itself: signed here, and good for one object, one length and one content.
+//! Signs requests that a client sends to the bucket itself, each valid for one object, length and
+//! content.
 //!
-//! object_store signs URLs, but not with the header `content-length`; so what it has signed is signed once more, with all
+//! object_store cannot sign the header `content-length`, so its URL is signed again here with all
 //! headers that bind the client.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -18,10 +19,10 @@ use ring::{digest, hmac};
 use super::Objects;
 use crate::{Result, StoreError};
 
-/// Temporary credentials may be replaced while something is signed with them, but not time after time.
+/// Attempts to sign, because temporary credentials may be replaced meanwhile.
 const SIGN_TRIES: usize = 3;
 
-/// What a signed upload must be, to the byte.
+/// The length, type and content that a signed upload must have.
 #[derive(Debug, Clone)]
 pub struct UploadTerms<'a> {
     pub bytes: u64,
@@ -31,7 +32,7 @@ pub struct UploadTerms<'a> {
 }
 
 impl Objects {
-    /// Whether clients reach it themselves, by signed requests.
+    /// Whether clients send signed requests to it directly.
     pub fn signs(&self) -> bool {
         self.s3.is_some()
     }
@@ -41,7 +42,7 @@ impl Objects {
         self.s3.as_deref().ok_or_else(none)
     }
 
-    /// A request that writes an object under a key that has none, of this length, type and content.
+    /// A request that writes an object of this length, type and content under a free key.
     pub async fn sign_put(&self, key: &str, mime: &str, terms: &UploadTerms<'_>) -> Result<SignedRequest> {
         let mut headers = bound(terms);
         headers.insert("content-type".into(), mime.into());
@@ -49,7 +50,7 @@ impl Objects {
         self.sign(key, headers, Vec::new(), terms.expires).await
     }
 
-    /// A request that writes one part, counted from 1, of an upload in parts.
+    /// A request that writes one part of a multipart upload, counted from 1.
     pub async fn sign_part(
         &self,
         key: &str,
@@ -61,7 +62,7 @@ impl Objects {
         self.sign(key, bound(terms), query, terms.expires).await
     }
 
-    /// Where an object is read from, answered as this type and under this disposition.
+    /// A URL that reads an object with this content type and disposition.
     pub async fn sign_get(
         &self,
         key: &str,
@@ -75,7 +76,7 @@ impl Objects {
         url.map(String::from).map_err(|e| self.failed("sign", key, e))
     }
 
-    /// Begins an upload in parts, and returns what the bucket calls it.
+    /// Starts a multipart upload and returns its id.
     pub async fn begin_parts(&self, key: &str, mime: &str) -> Result<String> {
         let attributes = Attributes::from_iter([(Attribute::ContentType, mime.to_owned())]);
         let options = PutMultipartOptions { attributes, ..Default::default() };
@@ -83,8 +84,8 @@ impl Objects {
         begun.map_err(|e| self.failed("begin", key, e))
     }
 
-    /// Makes an object of its parts. Returns false if they are not what the bucket has. An upload that the bucket does not
-    /// know (any more) is an error: perhaps it is being put together just now.
+    /// Completes a multipart upload. Returns false if the parts do not match. An unknown upload id
+    /// is an error, because another request may be completing it.
     pub async fn complete_parts(
         &self,
         key: &str,
@@ -97,14 +98,14 @@ impl Objects {
         match completed {
             Ok(_) => Ok(true),
             Err(error) if is_refusal(&error) => {
-                tracing::debug!(%key, %error, "the bucket does not take these parts");
+                tracing::debug!(%key, %error, "the bucket refused the parts of an upload");
                 Ok(false)
             }
             Err(e) => Err(self.failed("complete", key, e)),
         }
     }
 
-    /// Lets go of the parts of an upload that will not be completed.
+    /// Aborts a multipart upload.
     pub async fn abort_parts(&self, key: &str, upload_id: &str) -> Result<()> {
         match self.checked()?.abort_multipart(&self.path(key), &upload_id.to_owned()).await {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
@@ -112,7 +113,7 @@ impl Objects {
         }
     }
 
-    /// The same bucket, told that parts come with their SHA-256.
+    /// The bucket for multipart uploads with SHA-256 checksums.
     fn checked(&self) -> Result<&AmazonS3> {
         let none = || StoreError::Unsupported("only a bucket takes uploads in parts".into());
         self.s3_checked.as_deref().ok_or_else(none)
@@ -152,7 +153,7 @@ fn to_base64(hex: &str) -> String {
     STANDARD.encode((0..hex.len()).step_by(2).filter_map(byte).collect::<Vec<u8>>())
 }
 
-/// How object_store notes a part that has a checksum.
+/// The format in which object_store keeps a part with a checksum.
 fn part(etag: &str, sha256: &str) -> String {
     let etag = etag.trim_matches('"');
     let sha256 = to_base64(sha256);
@@ -161,7 +162,7 @@ fn part(etag: &str, sha256: &str) -> String {
     )
 }
 
-/// Whether the bucket was reached and would not do it.
+/// Whether the bucket answered and refused.
 fn is_refusal(error: &Error) -> bool {
     match error {
         Error::Generic { source, .. } => {
@@ -177,8 +178,8 @@ fn is_refusal(error: &Error) -> bool {
     }
 }
 
-/// A URL that was signed for its host alone (AWS Signature 4, in the query), signed for these headers too. Nothing if it was
-/// not signed, or by others than these.
+/// Signs a URL again that was signed for its host only (AWS Signature 4 in the query), so that it
+/// covers these headers too. `None` if it was not signed with these credentials.
 fn signed_with(
     url: &Url,
     method: &str,

@@ -1,5 +1,6 @@
-//! A cache of who blocks whom, which a send asks twice. Whoever changes a flag marks it as unknown before the table is
-//! written, so that nobody fills in what was read before; both directions of a pair lie in one slot.
+//! A cache of who blocks whom, which every send reads twice. A change marks the flag as unknown
+//! before it writes the table, so that no reader caches a value from before the change. Both
+//! directions of a pair lie in one slot.
 
 use std::time::Duration;
 
@@ -8,12 +9,13 @@ use bluetick_protocol::{ConversationId, UserId};
 
 use super::{
     Redis,
-    scripts::{BLOCK_CHANGED, BLOCK_CHANGING, Call},
+    scripts::{BLOCK_CHANGED, BLOCK_CHANGING, ScriptCall},
 };
 use crate::Result;
 
 const KEPT: Duration = Duration::from_secs(300);
-/// How long a change may take. Whoever dies in the middle of one leaves an unknown flag, and not for long.
+/// How long a change may take. A process that dies during one leaves the flag unknown for this
+/// long.
 const CHANGING: Duration = Duration::from_secs(10);
 
 fn known(flag: Option<String>) -> Option<bool> {
@@ -35,12 +37,12 @@ impl Redis {
         format!("{}:{user}", self.key("block", tag))
     }
 
-    /// Whether `user` blocks `other`, if that is known.
+    /// Whether `user` blocks `other`, if that is cached.
     pub async fn block_cached(&self, user: &UserId, other: &UserId) -> Result<Option<bool>> {
         Ok(known(self.query(cmd("GET").arg(self.block(user, other)).take()).await?))
     }
 
-    /// Fills in what the table said, unless something is known or being changed.
+    /// Caches what the table said, unless the flag is cached already or being changed.
     pub async fn block_fill(&self, user: &UserId, other: &UserId, blocked: bool) -> Result<()> {
         let mut command = cmd("SET");
         command.arg(self.block(user, other)).arg(flag(blocked));
@@ -48,15 +50,15 @@ impl Redis {
         self.query::<Value>(command).await.map(drop)
     }
 
-    /// Must succeed before the table is written.
+    /// Marks the flag as unknown. Must succeed before the table is written.
     pub async fn block_changing(&self, user: &UserId, other: &UserId) -> Result<()> {
-        let call = Call::on([self.block(user, other)]).arg(CHANGING.as_millis() as u64);
+        let call = ScriptCall::on([self.block(user, other)]).arg(CHANGING.as_millis() as u64);
         self.eval::<Value>(&BLOCK_CHANGING, call).await.map(drop)
     }
 
-    /// After the table was written.
+    /// Caches the new value, after the table was written.
     pub async fn block_changed(&self, user: &UserId, other: &UserId, blocked: bool) -> Result<()> {
-        let call = Call::on([self.block(user, other)])
+        let call = ScriptCall::on([self.block(user, other)])
             .arg(flag(blocked))
             .arg(KEPT.as_millis() as u64)
             .arg(CHANGING.as_millis() as u64);

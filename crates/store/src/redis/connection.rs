@@ -1,9 +1,16 @@
-//! The connection to Redis: made when it is first needed, made anew for ever after, and never waited for longer than
-//! a call's deadline.
+//! The connection to Redis: opened by the first call, reopened in the background for as long as
+//! there is a handle, and never waited for beyond a call's deadline.
 //!
-//! A call that comes while an attempt is under way waits for it. Once an attempt has failed, calls fail at once, and
-//! attempts go on in the background until one succeeds. A call is tried once: whether a lost one was done is not known,
-//! and its caller knows best what to do then.
+//! ```text
+//! Idle ──first call──▶ Connecting ──▶ Up ──lost──▶ Connecting
+//!                          │                           │
+//!                          └──attempt failed──▶ Down ◀─┘   Down ──attempt succeeded──▶ Up
+//! ```
+//!
+//! A call that arrives in `Connecting` waits for the attempt. In `Down`, calls fail at once while
+//! attempts go on with exponential backoff. A call is tried once: whether a lost call took effect
+//! is unknown, and only its caller knows whether it may be repeated.
+//! `docs/decisions/0030-redis-connection.md` says why this is not redis's `ConnectionManager`.
 
 use std::{
     fmt,
@@ -14,134 +21,71 @@ use std::{
     time::Duration,
 };
 
-use ::redis::{
-    Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError, RedisResult, ServerErrorKind, Value, cmd,
-    from_redis_value,
-};
+use ::redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use rand::{Rng, rngs::StdRng};
 use tokio::sync::watch;
 
 use super::{
-    dial::{Dialer, Link},
-    owed::Owed,
-    scripts::{Call, Lua},
+    RedisConfig, RedisMode,
+    dial::{Dialer, RedisLink},
+    stale_inboxes::StaleInboxes,
 };
 use crate::{Result, StoreError};
 
-/// The first wait between two attempts, and the longest; each is shortened by up to a half at random, so that not all
-/// nodes come at once.
-const FIRST_WAIT: Duration = Duration::from_millis(50);
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// The backoff between two attempts: doubled from the first to the longest, and shortened at random
+/// by up to a half, so that nodes do not reconnect in step.
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(1);
 /// The least time an attempt gets, however short the deadline of a call is.
 const DIAL_AT_LEAST: Duration = Duration::from_secs(1);
-/// Calls in a row that must fail before a cluster's client is replaced: it mends most things itself, and one shard that
-/// is down must not take the others along.
+/// Consecutive failures before a cluster's client is replaced. The client repairs most faults
+/// itself, and one shard that is down must not end the connections to the others.
 const CLUSTER_FAILURES: u32 = 8;
-/// Calls sent in one go; more are sent in turns.
-const BATCH: usize = 1000;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RedisMode {
-    /// One server, or an address that always leads to the master.
-    Single,
-    /// The addresses are those of Sentinels; they name the master.
-    Sentinel { master: String },
-    /// The addresses are those of some of the cluster's nodes.
-    Cluster,
-}
-
-#[derive(Clone)]
-pub struct RedisConfig {
-    /// `redis://user:password@host:port/db`, or `rediss://` for TLS.
-    pub urls: Vec<String>,
-    pub mode: RedisMode,
-    /// What every key begins with, so that several deployments can share a server.
-    pub prefix: String,
-    /// No call takes longer.
-    pub deadline: Duration,
-}
-
-impl RedisConfig {
-    /// One server, with the usual prefix and deadline.
-    pub fn new(url: impl Into<String>) -> Self {
-        RedisConfig { urls: vec![url.into()], ..RedisConfig::default() }
-    }
-
-    /// The addresses without names and passwords.
-    fn addresses(&self) -> String {
-        let address = |url: &String| match url.as_str().into_connection_info() {
-            Ok(info) => info.addr().to_string(),
-            Err(_) => "(not an address)".to_owned(),
-        };
-        self.urls.iter().map(address).collect::<Vec<_>>().join(", ")
-    }
-}
-
-impl Default for RedisConfig {
-    fn default() -> Self {
-        RedisConfig {
-            urls: Vec::new(),
-            mode: RedisMode::Single,
-            prefix: "bluetick:".to_owned(),
-            deadline: Duration::from_millis(500),
-        }
-    }
-}
-
-impl fmt::Debug for RedisConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisConfig")
-            .field("addresses", &self.addresses())
-            .field("mode", &self.mode)
-            .field("prefix", &self.prefix)
-            .field("deadline", &self.deadline)
-            .finish()
-    }
-}
 
 /// A handle on Redis. Cheap to clone.
 #[derive(Clone)]
 pub struct Redis {
-    pub(super) inner: Arc<Inner>,
+    pub(super) shared: Arc<RedisShared>,
 }
 
-pub(super) struct Inner {
-    config: RedisConfig,
+/// What all clones of a handle share.
+pub(super) struct RedisShared {
+    pub config: RedisConfig,
     name: String,
     dialer: Dialer,
-    state: watch::Sender<State>,
+    state: watch::Sender<LinkState>,
     connections: AtomicU64,
-    /// Calls that failed since the last one that did not.
+    /// Failed calls since the last one that succeeded.
     failures: AtomicU32,
-    pub owed: Owed,
+    pub stale_inboxes: StaleInboxes,
 }
 
 #[derive(Clone)]
-enum State {
-    /// Nobody has needed a connection yet.
+enum LinkState {
+    /// No call has needed a connection yet.
     Idle,
-    /// An attempt is under way, and it is not known that Redis is down: whoever comes waits for it.
+    /// An attempt is in progress, and Redis is not known to be down: calls wait for it.
     Connecting,
-    /// The last attempt failed. Others follow, and nobody waits for them.
+    /// The last attempt failed, for this reason. Calls fail at once; attempts go on.
     Down(Arc<str>),
     Up {
         number: u64,
-        link: Link,
+        link: RedisLink,
     },
 }
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Redis({})", self.inner.name)
+        write!(f, "Redis({})", self.shared.name)
     }
 }
 
 impl Redis {
-    /// Fails only if the configuration cannot be used, and touches no network: the first call does.
+    /// Checks the configuration. Touches no network: the first call does.
     pub fn new(config: RedisConfig) -> Result<Redis> {
         if config.prefix.contains(['{', '}']) {
-            let why =
-                "the prefix of Redis's keys must not hold braces: they decide where a cluster keeps a key";
+            let why = "the prefix of Redis keys must not contain braces, because a cluster places keys by what is in \
+                       braces; choose another prefix";
             return Err(StoreError::Unusable(why.to_owned()));
         }
         let dialer = Dialer::new(&config)?;
@@ -150,151 +94,37 @@ impl Redis {
             RedisMode::Sentinel { master } => format!("{master} by Sentinels {}", config.addresses()),
             RedisMode::Cluster => format!("cluster {}", config.addresses()),
         };
-        let inner = Inner {
+        let shared = RedisShared {
             config,
             name,
             dialer,
-            state: watch::Sender::new(State::Idle),
+            state: watch::Sender::new(LinkState::Idle),
             connections: AtomicU64::new(0),
             failures: AtomicU32::new(0),
-            owed: Owed::default(),
+            stale_inboxes: StaleInboxes::default(),
         };
-        Ok(Redis { inner: Arc::new(inner) })
+        Ok(Redis { shared: Arc::new(shared) })
     }
 
-    /// Where it is, without passwords.
+    /// The addresses, without passwords.
     pub fn describe(&self) -> String {
-        self.inner.name.clone()
-    }
-
-    /// Whether it answers.
-    pub async fn ping(&self) -> Result<()> {
-        // With a key, so that it says something of a cluster that has lost its slots, too.
-        self.query::<Value>(cmd("EXISTS").arg(self.key("seq", "ping")).take()).await.map(drop)
-    }
-
-    /// A key of a kind, with the id as its hash tag.
-    pub(super) fn key(&self, kind: &str, id: &str) -> String {
-        format!("{}{kind}:{{{id}}}", self.inner.config.prefix)
-    }
-
-    pub(super) async fn query<T: FromRedisValue>(&self, command: Cmd) -> Result<T> {
-        let results = self.inner.exchange(vec![command]).await?;
-        self.inner.one(results)
-    }
-
-    /// Each command's own result, in order.
-    pub(super) async fn query_each<T: FromRedisValue>(&self, commands: Vec<Cmd>) -> Result<Vec<T>> {
-        let mut answers = Vec::with_capacity(commands.len());
-        let mut commands = commands.into_iter().peekable();
-        while commands.peek().is_some() {
-            for result in self.inner.exchange(commands.by_ref().take(BATCH).collect()).await? {
-                answers.push(self.inner.read(result)?);
-            }
-        }
-        Ok(answers)
-    }
-
-    pub(super) async fn eval<T: FromRedisValue>(&self, lua: &Lua, call: Call) -> Result<T> {
-        let results = self.inner.eval_batch(lua, &[call]).await?;
-        self.inner.one(results)
-    }
-
-    /// Runs one script many times, in as few round trips as there are batches.
-    pub(super) async fn eval_each<T: FromRedisValue>(&self, lua: &Lua, calls: &[Call]) -> Result<Vec<T>> {
-        let mut answers = Vec::with_capacity(calls.len());
-        for batch in calls.chunks(BATCH) {
-            for result in self.inner.eval_batch(lua, batch).await? {
-                answers.push(self.inner.read(result)?);
-            }
-        }
-        Ok(answers)
-    }
-
-    /// Deletes every key that begins with the prefix and `kind`, on every master, and nothing else.
-    pub(super) async fn delete_all(&self, kind: &str) -> Result<()> {
-        let inner = &self.inner;
-        let pattern = format!("{}*", escaped(&format!("{}{kind}", inner.config.prefix)));
-        let masters = |mut link: Link| async move { link.masters().await };
-        for place in inner.with_link(masters).await?.0 {
-            let mut cursor = 0u64;
-            loop {
-                let mut scan = cmd("SCAN");
-                scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(BATCH);
-                let (page, _) = inner.with_link(|mut link| async move { link.at(place, scan).await }).await?;
-                let (next, keys): (u64, Vec<String>) = inner.read(Ok(page))?;
-                let unlink = keys.iter().map(|key| cmd("UNLINK").arg(key).take()).collect();
-                self.query_each::<Value>(unlink).await?;
-                cursor = next;
-                if cursor == 0 {
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Forgets all that was derived from rows: the tables were filled by other means. Sessions stay.
-    pub async fn forget_rows(&self) -> Result<()> {
-        for kind in ["seq:", "inbox:", "block:"] {
-            self.delete_all(kind).await?;
-        }
-        Ok(())
+        self.shared.name.clone()
     }
 }
 
-/// A text as a pattern that means nothing but itself.
-fn escaped(text: &str) -> String {
-    let mut pattern = String::with_capacity(text.len());
-    for c in text.chars() {
-        if matches!(c, '*' | '?' | '[' | ']' | '^' | '\\') {
-            pattern.push('\\');
-        }
-        pattern.push(c);
-    }
-    pattern
-}
-
-impl Inner {
-    fn unavailable(&self, why: impl fmt::Display) -> StoreError {
+impl RedisShared {
+    pub fn unavailable(&self, why: impl fmt::Display) -> StoreError {
         metrics::counter!("bluetick_redis_errors_total").increment(1);
         StoreError::unavailable(format!("Redis at {} ({why})", self.name))
     }
 
-    fn read<T: FromRedisValue>(&self, result: RedisResult<Value>) -> Result<T> {
-        let value = result.map_err(|e| self.unavailable(e))?;
-        from_redis_value(value).map_err(|e| self.unavailable(format_args!("an answer of another kind: {e}")))
-    }
-
-    fn one<T: FromRedisValue>(&self, mut results: Vec<RedisResult<Value>>) -> Result<T> {
-        match results.pop() {
-            Some(result) => self.read(result),
-            None => Err(self.unavailable("no answer")),
-        }
-    }
-
-    /// By hash first; those that the server does not know once more with their text.
-    async fn eval_batch(self: &Arc<Self>, lua: &Lua, calls: &[Call]) -> Result<Vec<RedisResult<Value>>> {
-        let by_hash = calls.iter().map(|call| call.by_hash(lua)).collect();
-        let mut results = self.exchange(by_hash).await?;
-        let unknown: Vec<_> = (0..results.len())
-            .filter(|n| matches!(&results[*n], Err(e) if is_server_error(e, ServerErrorKind::NoScript)))
-            .collect();
-        if !unknown.is_empty() {
-            let by_text = unknown.iter().map(|n| calls[*n].by_text(lua)).collect();
-            for (n, result) in unknown.into_iter().zip(self.exchange(by_text).await?) {
-                results[n] = result;
-            }
-        }
-        Ok(results)
-    }
-
-    async fn exchange(self: &Arc<Self>, commands: Vec<Cmd>) -> Result<Vec<RedisResult<Value>>> {
+    /// Sends commands in one go and returns each one's own result, in order.
+    pub async fn exchange(self: &Arc<Self>, commands: Vec<Cmd>) -> Result<Vec<RedisResult<Value>>> {
         let expected = commands.len();
         if expected == 0 {
             return Ok(Vec::new());
         }
-        let work = |mut link: Link| async move { link.exchange(commands).await };
+        let work = |mut link: RedisLink| async move { link.exchange(commands).await };
         let (results, used) = self.with_link(work).await?;
         match results.iter().any(|result| matches!(result, Err(e) if ends_connection(e))) {
             true => self.failed(used),
@@ -306,15 +136,15 @@ impl Inner {
         }
     }
 
-    /// Does something over the connection before the deadline, and says which connection that was.
-    async fn with_link<T, F>(self: &Arc<Self>, work: impl FnOnce(Link) -> F) -> Result<(T, Used)>
+    /// Runs `work` on the connection within the deadline, and returns which connection that was.
+    pub async fn with_link<T, F>(self: &Arc<Self>, work: impl FnOnce(RedisLink) -> F) -> Result<(T, UsedLink)>
     where
         F: Future<Output = RedisResult<T>>,
     {
         let mut used = None;
         let tried = tokio::time::timeout(self.config.deadline, async {
             let (number, link) = self.link().await.map_err(|why| self.unavailable(why))?;
-            let this = *used.insert(Used { number, in_cluster: link.is_cluster() });
+            let this = *used.insert(UsedLink { number, in_cluster: link.is_cluster() });
             match work(link).await {
                 Ok(done) => Ok((done, this)),
                 Err(e) => {
@@ -328,7 +158,8 @@ impl Inner {
         match tried.await {
             Ok(tried) => tried,
             Err(_) => {
-                // A server that is silent for so long may be gone without a word: a new connection will show it.
+                // The server may be gone without having closed the connection: only a new
+                // connection shows it.
                 if let Some(used) = used {
                     self.failed(used);
                 }
@@ -338,16 +169,16 @@ impl Inner {
         }
     }
 
-    /// The connection, if there is one or one is about to be; or why not.
-    async fn link(self: &Arc<Self>) -> Result<(u64, Link), Arc<str>> {
+    /// The connection, once the attempt in progress has ended; or the reason why there is none.
+    async fn link(self: &Arc<Self>) -> Result<(u64, RedisLink), Arc<str>> {
         let mut states = self.state.subscribe();
         loop {
             let state = states.borrow_and_update().clone();
             match state {
-                State::Up { number, link } => return Ok((number, link)),
-                State::Down(why) => return Err(why),
-                State::Idle => self.reconnect(None),
-                State::Connecting => {}
+                LinkState::Up { number, link } => return Ok((number, link)),
+                LinkState::Down(why) => return Err(why),
+                LinkState::Idle => self.reconnect(None),
+                LinkState::Connecting => {}
             }
             if states.changed().await.is_err() {
                 return Err("the handle is closed".into());
@@ -355,7 +186,7 @@ impl Inner {
         }
     }
 
-    fn failed(self: &Arc<Self>, used: Used) {
+    fn failed(self: &Arc<Self>, used: UsedLink) {
         if used.in_cluster {
             let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
             if failures < CLUSTER_FAILURES {
@@ -366,16 +197,16 @@ impl Inner {
         self.reconnect(Some(used.number));
     }
 
-    /// Begins to connect, if nobody has yet; or again, if the connection that was lost is the one in use.
+    /// Starts to connect if no attempt has been made yet, or if `lost` is the connection in use.
     fn reconnect(self: &Arc<Self>, lost: Option<u64>) {
         let begun = self.state.send_if_modified(|state| {
             let due = match state {
-                State::Idle => true,
-                State::Up { number, .. } => Some(*number) == lost,
-                State::Connecting | State::Down(_) => false,
+                LinkState::Idle => true,
+                LinkState::Up { number, .. } => Some(*number) == lost,
+                LinkState::Connecting | LinkState::Down(_) => false,
             };
             if due {
-                *state = State::Connecting;
+                *state = LinkState::Connecting;
             }
             due
         });
@@ -384,13 +215,13 @@ impl Inner {
         }
     }
 
-    async fn dial(self: &Arc<Self>) -> Result<(u64, Link), String> {
+    async fn dial(self: &Arc<Self>) -> Result<(u64, RedisLink), String> {
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
         let closed = {
-            let inner = Arc::downgrade(self);
+            let shared = Arc::downgrade(self);
             move || {
-                if let Some(inner) = inner.upgrade() {
-                    inner.reconnect(Some(number));
+                if let Some(shared) = shared.upgrade() {
+                    shared.reconnect(Some(number));
                 }
             }
         };
@@ -403,41 +234,44 @@ impl Inner {
     }
 }
 
-/// Which connection a call went over.
+/// The connection that a call used.
 #[derive(Clone, Copy)]
-struct Used {
+pub(super) struct UsedLink {
     number: u64,
     in_cluster: bool,
 }
 
-/// Tries until there is a connection, or nobody is left who wants one.
-async fn keep_dialling(inner: Weak<Inner>) {
-    let mut wait = FIRST_WAIT;
+/// Tries until there is a connection, or no handle is left.
+async fn keep_dialling(shared: Weak<RedisShared>) {
+    let mut backoff = FIRST_BACKOFF;
     loop {
-        let Some(inner) = inner.upgrade() else { return };
-        match inner.dial().await {
+        let Some(shared) = shared.upgrade() else { return };
+        match shared.dial().await {
             Ok((number, link)) => {
                 metrics::counter!("bluetick_redis_connections_total").increment(1);
-                tracing::info!(redis = %inner.name, "connected to redis");
-                inner.failures.store(0, Ordering::Relaxed);
-                inner.state.send_replace(State::Up { number, link });
+                tracing::info!(redis = %shared.name, "connected to redis");
+                shared.failures.store(0, Ordering::Relaxed);
+                shared.state.send_replace(LinkState::Up { number, link });
                 return;
             }
             Err(why) => {
-                if !matches!(*inner.state.borrow(), State::Down(_)) {
-                    tracing::warn!(redis = %inner.name, %why, "redis is out of reach; trying on");
+                if !matches!(*shared.state.borrow(), LinkState::Down(_)) {
+                    tracing::warn!(
+                        redis = %shared.name, %why,
+                        "redis is unreachable; retrying in the background, check the address and the server"
+                    );
                 }
-                inner.state.send_replace(State::Down(why.into()));
+                shared.state.send_replace(LinkState::Down(why.into()));
             }
         }
-        drop(inner);
-        tokio::time::sleep(shortened(wait)).await;
-        wait = (2 * wait).min(LONGEST_WAIT);
+        drop(shared);
+        tokio::time::sleep(with_jitter(backoff)).await;
+        backoff = (2 * backoff).min(LONGEST_BACKOFF);
     }
 }
 
 /// Between a half and the whole of a time.
-pub(super) fn shortened(wait: Duration) -> Duration {
+pub(super) fn with_jitter(wait: Duration) -> Duration {
     wait.mul_f64(1.0 - 0.5 * (random() as f64 / u64::MAX as f64))
 }
 
@@ -446,18 +280,14 @@ pub(super) fn random() -> u64 {
     rng.next_u64()
 }
 
-fn is_server_error(e: &RedisError, kind: ServerErrorKind) -> bool {
-    e.kind() == ErrorKind::Server(kind)
-}
-
-/// Whether an error says that this connection, or the server behind it, is of no use now: a master that became a
-/// replica answers READONLY, and another one has to be found.
+/// Whether an error says that this connection, or the server behind it, is unusable for now. A
+/// master that became a replica answers READONLY: then the new master has to be found.
 fn ends_connection(e: &RedisError) -> bool {
     use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly};
     let by_server = [BusyLoading, ClusterDown, MasterDown, ReadOnly];
     e.is_io_error()
         || e.is_unrecoverable_error()
-        || by_server.into_iter().any(|kind| is_server_error(e, kind))
+        || by_server.into_iter().any(|kind| e.kind() == ErrorKind::Server(kind))
 }
 
 #[cfg(test)]
@@ -465,42 +295,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_password_is_shown() {
-        let mut config = RedisConfig::new("redis://bluetick:hunter2@redis.example:6380/3");
-        assert!(!format!("{config:?}").contains("hunter2"));
-        let redis = Redis::new(config.clone()).unwrap();
-        assert_eq!(redis.describe(), "redis.example:6380");
-        config.mode = RedisMode::Sentinel { master: "main".into() };
-        assert_eq!(Redis::new(config.clone()).unwrap().describe(), "main by Sentinels redis.example:6380");
-        config.urls.push("hunter2".into());
-        assert!(!format!("{config:?}").contains("hunter2"));
-        assert!(!Redis::new(config).unwrap_err().to_string().contains("hunter2"));
-    }
-
-    #[test]
-    fn what_cannot_work_is_refused() {
-        let refused = |change: fn(&mut RedisConfig)| {
-            let mut config = RedisConfig::new("redis://127.0.0.1:1");
-            change(&mut config);
-            Redis::new(config).is_err()
-        };
-        assert!(!refused(|_| ()));
-        assert!(refused(|config| config.prefix = "a{b}".into()));
-        assert!(refused(|config| config.urls.clear()));
-        assert!(refused(|config| config.urls.push("redis://127.0.0.1:2".into())));
-        assert!(refused(|config| config.urls[0] = "http://127.0.0.1".into()));
-    }
-
-    #[test]
-    fn a_pattern_means_nothing_but_the_prefix() {
-        assert_eq!(escaped("a*b?[c]\\:"), "a\\*b\\?\\[c\\]\\\\:");
-    }
-
-    #[test]
     fn waits_differ() {
         let wait = Duration::from_millis(100);
         for _ in 0..100 {
-            assert!((wait / 2..=wait).contains(&shortened(wait)));
+            assert!((wait / 2..=wait).contains(&with_jitter(wait)));
         }
     }
 }

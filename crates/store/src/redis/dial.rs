@@ -1,5 +1,5 @@
-//! How Redis is reached: one server, the master that Sentinels name, or a cluster. What comes out is a [`Link`],
-//! cheap to clone, over which many calls go at once.
+//! Opens connections: to one server, to the master that Sentinels name, or to a cluster. The result
+//! is a [`RedisLink`], cheap to clone, that carries many calls at once.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,9 +17,9 @@ use futures_util::future::{join_all, select_ok};
 use super::{RedisConfig, RedisMode};
 use crate::{Result, StoreError};
 
-/// Commands that may wait for the socket before callers wait for room.
+/// Commands that may wait for the socket. Beyond that, callers wait.
 const QUEUE: usize = 1024;
-/// How often a cluster's client follows a slot that moved before the call fails.
+/// How often a cluster's client follows a moved slot before the call fails.
 const CLUSTER_RETRIES: u32 = 3;
 
 pub(super) enum Dialer {
@@ -29,7 +29,7 @@ pub(super) enum Dialer {
 }
 
 #[derive(Clone)]
-pub(super) enum Link {
+pub(super) enum RedisLink {
     One(MultiplexedConnection),
     Cluster(ClusterConnection),
 }
@@ -51,7 +51,7 @@ impl Dialer {
         }
         match &config.mode {
             RedisMode::Single if urls.len() > 1 => Err(unusable(
-                "several Redis addresses are given for a single server; give one, or say that it is a cluster or Sentinels",
+                "several Redis addresses are given for a single server; give one, or set the mode to cluster or sentinel",
             )),
             RedisMode::Single => Ok(Dialer::Single(urls.remove(0))),
             RedisMode::Sentinel { master } => {
@@ -72,31 +72,31 @@ impl Dialer {
         }
     }
 
-    /// Connects, and asks for a sign of life. `closed` is called when the connection ends.
+    /// Connects and sends a PING. `closed` is called when the connection ends.
     pub async fn dial(
         &self,
         timeout: Duration,
         closed: impl Fn() + Send + Sync + 'static,
-    ) -> RedisResult<Link> {
+    ) -> RedisResult<RedisLink> {
         match self {
-            Dialer::Single(info) => connect(info.clone(), timeout, closed).await.map(Link::One),
+            Dialer::Single(info) => connect(info.clone(), timeout, closed).await.map(RedisLink::One),
             Dialer::Sentinel { sentinels, master } => {
                 let asked = sentinels.iter().map(|sentinel| Box::pin(ask(sentinel, master, timeout)));
                 let (info, _) = select_ok(asked).await?;
                 let mut connection = connect(info, timeout, closed).await?;
-                // A Sentinel may not have heard of a failover yet.
+                // A Sentinel may not know of a failover yet.
                 let role: Vec<Value> = cmd("ROLE").query_async(&mut connection).await?;
                 match role.first() {
-                    Some(Value::BulkString(name)) if name == b"master" => Ok(Link::One(connection)),
+                    Some(Value::BulkString(name)) if name == b"master" => Ok(RedisLink::One(connection)),
                     _ => Err(refused("the server that the Sentinels name is not a master")),
                 }
             }
-            // The cluster's client notices by itself that a node's connection ended.
+            // The cluster's client replaces lost connections to nodes itself.
             Dialer::Cluster(client) => {
                 let mut connection = client.get_async_connection().await?;
                 let anywhere = RoutingInfo::SingleNode(SingleNodeRoutingInfo::RandomPrimary);
                 connection.route_command(cmd("PING"), anywhere).await?;
-                Ok(Link::Cluster(connection))
+                Ok(RedisLink::Cluster(connection))
             }
         }
     }
@@ -121,7 +121,7 @@ async fn connect(
         }
         Ok(())
     };
-    // Every call has a deadline of its own.
+    // No response timeout: every call has its own deadline.
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(timeout))
         .set_response_timeout(None)
@@ -132,8 +132,8 @@ async fn connect(
     Ok(connection)
 }
 
-/// Asks one Sentinel where the master is. The name and password in a Sentinel's address are those of the servers
-/// behind it; the Sentinel itself gets them only if it asks for some.
+/// Asks one Sentinel for the master's address. The credentials in a Sentinel's address are those of
+/// the servers behind it; they are sent to the Sentinel itself only if it requires some.
 async fn ask(sentinel: &ConnectionInfo, master: &str, timeout: Duration) -> RedisResult<ConnectionInfo> {
     let settings = sentinel.redis_settings();
     let mut with_password = RedisConnectionInfo::default();
@@ -171,30 +171,30 @@ async fn address_of(
     cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master).query_async(&mut connection).await
 }
 
-impl Link {
+impl RedisLink {
     pub fn is_cluster(&self) -> bool {
-        matches!(self, Link::Cluster(_))
+        matches!(self, RedisLink::Cluster(_))
     }
 
-    /// Sends commands together and gives each its own result: in one round trip, or in one for each of a cluster's
-    /// nodes that has to do with them.
+    /// Sends commands together and returns each one's own result. One round trip, or one for each
+    /// node of a cluster that holds some of the keys.
     pub async fn exchange(&mut self, commands: Vec<Cmd>) -> RedisResult<Vec<RedisResult<Value>>> {
         match self {
-            Link::One(connection) if commands.len() == 1 => {
+            RedisLink::One(connection) if commands.len() == 1 => {
                 let mut results = Vec::with_capacity(1);
                 for command in &commands {
                     results.push(command.query_async(connection).await);
                 }
                 Ok(results)
             }
-            Link::One(connection) => {
+            RedisLink::One(connection) => {
                 let mut pipeline = Pipeline::with_capacity(commands.len());
                 for command in commands {
                     pipeline.add_command(command);
                 }
                 pipeline.ignore_errors().query_async(connection).await
             }
-            Link::Cluster(connection) => {
+            RedisLink::Cluster(connection) => {
                 let each = commands.into_iter().map(|command| {
                     let mut connection = connection.clone();
                     async move { command.query_async(&mut connection).await }
@@ -204,9 +204,9 @@ impl Link {
         }
     }
 
-    /// A place on every server that holds keys: a slot of each of a cluster's masters, or the one server.
+    /// A slot of each of a cluster's masters; `None` for a single server.
     pub async fn masters(&mut self) -> RedisResult<Vec<Option<u16>>> {
-        let Link::Cluster(connection) = self else { return Ok(vec![None]) };
+        let RedisLink::Cluster(connection) = self else { return Ok(vec![None]) };
         let slots: Vec<Vec<Value>> = cmd("CLUSTER").arg("SLOTS").query_async(connection).await?;
         let mut masters = BTreeMap::new();
         for range in slots {
@@ -219,16 +219,16 @@ impl Link {
         Ok(masters.into_values().map(Some).collect())
     }
 
-    /// Sends a command that has no key to one of the places.
-    pub async fn at(&mut self, place: Option<u16>, command: Cmd) -> RedisResult<Value> {
-        match (self, place) {
-            (Link::Cluster(connection), Some(slot)) => {
+    /// Sends a command without a key to the master of a slot.
+    pub async fn at(&mut self, slot: Option<u16>, command: Cmd) -> RedisResult<Value> {
+        match (self, slot) {
+            (RedisLink::Cluster(connection), Some(slot)) => {
                 let route = Route::new(slot, SlotAddr::Master);
                 let routing = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
                 connection.route_command(command, routing).await
             }
-            (Link::Cluster(connection), None) => command.query_async(connection).await,
-            (Link::One(connection), _) => command.query_async(connection).await,
+            (RedisLink::Cluster(connection), None) => command.query_async(connection).await,
+            (RedisLink::One(connection), _) => command.query_async(connection).await,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The directory in Redis: a sorted set for each role, of addresses by the time at which they expire.
+//! The directory in Redis: `nodes:{role}`, a sorted set of addresses by the time at which they
+//! expire.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,11 +8,11 @@ use async_trait::async_trait;
 
 use super::{
     Redis,
-    scripts::{ANNOUNCE, Call},
+    scripts::{ANNOUNCE, ScriptCall},
 };
 use crate::{Clock, Directory, NodeRole, Result};
 
-/// How long a list is kept beyond the TTL of its last entry: only to clean up.
+/// How long Redis keeps a set beyond the TTL of its last entry, to clean up.
 const KEPT_BEYOND: Duration = Duration::from_secs(600);
 
 pub struct RedisDirectory {
@@ -33,7 +34,7 @@ impl RedisDirectory {
 impl Directory for RedisDirectory {
     async fn announce(&self, role: NodeRole, address: &str, ttl: Duration) -> Result<()> {
         let now_ms = self.clock.now_ms();
-        let call = Call::on([self.nodes(role)])
+        let call = ScriptCall::on([self.nodes(role)])
             .arg(now_ms)
             .arg(now_ms.saturating_add(ttl.as_millis() as u64))
             .arg(address)

@@ -1,17 +1,19 @@
-//! The inbox order: `inbox:{user}`, a sorted set of conversations by time, capped, rebuilt from `conversations`.
+//! The inbox order: `inbox:{user}`, a sorted set of conversations by time, capped, rebuilt from
+//! `conversations`.
 //!
-//! After a flush one entry makes a set that is there and knows nothing of the others. So a set says of itself what it is,
-//! by members that are no conversations and have scores below 0:
+//! After a flush, the first touch creates a set that lacks every other conversation. So a set
+//! carries markers of its own state: members that are no conversations, with negative scores.
 //!
-//! | member | score | means |
+//! | member | score | meaning |
 //! | --- | --- | --- |
-//! | `#` | −built_at | complete: it answers reads |
-//! | `@run_id` | −2 | it is complete on this server: one that took over, or came back with what it had saved, may lack the last |
-//! | `?token` | −1 | a rebuild is under way: what is touched goes in too |
-//! | `!` | −floor − 1 | it was cut at the cap: nothing at or below the floor can be read off it |
+//! | `#` | −built_at | the set is complete and answers reads |
+//! | `@run_id` | −2 | complete on this server only: a replica that took over, or a restart from a snapshot, may lack the last writes |
+//! | `?token` | −1 | a rebuild is in progress; touches are added too |
+//! | `!` | −floor − 1 | cut at the cap: the set answers nothing at or below the floor |
 //!
-//! A rebuild puts its token in first and reads `conversations` then: whatever changes after the read touches a set that
-//! is open for it, and whatever changed before was read. Eviction takes a set together with its markers.
+//! A rebuild first adds its token and then reads `conversations`. A change after the read touches a
+//! set that accepts it; a change before the read is part of it. Eviction removes a set together
+//! with its markers.
 
 use std::time::Duration;
 
@@ -21,26 +23,26 @@ use bluetick_protocol::{ConversationId, UserId};
 use super::{
     Redis,
     connection::random,
-    scripts::{Call, INBOX_BEGIN, INBOX_FILL, INBOX_PAGE, INBOX_REMOVE, INBOX_SCORE, INBOX_TOUCH},
+    scripts::{INBOX_BEGIN, INBOX_FILL, INBOX_PAGE, INBOX_REMOVE, INBOX_SCORE, INBOX_TOUCH, ScriptCall},
 };
 use crate::{InboxPosition, Result};
 
-/// How many conversations of a user are kept in order; what is older is read from `conversations`.
+/// Conversations of a user in the set. Older ones are read from `conversations`.
 pub const INBOX_CAP: usize = 10_000;
-/// A complete set is built anew after this, so that whatever went wrong with it ends.
+/// A complete set is rebuilt after this, which bounds the life of any error in it.
 const KEPT: Duration = Duration::from_secs(3600);
-/// What a rebuild that crashed leaves behind goes after this.
+/// The leftovers of a crashed rebuild expire after this.
 const UNFINISHED_KEPT: Duration = Duration::from_secs(300);
-/// Rows sent in one call of a rebuild: a script holds up everybody else while it runs.
+/// Rows in one call of a rebuild: Redis serves nobody else while a script runs.
 const ROWS: usize = 1000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InboxRead {
-    /// There is no set, or it is not complete: rebuild it, or read `conversations`.
+    /// The set is missing or incomplete: rebuild it, or read `conversations`.
     Incomplete,
     /// Newest first, each with its time.
     Page { ids: Vec<(ConversationId, u64)>, more: bool, built_at: u64 },
-    /// The set was cut above the end of what is asked for: read `conversations`.
+    /// The page reaches below the cap: read `conversations`.
     BeyondCap,
 }
 
@@ -52,14 +54,15 @@ impl Redis {
     /// Opens the set for a rebuild. `conversations` must be read after this, and consistently.
     pub async fn inbox_begin(&self, user: &UserId) -> Result<String> {
         let token = format!("{:016x}", random());
-        let call =
-            Call::on([self.inbox(user)]).arg(format!("?{token}")).arg(UNFINISHED_KEPT.as_millis() as u64);
+        let call = ScriptCall::on([self.inbox(user)])
+            .arg(format!("?{token}"))
+            .arg(UNFINISHED_KEPT.as_millis() as u64);
         self.eval::<Value>(&INBOX_BEGIN, call).await?;
         Ok(token)
     }
 
-    /// Puts in what was read and marks the set complete. `false` if the set has gone meanwhile, or somebody else has
-    /// completed it: what was read is good all the same.
+    /// Adds the rows and marks the set complete. `false` if the set was deleted or completed by
+    /// another rebuild meanwhile; the rows are valid all the same.
     pub async fn inbox_finish(
         &self,
         user: &UserId,
@@ -69,13 +72,13 @@ impl Redis {
     ) -> Result<bool> {
         let mut rows: Vec<_> = rows.iter().map(|(id, ts)| (*ts, id.as_str())).collect();
         rows.sort_unstable_by(|a, b| b.cmp(a));
-        // One beyond the cap, so that the set knows it was cut.
+        // One beyond the cap, so that the script sees that it cuts.
         rows.truncate(INBOX_CAP + 1);
         let mut rest = rows.as_slice();
         loop {
             let (batch, left) = rest.split_at(rest.len().min(ROWS));
             rest = left;
-            let mut call = Call::on([self.inbox(user)])
+            let mut call = ScriptCall::on([self.inbox(user)])
                 .arg(format!("?{token}"))
                 .arg(INBOX_CAP)
                 .arg(KEPT.as_millis() as u64);
@@ -93,35 +96,36 @@ impl Redis {
         }
     }
 
-    /// Moves a conversation up to a time, never down. An order that missed this would hide a conversation from a device
-    /// that resumes, so one that cannot be told is forgotten as soon as it can be, here and without the caller.
+    /// Moves a conversation up to a time, never down. A set that missed this would hide a
+    /// conversation from a device that resumes (R6), so after a failure the set is deleted in the
+    /// background as soon as Redis answers.
     pub async fn inbox_touch(&self, user: &UserId, conversation: &ConversationId, ts: u64) -> Result<()> {
-        let call = Call::on([self.inbox(user)]).arg(INBOX_CAP).arg(ts).arg(conversation.as_str());
+        let call = ScriptCall::on([self.inbox(user)]).arg(INBOX_CAP).arg(ts).arg(conversation.as_str());
         let touched = self.eval::<Value>(&INBOX_TOUCH, call).await;
         if touched.is_err() {
-            self.owe_forgetting(user);
+            self.inbox_is_stale(user);
         }
         touched.map(drop)
     }
 
-    /// Deletes the set; the next read builds it anew.
+    /// Deletes the set; the next read rebuilds it.
     pub async fn inbox_forget(&self, user: &UserId) -> Result<()> {
         self.query::<Value>(cmd("UNLINK").arg(self.inbox(user)).take()).await.map(drop)
     }
 
-    /// Takes one conversation out.
+    /// Removes one conversation.
     pub async fn inbox_remove(&self, user: &UserId, conversation: &ConversationId) -> Result<()> {
-        let call = Call::on([self.inbox(user)]).arg(conversation.as_str());
+        let call = ScriptCall::on([self.inbox(user)]).arg(conversation.as_str());
         self.eval::<Value>(&INBOX_REMOVE, call).await.map(drop)
     }
 
-    /// Where a conversation stands; nothing of a set that is not complete.
+    /// The time of a conversation in the set; the outer `None` if the set is not complete.
     pub async fn inbox_score(
         &self,
         user: &UserId,
         conversation: &ConversationId,
     ) -> Result<Option<Option<u64>>> {
-        let call = Call::on([self.inbox(user)]).arg(conversation.as_str());
+        let call = ScriptCall::on([self.inbox(user)]).arg(conversation.as_str());
         let standing: Option<String> = self.eval(&INBOX_SCORE, call).await?;
         Ok(standing.map(|text| score(&text)))
     }
@@ -133,7 +137,7 @@ impl Redis {
         after: Option<&InboxPosition>,
         limit: usize,
     ) -> Result<InboxRead> {
-        let call = Call::on([self.inbox(user)]).arg(limit).arg(0);
+        let call = ScriptCall::on([self.inbox(user)]).arg(limit).arg(0);
         let call = match after {
             Some(after) => call.arg(after.last_message_ts).arg(after.conversation_id.as_str()),
             None => call.arg("").arg(""),
@@ -141,13 +145,13 @@ impl Redis {
         self.inbox_read(call, limit).await
     }
 
-    /// The conversations with something at or after a time, newest first.
+    /// The conversations active at or after a time, newest first.
     pub async fn inbox_since(&self, user: &UserId, since_ms: u64, limit: usize) -> Result<InboxRead> {
-        let call = Call::on([self.inbox(user)]).arg(limit).arg(since_ms).arg("").arg("");
+        let call = ScriptCall::on([self.inbox(user)]).arg(limit).arg(since_ms).arg("").arg("");
         self.inbox_read(call, limit).await
     }
 
-    async fn inbox_read(&self, call: Call, limit: usize) -> Result<InboxRead> {
+    async fn inbox_read(&self, call: ScriptCall, limit: usize) -> Result<InboxRead> {
         let Some(answer): Option<Vec<String>> = self.eval(&INBOX_PAGE, call).await? else {
             return Ok(InboxRead::Incomplete);
         };
@@ -166,7 +170,7 @@ impl Redis {
     }
 }
 
-/// Redis's scores are floating point, and whole milliseconds fit them exactly.
+/// Scores are floating point, which holds whole milliseconds exactly.
 fn score(text: &str) -> Option<u64> {
     text.parse().ok().or_else(|| text.parse::<f64>().ok().map(|score| score as u64))
 }

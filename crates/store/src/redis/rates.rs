@@ -1,63 +1,63 @@
-//! Rate limits across nodes: a user's token buckets, one set for all of them.
+//! Rate limits across nodes: the token buckets `rate:{user}` and `rate:{user}:name`.
 
 use bluetick_protocol::UserId;
 
 use super::{
     Redis,
-    scripts::{Call, TAKE_TOKENS},
+    scripts::{ScriptCall, TAKE_TOKENS},
 };
 use crate::Result;
 
-/// A bucket, and how much to take from it.
+/// A bucket, and how many tokens to take from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenBucket {
     /// Tells a user's buckets apart; empty for the one of sends.
     pub name: &'static str,
-    /// How many tokens it gets in `every_secs`; 0 means no limit.
+    /// Tokens added in `every_secs`; 0 means no limit.
     pub tokens: u32,
     pub every_secs: u32,
-    /// How many it holds.
+    /// Its capacity.
     pub burst: u32,
     pub take: u32,
 }
 
-/// What becomes of tokens that a bucket does not have.
+/// What to do if a bucket holds too few tokens.
 #[derive(Clone, Copy)]
-enum Beyond {
-    /// Nothing is taken from any bucket.
-    Refused,
-    /// They are taken all the same.
-    Owed,
+enum Shortfall {
+    /// Take nothing from any bucket.
+    Refuse,
+    /// Take them all the same, into debt.
+    Overdraw,
 }
 
 impl Redis {
-    /// Takes from all of these buckets or from none, and then says after how many milliseconds there will be enough in
-    /// each. More than a bucket holds costs a full one.
+    /// Takes from all buckets, or from none and returns after how many milliseconds all will hold
+    /// enough. A take beyond a bucket's capacity costs a full bucket.
     pub async fn take_tokens(
         &self,
         user: &UserId,
         buckets: &[TokenBucket],
         now_ms: u64,
     ) -> Result<Result<(), u64>> {
-        Ok(match self.tokens(user, buckets, Beyond::Refused, now_ms).await? {
+        Ok(match self.tokens(user, buckets, Shortfall::Refuse, now_ms).await? {
             0 => Ok(()),
             wait_ms => Err(wait_ms),
         })
     }
 
-    /// Takes tokens that were spent already, if need be into debt. Returns after how many
-    /// milliseconds the bucket is out of debt. It owes at most as much as it holds, so that is
-    /// never longer than it takes to fill.
+    /// Takes tokens that were already spent, into debt if need be. Returns after how many
+    /// milliseconds the bucket is out of debt. Its debt is at most its capacity, so that is never
+    /// longer than it takes to fill.
     pub async fn charge_tokens(&self, user: &UserId, bucket: TokenBucket, now_ms: u64) -> Result<u64> {
-        self.tokens(user, &[bucket], Beyond::Owed, now_ms).await
+        self.tokens(user, &[bucket], Shortfall::Overdraw, now_ms).await
     }
 
-    /// After how many milliseconds there is enough in all of the buckets.
+    /// Returns after how many milliseconds all buckets hold enough.
     async fn tokens(
         &self,
         user: &UserId,
         buckets: &[TokenBucket],
-        beyond: Beyond,
+        shortfall: Shortfall,
         now_ms: u64,
     ) -> Result<u64> {
         let limited: Vec<&TokenBucket> =
@@ -66,16 +66,16 @@ impl Redis {
             return Ok(0);
         }
         let base = self.key("rate", user.as_str());
-        // The user's id is what the keys are placed by, so they lie together.
+        // The hash tag is the user's id, so all keys lie in one slot.
         let key = |bucket: &&TokenBucket| match bucket.name {
             "" => base.clone(),
             name => format!("{base}:{name}"),
         };
-        let mode = match beyond {
-            Beyond::Refused => "take",
-            Beyond::Owed => "charge",
+        let mode = match shortfall {
+            Shortfall::Refuse => "take",
+            Shortfall::Overdraw => "charge",
         };
-        let mut call = Call::on(limited.iter().map(key).collect::<Vec<_>>()).arg(now_ms).arg(mode);
+        let mut call = ScriptCall::on(limited.iter().map(key).collect::<Vec<_>>()).arg(now_ms).arg(mode);
         for bucket in limited {
             call = call
                 .arg(u64::from(bucket.every_secs) * 1_000)

@@ -1,4 +1,5 @@
-//! Lua scripts, known to Redis by their hash. A server that lost them is sent the text again with the same call.
+//! Lua scripts, called by their hash. A server that does not know one gets its text with the
+//! repeated call.
 
 use std::sync::LazyLock;
 
@@ -39,14 +40,14 @@ lua!(ANNOUNCE, "announce.lua");
 lua!(TAKE_TOKENS, "take_tokens.lua");
 
 /// One call of a script: its keys, all with one hash tag, and its arguments.
-pub(super) struct Call {
+pub(super) struct ScriptCall {
     keys: Vec<String>,
     args: Vec<Vec<u8>>,
 }
 
-impl Call {
+impl ScriptCall {
     pub fn on(keys: impl Into<Vec<String>>) -> Self {
-        Call { keys: keys.into(), args: Vec::new() }
+        ScriptCall { keys: keys.into(), args: Vec::new() }
     }
 
     pub fn arg(mut self, arg: impl ToRedisArgs) -> Self {
@@ -54,12 +55,12 @@ impl Call {
         self
     }
 
-    /// By its hash, as usual.
+    /// The usual call, by hash.
     pub fn by_hash(&self, lua: &Lua) -> Cmd {
         self.command("EVALSHA", &lua.hash)
     }
 
-    /// With its text, for a server that does not know it. It is known there from then on.
+    /// The call with its text, after which the server knows the hash.
     pub fn by_text(&self, lua: &Lua) -> Cmd {
         self.command("EVAL", lua.code)
     }

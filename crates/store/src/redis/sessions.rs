@@ -1,10 +1,12 @@
-//! The session store in Redis: `ws:{user}`, `last_seen:{user}`, and who watches whom.
+//! The session store in Redis: `ws:{user}`, `last_seen:{user}`, `watching:{user}` and
+//! `watched:{user}`.
 //!
-//! A watch is what `watching:{user}` says of a live session, beside the session itself; `watched:{user}` is only an index
-//! of it, in another slot. Whoever reads the index asks the watching sessions whether it is still so, by a stamp that
-//! every `watch` makes anew: a watch ends the moment its session does, and a step that got lost leaves an entry that
-//! means nothing and is removed by who meets it. A refresh of a session now and then touches its entries of the index,
-//! so that those of sessions that crashed can be let go of.
+//! `watching:{user}` lies in the slot of the watching user's sessions and is the truth: whom each
+//! live session watches, with a stamp that every `watch` renews. `watched:{user}` lies in another
+//! slot and is only an index: a reader checks each of its entries against the watching session's
+//! stamp. So a watch ends with its session, and an index entry that a lost step left behind is
+//! ignored and then removed by the next reader. A refresh touches a session's index entries about
+//! once an hour; those of crashed sessions expire.
 
 use std::{
     collections::BTreeMap,
@@ -18,52 +20,53 @@ use bluetick_protocol::{DeviceId, SessionId, UserId, limits};
 
 use super::{
     Redis,
-    beats::Beats,
     connection::random,
-    scripts::{Call, REFRESH, REGISTER, UNREGISTER, WATCH, WATCHED, WATCHER},
+    heartbeats::Heartbeats,
+    scripts::{REFRESH, REGISTER, ScriptCall, UNREGISTER, WATCH, WATCHED, WATCHER},
 };
 use crate::{Clock, Result, SessionEntry, SessionStore};
 
-/// How long Redis keeps a user's sessions beyond their TTL: only to clean up, so generously.
+/// How long Redis keeps a user's sessions beyond their TTL. It only cleans up, so the value is
+/// generous.
 const KEPT_BEYOND: Duration = Duration::from_secs(600);
 const LAST_SEEN_KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
-/// How long an entry of the index is kept without a touch, and after how long a refresh touches it.
+/// How long an index entry lives untouched, and how often a refresh touches it.
 const INDEX_KEPT: Duration = Duration::from_secs(24 * 3600);
 const INDEX_TOUCHED_EVERY: Duration = Duration::from_secs(3600);
 
 pub struct RedisSessions {
-    entries: Entries,
-    beats: OnceLock<Beats>,
+    table: SessionTable,
+    heartbeats: OnceLock<Heartbeats>,
 }
 
-/// The entries themselves.
+/// The keys of the sessions, without the batching of heartbeats.
 #[derive(Clone)]
-pub struct Entries {
+pub struct SessionTable {
     redis: Redis,
     clock: Arc<dyn Clock>,
 }
 
 impl std::ops::Deref for RedisSessions {
-    type Target = Entries;
+    type Target = SessionTable;
 
-    fn deref(&self) -> &Entries {
-        &self.entries
+    fn deref(&self) -> &SessionTable {
+        &self.table
     }
 }
 
 /// Whom a session watches: `stamp touched_at user user …`.
-struct Watch<'a> {
+struct WatchRecord<'a> {
     stamp: &'a str,
     users: Vec<&'a str>,
 }
 
-impl<'a> Watch<'a> {
-    /// `None` for an empty text, which is no watch.
+impl<'a> WatchRecord<'a> {
+    /// `None` for an empty text: the session watches nobody.
     fn parse(text: &'a str) -> Option<Self> {
         let mut words = text.split(' ');
         let stamp = words.next().filter(|stamp| !stamp.is_empty())?;
         words.next()?;
-        Some(Watch { stamp, users: words.collect() })
+        Some(WatchRecord { stamp, users: words.collect() })
     }
 }
 
@@ -71,7 +74,7 @@ fn millis(time: Duration) -> u64 {
     time.as_millis() as u64
 }
 
-/// Reads `expires_at connected_at device gateway`; `None` if it is not that.
+/// Parses `expires_at connected_at device gateway`.
 fn entry(user: &UserId, session: &str, text: &str) -> Option<(u64, SessionEntry)> {
     let mut words = text.splitn(4, ' ');
     let (expires_at, connected_at) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
@@ -86,21 +89,30 @@ fn oldest_first(entries: &mut [SessionEntry]) {
 
 impl RedisSessions {
     pub fn new(redis: Redis, clock: Arc<dyn Clock>) -> Self {
-        RedisSessions { entries: Entries { redis, clock }, beats: OnceLock::new() }
+        RedisSessions { table: SessionTable { redis, clock }, heartbeats: OnceLock::new() }
     }
 }
 
-impl Entries {
+impl SessionTable {
     /// A script call on a user's sessions and watches.
-    fn on_user(&self, user: &str) -> Call {
-        Call::on([self.redis.key("ws", user), self.redis.key("watching", user)])
+    fn on_user(&self, user: &str) -> ScriptCall {
+        ScriptCall::on([self.redis.key("ws", user), self.redis.key("watching", user)])
     }
 
-    /// The calls that note a watch in the index of each watched user.
-    fn index_calls(&self, user: &UserId, session: &str, watch: &Watch<'_>, now_ms: u64) -> Vec<Call> {
+    /// The calls that add a watch to the index of each watched user.
+    fn index_calls(
+        &self,
+        user: &UserId,
+        session: &str,
+        watch: &WatchRecord<'_>,
+        now_ms: u64,
+    ) -> Vec<ScriptCall> {
         let member = format!("{session} {} {user}", watch.stamp);
         let call = |watched: &&str| {
-            Call::on([self.redis.key("watched", watched)]).arg(now_ms).arg(&member).arg(millis(INDEX_KEPT))
+            ScriptCall::on([self.redis.key("watched", watched)])
+                .arg(now_ms)
+                .arg(&member)
+                .arg(millis(INDEX_KEPT))
         };
         watch.users.iter().map(call).collect()
     }
@@ -127,22 +139,22 @@ impl Entries {
         for (n, answer) in by_user.into_values().flatten().zip(answers.into_iter().flatten()) {
             there[n] = answer != Value::Int(0);
             if let Value::BulkString(text) = &answer
-                && let Some(watch) = std::str::from_utf8(text).ok().and_then(Watch::parse)
+                && let Some(watch) = std::str::from_utf8(text).ok().and_then(WatchRecord::parse)
             {
                 let (user, session) = &sessions[n];
                 touches.extend(self.index_calls(user, &session.to_string(), &watch, now_ms));
             }
         }
-        // What fails is touched again long before it is let go of.
+        // A touch that fails is repeated long before the entry expires.
         let _ = self.redis.eval_each::<Value>(&WATCHED, &touches).await;
         Ok(there)
     }
 
-    /// Takes watches that are over out of the index. If that fails, they mean nothing there.
+    /// Removes ended watches from the index. Where that fails, readers ignore them.
     async fn remove_from_index(&self, user: &UserId, watches: &[(String, String)]) {
         let mut commands = Vec::new();
         for (session, watch) in watches {
-            let Some(watch) = Watch::parse(watch) else { continue };
+            let Some(watch) = WatchRecord::parse(watch) else { continue };
             let member = format!("{session} {} {user}", watch.stamp);
             commands.extend(
                 watch
@@ -177,17 +189,17 @@ impl SessionStore for RedisSessions {
         type Pairs = Vec<(String, String)>;
         let (ended, watches): (Pairs, Pairs) = self.redis.eval(&REGISTER, call).await?;
         self.remove_from_index(user, &watches).await;
-        // In the order of the script: the device's own first, then the oldest.
+        // The script's order: the device's own session first, then the oldest.
         Ok(ended.iter().filter_map(|(session, text)| Some(entry(user, session, text)?.1)).collect())
     }
 
     async fn refresh(&self, sessions: &[(UserId, SessionId)], ttl: Duration) -> Result<Vec<bool>> {
         match sessions {
             [one] => {
-                let beats = self.beats.get_or_init(|| Beats::start(self.entries.clone()));
-                Ok(vec![beats.refresh(one.clone(), ttl).await?])
+                let heartbeats = self.heartbeats.get_or_init(|| Heartbeats::start(self.table.clone()));
+                Ok(vec![heartbeats.refresh(one.clone(), ttl).await?])
             }
-            many => self.entries.refresh(many, ttl).await,
+            many => self.table.refresh(many, ttl).await,
         }
     }
 
@@ -218,7 +230,8 @@ impl SessionStore for RedisSessions {
         self.redis.query(cmd("SET").arg(key).arg(ms).arg("PX").arg(millis(LAST_SEEN_KEPT)).take()).await
     }
 
-    /// The TTL is the session's own, which a refresh extends: a watch neither outlives its session nor ends before.
+    /// A watch lives exactly as long as its session, whose TTL a refresh extends; so the TTL given
+    /// here is not needed.
     async fn watch(&self, watcher: &SessionEntry, users: &[UserId], _ttl: Duration) -> Result<()> {
         let now_ms = self.clock.now_ms();
         let (user, session) = (&watcher.user_id, watcher.session_id.to_string());
@@ -234,7 +247,7 @@ impl SessionStore for RedisSessions {
             return Ok(());
         };
         self.remove_from_index(user, &[(session.clone(), before)]).await;
-        let Some(watch) = Watch::parse(&watch) else { return Ok(()) };
+        let Some(watch) = WatchRecord::parse(&watch) else { return Ok(()) };
         let calls = self.index_calls(user, &session, &watch, now_ms);
         self.redis.eval_each::<Value>(&WATCHED, &calls).await.map(drop)
     }
@@ -269,7 +282,7 @@ impl SessionStore for RedisSessions {
         Ok(watchers)
     }
 
-    /// Everything under the prefix goes, as it would with a server that restarted empty.
+    /// Deletes everything under the prefix, as if the server had restarted empty.
     async fn flush(&self) -> Result<()> {
         self.redis.delete_all("").await
     }
@@ -292,8 +305,8 @@ mod tests {
 
     #[test]
     fn a_watch_is_its_stamp_and_users() {
-        let watch = Watch::parse("00ff 12 alice bob").unwrap();
+        let watch = WatchRecord::parse("00ff 12 alice bob").unwrap();
         assert_eq!((watch.stamp, watch.users), ("00ff", vec!["alice", "bob"]));
-        assert!(Watch::parse("").is_none());
+        assert!(WatchRecord::parse("").is_none());
     }
 }

@@ -1,12 +1,12 @@
-//! The session store in memory: what a single node serves with, and the model for the others.
+//! The session store in memory: used by a single node, and the model for the others.
 //!
-//! Two maps, each cut into shards with a lock of their own: a user's sessions by user, and who watches a user by
-//! the watched user. A session is one shared object in both, so its TTL is one number: a refresh is an atomic store
-//! under a read lock, and a watch ends the moment its session does.
+//! Two sharded maps, each shard with its own lock: sessions by user, and watchers by watched user.
+//! A session is one shared object in both, so its TTL is one number: a refresh is an atomic store
+//! under a read lock, and a watch ends with its session.
 //!
-//! Locks are taken in one order: a session's watch list, then a shard of `watched`. The lock of a `sessions` shard
-//! is let go before either. An expired session is invisible at once and removed by whoever meets it; a shard that
-//! grows looks through itself now and then for those that nobody meets.
+//! Lock order: a session's watch list, then a shard of `watched`. The lock of a `sessions` shard is
+//! released before either. An expired session is invisible at once and is removed by the next
+//! reader that finds it. A growing shard sweeps for the others.
 
 use std::{
     collections::BTreeMap,
@@ -26,9 +26,9 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{Clock, Result, SessionEntry, SessionStore};
 
 const SHARDS: usize = 64;
-/// A shard with fewer sessions than this is never looked through for expired ones.
+/// A shard with fewer sessions than this is never swept.
 const SWEEP_FLOOR: usize = 64;
-/// How many users' last connection is remembered; a hint for display, so the rest may be forgotten.
+/// Users whose last connection is remembered. It is only displayed, so the rest may be forgotten.
 const LAST_SEEN_MAX_USERS: usize = 1_000_000;
 
 pub struct MemorySessions {
@@ -38,32 +38,33 @@ pub struct MemorySessions {
     last_seen: quick_cache::sync::Cache<UserId, u64>,
 }
 
-/// Ordered, so that two runs list them alike.
-type Watchers = BTreeMap<SessionId, Arc<Session>>;
+/// Ordered, so that the order of results is deterministic.
+type Watchers = BTreeMap<SessionId, Arc<LiveSession>>;
 
 struct Shard {
     /// Each list oldest first.
-    users: HashMap<UserId, Vec<Arc<Session>>>,
+    users: HashMap<UserId, Vec<Arc<LiveSession>>>,
     /// Sessions in all lists, expired ones included.
     count: usize,
-    /// The count at which the next sweep is due; twice what the last one left, so that sweeps cost O(1) a session.
+    /// The count at which the next sweep is due: twice what the last one left, so that a sweep
+    /// costs amortized O(1) per session.
     sweep_at: usize,
 }
 
-struct Session {
+struct LiveSession {
     entry: SessionEntry,
     expires_at: AtomicU64,
-    watch: Mutex<Watch>,
+    watch: Mutex<WatchList>,
 }
 
 #[derive(Default)]
-struct Watch {
+struct WatchList {
     users: Vec<UserId>,
-    /// Set once the session is out of the store, so that a late `watch` leaves nothing behind.
+    /// Set once the session is removed, so that a late `watch` adds nothing.
     ended: bool,
 }
 
-impl Session {
+impl LiveSession {
     fn is_live(&self, now_ms: u64) -> bool {
         now_ms < self.expires_at.load(Ordering::Acquire)
     }
@@ -84,12 +85,16 @@ impl Default for Shard {
 }
 
 impl Shard {
-    fn live(&self, user: &UserId, now_ms: u64) -> impl Iterator<Item = &Arc<Session>> {
+    fn live(&self, user: &UserId, now_ms: u64) -> impl Iterator<Item = &Arc<LiveSession>> {
         self.users.get(user).into_iter().flatten().filter(move |s| s.is_live(now_ms))
     }
 
-    /// Takes a user's sessions that fulfil a condition out of the list, in order.
-    fn take(&mut self, user: &UserId, mut condition: impl FnMut(&Session) -> bool) -> Vec<Arc<Session>> {
+    /// Removes and returns the user's sessions that fulfil a condition, in order.
+    fn take(
+        &mut self,
+        user: &UserId,
+        mut condition: impl FnMut(&LiveSession) -> bool,
+    ) -> Vec<Arc<LiveSession>> {
         let Some(list) = self.users.get_mut(user) else {
             return Vec::new();
         };
@@ -101,15 +106,15 @@ impl Shard {
         taken
     }
 
-    /// Adds a session behind those that connected no later.
-    fn insert(&mut self, session: Arc<Session>) {
+    /// Inserts a session after those that connected no later.
+    fn insert(&mut self, session: Arc<LiveSession>) {
         let list = self.users.entry(session.entry.user_id.clone()).or_default();
         let at = list.partition_point(|s| s.entry.connected_at <= session.entry.connected_at);
         list.insert(at, session);
         self.count += 1;
     }
 
-    fn sweep_if_due(&mut self, now_ms: u64) -> Vec<Arc<Session>> {
+    fn sweep_if_due(&mut self, now_ms: u64) -> Vec<Arc<LiveSession>> {
         let mut expired = Vec::new();
         if self.count >= self.sweep_at {
             self.users.retain(|_, list| {
@@ -127,7 +132,7 @@ fn shard_of<'a, T>(shards: &'a [T], user: &UserId) -> &'a T {
     &shards[xxh3_64(user.as_str().as_bytes()) as usize % SHARDS]
 }
 
-fn entries(sessions: &[Arc<Session>]) -> Vec<SessionEntry> {
+fn entries(sessions: &[Arc<LiveSession>]) -> Vec<SessionEntry> {
     sessions.iter().map(|s| s.entry.clone()).collect()
 }
 
@@ -145,8 +150,8 @@ impl MemorySessions {
         shard_of(&self.sessions, user)
     }
 
-    /// Ends the watches of sessions that were taken out of the store.
-    fn end(&self, sessions: &[Arc<Session>]) {
+    /// Ends the watches of removed sessions.
+    fn end(&self, sessions: &[Arc<LiveSession>]) {
         for session in sessions {
             let mut watch = session.watch.lock();
             watch.ended = true;
@@ -154,7 +159,7 @@ impl MemorySessions {
         }
     }
 
-    fn unwatch(&self, session: &Session, users: Vec<UserId>) {
+    fn unwatch(&self, session: &LiveSession, users: Vec<UserId>) {
         for user in users {
             let mut watched = shard_of(&self.watched, &user).write();
             if let Some(watchers) = watched.get_mut(&user) {
@@ -166,7 +171,7 @@ impl MemorySessions {
         }
     }
 
-    /// Removes a user's expired sessions, for those who met one under a read lock.
+    /// Removes a user's expired sessions, for a caller that found one under a read lock.
     fn remove_expired(&self, user: &UserId, now_ms: u64) {
         let expired = self.sessions_of(user).write().take(user, |s| !s.is_live(now_ms));
         self.end(&expired);
@@ -183,7 +188,7 @@ impl SessionStore for MemorySessions {
     ) -> Result<Vec<SessionEntry>> {
         let now_ms = self.clock.now_ms();
         let (user, id) = (&entry.user_id, entry.session_id);
-        let session = Arc::new(Session {
+        let session = Arc::new(LiveSession {
             entry: entry.clone(),
             expires_at: AtomicU64::new(0),
             watch: Mutex::default(),
@@ -193,7 +198,7 @@ impl SessionStore for MemorySessions {
         let (gone, ended) = {
             let mut shard = self.sessions_of(user).write();
             let mut gone = shard.sweep_if_due(now_ms);
-            // A session that registers anew is not its own predecessor: nobody has to end for it.
+            // A session that registers again does not replace itself.
             gone.extend(shard.take(user, |s| !s.is_live(now_ms) || s.is(id)));
             let mut ended = shard.take(user, |s| s.entry.device == entry.device);
             let mut beyond = (shard.live(user, now_ms).count() + 1).saturating_sub(max_sessions.max(1));
@@ -254,7 +259,8 @@ impl SessionStore for MemorySessions {
         Ok(())
     }
 
-    /// The TTL is the session's own, which a refresh extends: a watch neither outlives its session nor ends before.
+    /// A watch lives exactly as long as its session, whose TTL a refresh extends; so the TTL given
+    /// here is not needed.
     async fn watch(&self, watcher: &SessionEntry, users: &[UserId], _ttl: Duration) -> Result<()> {
         let now_ms = self.clock.now_ms();
         let session = {

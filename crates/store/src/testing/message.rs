@@ -1,4 +1,5 @@
-//! The builder for messages: [`message`] gives a plain one, and each method sets the field of its name.
+//! The builder for messages: [`message`] gives a plain one, and each method sets the field of its
+//! name.
 
 use bluetick_protocol::{ConversationId, Json, Seq, Side};
 

@@ -3,6 +3,7 @@
 // Test code: a panic is its answer.
 #![allow(clippy::unwrap_used)]
 
+pub mod faults;
 mod message;
 
 use bluetick_protocol::{ClientMsgId, ConversationId, UserId};

@@ -1,4 +1,5 @@
-//! The inbox order: complete or silent, in the order of positions, capped, and nothing lost to a rebuild.
+//! The inbox order: it answers only when complete, in the order of positions, is capped, and loses
+//! nothing in a rebuild.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,7 +8,7 @@ use bluetick_store::{INBOX_CAP, InboxPosition, InboxRead, Redis, conformance::Di
 
 use crate::{
     conversation, on_both, servers,
-    servers::{Server, eventually},
+    servers::{RedisServer, eventually},
     user,
 };
 
@@ -74,7 +75,8 @@ async fn a_rebuild_loses_no_touch(redis: Redis) {
     assert_eq!(redis.inbox_page(&alice, None, 10).await.unwrap(), expected);
     redis.inbox_touch(&alice, &bob, 1).await.unwrap();
     assert_eq!(redis.inbox_page(&alice, None, 10).await.unwrap(), expected, "it never moves down");
-    // Forgotten in the middle: what was read must not become a set that lacks what came before it was open again.
+    // Forgotten in the middle: what was read must not become a set that lacks what came before it
+    // was open again.
     let token = redis.inbox_begin(&alice).await.unwrap();
     redis.inbox_forget(&alice).await.unwrap();
     redis.inbox_touch(&alice, &bob, 40).await.unwrap();
@@ -217,8 +219,8 @@ async fn a_full_set_says_where_it_ends(redis: Redis) {
     assert_eq!(redis.inbox_page(&bob, None, full + 1).await.unwrap(), InboxRead::BeyondCap);
 }
 
-/// Senders write a row and touch; readers rebuild whenever they must, forget now and then, and what they read off a
-/// complete set is never behind the rows that were written and told before.
+/// Senders write a row and touch; readers rebuild whenever they must, forget now and then, and what
+/// they read off a complete set is never behind the rows that were written and told before.
 async fn rebuilds_and_sends_at_once_agree(redis: Redis) {
     let rows = std::sync::Arc::new(parking_lot::Mutex::new(BTreeMap::<ConversationId, u64>::new()));
     let told = std::sync::Arc::new(parking_lot::Mutex::new(BTreeMap::<ConversationId, u64>::new()));
@@ -266,10 +268,11 @@ async fn rebuilds_and_sends_at_once_agree(redis: Redis) {
     }
 }
 
-/// A touch that got lost would hide a conversation from a device that resumes, so its order is forgotten.
+/// A touch that got lost would hide a conversation from a device that resumes, so its order is
+/// forgotten.
 #[tokio::test]
 async fn an_order_that_missed_a_touch_is_forgotten() {
-    let server = Server::start(&[]);
+    let server = RedisServer::start(&[]);
     let redis = servers::connect(&server.url());
     let (alice, bob) = (user("alice"), conversation("alice", "bob"));
     build(&redis, "alice", &[(bob.clone(), 1)]).await;

@@ -1,5 +1,5 @@
-//! Redis that is down, silent, restarted empty, without its scripts, or another one than before: errors come fast, and
-//! the same client goes on by itself.
+//! Redis that is down, silent, restarted empty, without its scripts, or another one than before:
+//! errors come fast, and the same client goes on by itself.
 
 use std::{
     sync::Arc,
@@ -13,7 +13,7 @@ use bluetick_store::{
 
 use crate::{
     conversation, servers,
-    servers::{Cluster, Server, eventually, free_port},
+    servers::{RedisCluster, RedisServer, eventually, free_port},
     user,
 };
 
@@ -44,7 +44,7 @@ async fn a_client_outlives_a_server_that_is_not_there_yet() {
     let error = redis.ping().await.unwrap_err().to_string();
     assert!(error.contains(&format!("Redis at 127.0.0.1:{port}")), "{error}");
     fails_at_once(&redis).await;
-    let server = Server::start_at(port, &[]);
+    let server = RedisServer::start_at(port, &[]);
     let (_, took) = timed(back(&redis)).await;
     assert!(took < Duration::from_secs(3), "{took:?}");
     drop(server);
@@ -54,7 +54,7 @@ async fn a_client_outlives_a_server_that_is_not_there_yet() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_empties_it_and_nothing_else() {
-    let server = Server::start(&[]);
+    let server = RedisServer::start(&[]);
     let (port, clock) = (server.port, Arc::new(SystemClock));
     let redis = servers::connect(&server.url());
     let sessions = RedisSessions::new(redis.clone(), clock.clone());
@@ -70,7 +70,7 @@ async fn a_restart_empties_it_and_nothing_else() {
     redis.raise_seq(&id, 5).await.unwrap();
     assert_eq!(redis.take_seq(&id).await.unwrap(), Some(6));
     server.kill();
-    let _server = Server::start_at(port, &[]);
+    let _server = RedisServer::start_at(port, &[]);
     back(&redis).await;
     assert_eq!(redis.take_seq(&id).await.unwrap(), None, "a counter that was lost does not begin at 1");
     assert_eq!(sessions.lookup(&bob.user_id).await.unwrap(), []);
@@ -83,7 +83,7 @@ async fn a_restart_empties_it_and_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_that_were_lost_are_sent_again() {
-    let server = Server::start(&[]);
+    let server = RedisServer::start(&[]);
     let redis = servers::connect(&server.url());
     let sessions = RedisSessions::new(redis.clone(), Arc::new(SystemClock));
     let id = conversation("alice", "bob");
@@ -101,7 +101,7 @@ async fn scripts_that_were_lost_are_sent_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_server_costs_one_deadline() {
-    let server = Server::start(&[]);
+    let server = RedisServer::start(&[]);
     let redis = servers::connect(&server.url());
     redis.ping().await.unwrap();
     server.pause();
@@ -123,7 +123,7 @@ async fn a_silent_server_costs_one_deadline() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_password_is_said_and_not_shown() {
-    let server = Server::start(&["--requirepass", "right"]);
+    let server = RedisServer::start(&["--requirepass", "right"]);
     let with = |password: &str| servers::connect(&format!("redis://:{password}@127.0.0.1:{}", server.port));
     with("right").ping().await.unwrap();
     let error = with("hunter2").ping().await.unwrap_err().to_string();
@@ -132,7 +132,8 @@ async fn a_wrong_password_is_said_and_not_shown() {
     assert!(servers::connect(&server.url()).ping().await.is_err(), "and none at all is not enough");
 }
 
-/// The certificates that are trusted are read from the environment, so the half that trusts ours is a process of its own.
+/// The certificates that are trusted are read from the environment, so the half that trusts ours is
+/// a process of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rediss_is_tls() {
     const TRUSTING: &str = "BLUETICK_TEST_REDISS";
@@ -147,7 +148,7 @@ async fn rediss_is_tls() {
     };
     let (cert, key) = (file("cert.pem", made.cert.pem()), file("key.pem", made.signing_key.serialize_pem()));
     let port = free_port();
-    let _server = Server::start(&[
+    let _server = RedisServer::start(&[
         "--tls-port",
         &port.to_string(),
         "--tls-cert-file",
@@ -173,7 +174,7 @@ async fn rediss_is_tls() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_that_became_a_replica_is_left() {
-    let (server, other) = (Server::start(&[]), Server::start(&[]));
+    let (server, other) = (RedisServer::start(&[]), RedisServer::start(&[]));
     let redis = servers::connect(&server.url());
     let id = conversation("alice", "bob");
     redis.raise_seq(&id, 1).await.unwrap();
@@ -186,9 +187,9 @@ async fn a_master_that_became_a_replica_is_left() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinels_lead_to_the_new_master() {
-    let master = Server::start(&["--requirepass", "secret", "--masterauth", "secret"]);
+    let master = RedisServer::start(&["--requirepass", "secret", "--masterauth", "secret"]);
     let port = master.port.to_string();
-    let replica = Server::start(&[
+    let replica = RedisServer::start(&[
         "--requirepass",
         "secret",
         "--masterauth",
@@ -206,7 +207,7 @@ async fn sentinels_lead_to_the_new_master() {
          sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n"
     );
     std::fs::write(&conf, text).unwrap();
-    let sentinel = Server::start(&[conf.to_str().unwrap(), "--sentinel"]);
+    let sentinel = RedisServer::start(&[conf.to_str().unwrap(), "--sentinel"]);
     let with_password = |port: u16| format!("redis://default:secret@127.0.0.1:{port}");
     eventually("the replica follows", async || {
         let follows = servers::cli(&with_password(replica.port), &["INFO", "replication"])
@@ -247,7 +248,7 @@ async fn sentinels_lead_to_the_new_master() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_that_is_down_takes_no_other_along() {
-    let mut cluster = Cluster::start();
+    let mut cluster = RedisCluster::start();
     let redis = cluster.connect();
     let ids: Vec<_> = (0..30).map(|n| conversation("alice", &format!("user{n}"))).collect();
     for id in &ids {
@@ -266,7 +267,7 @@ async fn a_shard_that_is_down_takes_no_other_along() {
         }
     }
     assert!(served >= 10 && failed >= 3, "{served} served, {failed} failed");
-    cluster.nodes.push(Server::start_in(dir, port, Cluster::OPTIONS));
+    cluster.nodes.push(RedisServer::start_in(dir, port, RedisCluster::OPTIONS));
     for id in &ids {
         eventually("the shard is back", async || redis.take_seq(id).await.ok()).await;
     }

@@ -1,4 +1,4 @@
-//! Real Redis servers as child processes, on ports of their own, and gone with whoever started them.
+//! Real Redis servers as child processes, each on its own port, that end with the test.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -15,29 +15,30 @@ use bluetick_store::{Redis, RedisConfig, RedisMode};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Starts what it is given, says its id, and ends it as soon as its own input does: with the test, however that ends.
+/// A shell script that starts a server, prints its pid, and kills it when its own input ends: with
+/// the test, however that ends.
 const KEEPER: &str = r#""$@" </dev/null >/dev/null 2>&1 & echo $!; cat >/dev/null; kill -9 $!; wait"#;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-pub struct Server {
+pub struct RedisServer {
     pub port: u16,
     process: Pid,
     keeper: Child,
     _dir: TempDir,
 }
 
-impl Server {
-    pub fn start(options: &[&str]) -> Server {
-        Server::start_at(free_port(), options)
+impl RedisServer {
+    pub fn start(options: &[&str]) -> RedisServer {
+        RedisServer::start_at(free_port(), options)
     }
 
-    pub fn start_at(port: u16, options: &[&str]) -> Server {
+    pub fn start_at(port: u16, options: &[&str]) -> RedisServer {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        Server::start_in(dir, port, options)
+        RedisServer::start_in(dir, port, options)
     }
 
-    /// In a directory that may hold what an earlier one left.
-    pub fn start_in(dir: TempDir, port: u16, options: &[&str]) -> Server {
+    /// Starts in a directory that an earlier server may have used.
+    pub fn start_in(dir: TempDir, port: u16, options: &[&str]) -> RedisServer {
         let mut command = Command::new("sh");
         command.args(["-c", KEEPER, "keeper", "redis-server"]);
         if let Some(file) = options.first().filter(|option| !option.starts_with('-')) {
@@ -55,7 +56,7 @@ impl Server {
         let said = keeper.stdout.take().expect("its output is piped");
         BufReader::new(said).read_line(&mut line).expect("the server's id");
         let process = line.trim().parse().ok().and_then(Pid::from_raw).expect("the server's id");
-        let server = Server { port, process, keeper, _dir: dir };
+        let server = RedisServer { port, process, keeper, _dir: dir };
         server.wait_for_answers();
         server
     }
@@ -80,7 +81,7 @@ impl Server {
         kill_process(self.process, Signal::CONT).unwrap();
     }
 
-    /// Kills it and gives back its directory.
+    /// Kills it and returns its directory.
     pub fn kill(mut self) -> TempDir {
         let dir = std::mem::replace(&mut self._dir, tempfile::tempdir().expect("a temporary directory"));
         drop(self);
@@ -93,7 +94,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for RedisServer {
     fn drop(&mut self) {
         drop(self.keeper.stdin.take());
         let _ = self.keeper.wait();
@@ -117,12 +118,13 @@ fn answers(port: u16) -> bool {
     answered && [b"+PONG", b"-NOAU"].contains(&&answer)
 }
 
-/// The server that tests share which disturb nobody: the one we are told of, or one of our own.
+/// The server that harmless tests share: that of `BLUETICK_TEST_REDIS`, or one that is started
+/// here.
 pub fn shared_url() -> String {
-    static SHARED: OnceLock<Server> = OnceLock::new();
+    static SHARED: OnceLock<RedisServer> = OnceLock::new();
     match std::env::var("BLUETICK_TEST_REDIS") {
         Ok(url) => url,
-        Err(_) => SHARED.get_or_init(|| Server::start(&[])).url(),
+        Err(_) => SHARED.get_or_init(|| RedisServer::start(&[])).url(),
     }
 }
 
@@ -137,17 +139,17 @@ pub fn connect(url: &str) -> Redis {
     Redis::new(RedisConfig { prefix: fresh_prefix(), ..RedisConfig::new(url) }).unwrap()
 }
 
-/// Keys of its own on the shared server.
+/// A handle with its own keys on the shared server.
 pub fn redis() -> Redis {
     connect(&shared_url())
 }
 
 /// Three masters, each with a third of the slots.
-pub struct Cluster {
-    pub nodes: Vec<Server>,
+pub struct RedisCluster {
+    pub nodes: Vec<RedisServer>,
 }
 
-impl Cluster {
+impl RedisCluster {
     pub const OPTIONS: &[&str] = &[
         "--cluster-enabled",
         "yes",
@@ -157,21 +159,21 @@ impl Cluster {
         "no",
     ];
 
-    pub fn start() -> Cluster {
+    pub fn start() -> RedisCluster {
         let nodes: Vec<_> =
-            (0..3).map(|_| Server::start_at(free_port_for_cluster(), Cluster::OPTIONS)).collect();
+            (0..3).map(|_| RedisServer::start_at(free_port_for_cluster(), RedisCluster::OPTIONS)).collect();
         let mut command = Command::new("redis-cli");
         command.args(["--cluster", "create"]).args(nodes.iter().map(|n| format!("127.0.0.1:{}", n.port)));
         let made = command.arg("--cluster-yes").output().expect("redis-cli runs");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
-        let cluster = Cluster { nodes };
+        let cluster = RedisCluster { nodes };
         cluster.wait_until_whole();
         cluster
     }
 
     pub fn wait_until_whole(&self) {
         let begun = Instant::now();
-        let whole = |node: &Server| {
+        let whole = |node: &RedisServer| {
             let info = node.cli(&["CLUSTER", "INFO"]);
             info.contains("cluster_state:ok") && info.contains("cluster_slots_ok:16384")
         };
@@ -183,7 +185,7 @@ impl Cluster {
 
     pub fn config(&self) -> RedisConfig {
         RedisConfig {
-            urls: self.nodes.iter().map(Server::url).collect(),
+            urls: self.nodes.iter().map(RedisServer::url).collect(),
             mode: RedisMode::Cluster,
             prefix: fresh_prefix(),
             ..RedisConfig::default()
@@ -194,14 +196,14 @@ impl Cluster {
         Redis::new(self.config()).unwrap()
     }
 
-    /// The one that tests share which disturb nobody.
-    pub fn shared() -> &'static Cluster {
-        static SHARED: OnceLock<Cluster> = OnceLock::new();
-        SHARED.get_or_init(Cluster::start)
+    /// The cluster that harmless tests share.
+    pub fn shared() -> &'static RedisCluster {
+        static SHARED: OnceLock<RedisCluster> = OnceLock::new();
+        SHARED.get_or_init(RedisCluster::start)
     }
 }
 
-/// Nodes of a cluster speak to one another at their port and 10,000.
+/// Cluster nodes talk to each other on their port plus 10,000.
 fn free_port_for_cluster() -> u16 {
     let free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let start = std::process::id() as u16 % 9_000;

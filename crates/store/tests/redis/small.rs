@@ -1,4 +1,4 @@
-//! What is small: seqs, the cache of blocks, the directory, rates, and what a flush takes.
+//! Seqs, the cache of blocks, the directory, rate limits, and flushes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use bluetick_store::{
 
 use crate::{
     conversation, on_both, servers,
-    servers::{Cluster, Server},
+    servers::{RedisCluster, RedisServer},
     user,
 };
 
@@ -278,7 +278,8 @@ fn entry(n: u128, clock: &dyn Clock) -> SessionEntry {
     }
 }
 
-/// More than fit one batch, of users all over a cluster; and a watch that outlives the day its index is kept for.
+/// More than fit one batch, of users all over a cluster; and a watch that outlives the day its
+/// index is kept for.
 async fn many_sessions_are_refreshed_together(redis: Redis) {
     let clock = Arc::new(ManualClock::new(1_760_000_000_000));
     let sessions = RedisSessions::new(redis, clock.clone());
@@ -306,7 +307,7 @@ async fn many_sessions_are_refreshed_together(redis: Redis) {
 
 #[tokio::test]
 async fn a_flush_takes_our_keys_only() {
-    let server = Server::start(&[]);
+    let server = RedisServer::start(&[]);
     let (ours, theirs) = (servers::connect(&server.url()), servers::connect(&server.url()));
     server.cli(&["SET", "somebody", "else"]);
     let id = conversation("alice", "bob");
@@ -324,7 +325,7 @@ async fn a_flush_takes_our_keys_only() {
 
 #[tokio::test]
 async fn a_flush_reaches_every_master() {
-    let cluster = Cluster::shared();
+    let cluster = RedisCluster::shared();
     let (ours, theirs) = (cluster.connect(), cluster.connect());
     let ids: Vec<_> = (0..60).map(|n| conversation("alice", &format!("user{n}"))).collect();
     for id in &ids {

@@ -1,5 +1,5 @@
-//! A device at the other end of a pair of channels. It writes down every frame; whether it acks, answers pings or
-//! takes anything at all is up to the test.
+//! A device at the other end of a pair of channels. It records every frame; the test decides
+//! whether it acks, answers pings, or reads at all.
 
 use std::{
     sync::Arc,
@@ -16,7 +16,7 @@ use tokio::{sync::mpsc, task::JoinHandle};
 
 /// A device that is about to connect.
 #[derive(Clone)]
-pub struct Device {
+pub struct TestDevice {
     pub user: UserId,
     pub name: String,
     pub cursor: Option<MessageId>,
@@ -25,10 +25,10 @@ pub struct Device {
     pub gateway: String,
 }
 
-impl Device {
+impl TestDevice {
     /// A device that acks whatever it gets, and is new: it has no cursor.
-    pub fn new(user: &str, name: &str) -> Device {
-        Device {
+    pub fn new(user: &str, name: &str) -> TestDevice {
+        TestDevice {
             user: UserId::new(user).unwrap(),
             name: name.to_owned(),
             cursor: None,
@@ -38,36 +38,36 @@ impl Device {
         }
     }
 
-    pub fn with_cursor(self, cursor: MessageId) -> Device {
-        Device { cursor: Some(cursor), ..self }
+    pub fn with_cursor(self, cursor: MessageId) -> TestDevice {
+        TestDevice { cursor: Some(cursor), ..self }
     }
 
-    /// It still has all that this client acked.
-    pub fn resuming(self, client: &Client) -> Device {
+    /// It resumes with everything that this client acked.
+    pub fn resuming(self, client: &Client) -> TestDevice {
         let welcome = client.welcome();
-        Device { resumes: Some(welcome.session_id.to_string()), ..self }
+        TestDevice { resumes: Some(welcome.session_id.to_string()), ..self }
     }
 
     /// It acks only when the test says so.
-    pub fn without_acks(self) -> Device {
-        Device { acks: false, ..self }
+    pub fn without_acks(self) -> TestDevice {
+        TestDevice { acks: false, ..self }
     }
 
-    pub fn at_gateway(self, gateway: &str) -> Device {
-        Device { gateway: gateway.to_owned(), ..self }
+    pub fn at_gateway(self, gateway: &str) -> TestDevice {
+        TestDevice { gateway: gateway.to_owned(), ..self }
     }
 }
 
-pub fn phone(user: &str) -> Device {
-    Device::new(user, "phone")
+pub fn phone(user: &str) -> TestDevice {
+    TestDevice::new(user, "phone")
 }
 
-pub fn tablet(user: &str) -> Device {
-    Device::new(user, "tablet")
+pub fn tablet(user: &str) -> TestDevice {
+    TestDevice::new(user, "tablet")
 }
 
 /// What is shared between the test and the session's end of the channels.
-struct Line {
+struct ClientLine {
     user: UserId,
     frames: Vec<ServerFrame>,
     acks: bool,
@@ -77,19 +77,19 @@ struct Line {
 }
 
 pub struct Client {
-    line: Arc<Mutex<Line>>,
+    line: Arc<Mutex<ClientLine>>,
     to_server: mpsc::UnboundedSender<Incoming<String>>,
     pub(super) session: JoinHandle<()>,
 }
 
-pub struct Source(mpsc::UnboundedReceiver<Incoming<String>>);
+pub struct ClientSource(mpsc::UnboundedReceiver<Incoming<String>>);
 
-pub struct Sink {
-    line: Arc<Mutex<Line>>,
+pub struct ClientSink {
+    line: Arc<Mutex<ClientLine>>,
     to_server: mpsc::UnboundedSender<Incoming<String>>,
 }
 
-impl FrameSource for Source {
+impl FrameSource for ClientSource {
     type Text = String;
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming<String>> {
@@ -97,7 +97,7 @@ impl FrameSource for Source {
     }
 }
 
-impl FrameSink for Sink {
+impl FrameSink for ClientSink {
     fn poll_write(&mut self, cx: &mut Context<'_>, queue: &mut OutboundQueue) -> Poll<Result<(), Gone>> {
         let mut line = self.line.lock();
         while !queue.is_empty() {
@@ -114,8 +114,8 @@ impl FrameSink for Sink {
     }
 }
 
-impl Line {
-    /// Writes a frame down; returns what the device answers by itself.
+impl ClientLine {
+    /// Records a frame; returns what the device answers by itself.
     fn take(&mut self, frame: Outgoing) -> Option<Incoming<String>> {
         match frame {
             Outgoing::Ping => Some(Incoming::Alive),
@@ -141,9 +141,11 @@ fn receipt(kind: &str, conversation: &str, seq: Seq) -> Value {
 
 impl Client {
     /// The two ends of a connection, and what makes a client of them once the session runs.
-    pub(super) fn line(device: &Device) -> (Source, Sink, impl FnOnce(JoinHandle<()>) -> Client + use<>) {
+    pub(super) fn line(
+        device: &TestDevice,
+    ) -> (ClientSource, ClientSink, impl FnOnce(JoinHandle<()>) -> Client + use<>) {
         let (to_server, from_client) = mpsc::unbounded_channel();
-        let line = Arc::new(Mutex::new(Line {
+        let line = Arc::new(Mutex::new(ClientLine {
             user: device.user.clone(),
             frames: Vec::new(),
             acks: device.acks,
@@ -158,8 +160,8 @@ impl Client {
             "resumes": device.resumes,
         });
         let _ = to_server.send(Incoming::Text(hello.to_string()));
-        let sink = Sink { line: line.clone(), to_server: to_server.clone() };
-        (Source(from_client), sink, move |session| Client { line, to_server, session })
+        let sink = ClientSink { line: line.clone(), to_server: to_server.clone() };
+        (ClientSource(from_client), sink, move |session| Client { line, to_server, session })
     }
 
     pub fn say(&self, frame: Value) {
@@ -183,14 +185,14 @@ impl Client {
         self.line.lock().acks = true;
     }
 
-    /// The socket takes so many more frames and then no more, until it is told to again.
+    /// The socket accepts so many more frames, then none until the next call.
     pub fn take_only(&self, frames: usize) {
         let mut line = self.line.lock();
         line.takes = Some(frames);
         line.waker.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Closes the connection without a word, and waits until the session has ended.
+    /// Drops the connection and waits until the session has ended.
     pub async fn vanish(self) -> Vec<ServerFrame> {
         let _ = self.to_server.send(Incoming::Closed);
         self.ended().await
@@ -227,7 +229,7 @@ impl Client {
         })
     }
 
-    /// What is drawn after the client dropped what it had seen: the bodies, in the order they came first.
+    /// What the user sees: the bodies without duplicates, in the order of their first arrival.
     pub fn bodies(&self) -> Vec<String> {
         let mut seen = std::collections::BTreeSet::new();
         let fresh = |m: &MessageFrame| seen.insert((m.conversation_id.clone(), m.seq));

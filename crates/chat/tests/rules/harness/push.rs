@@ -1,4 +1,4 @@
-//! The phones in people's pockets: a provider that writes down what it got, and answers as the test says.
+//! A fake push provider: records what it receives, and answers as the test says.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -19,13 +19,13 @@ use super::{TestSpawner, ToGateways, World, spawn, user};
 
 /// One notification as a provider got it.
 #[derive(Debug, Clone)]
-pub struct Got {
+pub struct ReceivedPush {
     pub token: String,
     pub note: Notification,
     pub answer: Pushed,
 }
 
-impl Got {
+impl ReceivedPush {
     /// The line that the user sees, title first; what is not shown is in brackets.
     pub fn shown(&self) -> String {
         match &self.note.kind {
@@ -39,7 +39,7 @@ impl Got {
 
 #[derive(Default)]
 pub struct Phones {
-    got: Mutex<Vec<Got>>,
+    got: Mutex<Vec<ReceivedPush>>,
     answers: Mutex<BTreeMap<String, VecDeque<Pushed>>>,
     down: Mutex<BTreeSet<&'static str>>,
     slow: Mutex<BTreeMap<&'static str, Duration>>,
@@ -47,25 +47,25 @@ pub struct Phones {
 }
 
 impl Phones {
-    /// What was tried, whatever came of it.
-    pub fn tried(&self) -> Vec<Got> {
+    /// Every attempt, whatever its result.
+    pub fn tried(&self) -> Vec<ReceivedPush> {
         self.got.lock().clone()
     }
 
-    /// What reached a phone.
-    pub fn got(&self) -> Vec<Got> {
+    /// The accepted notifications.
+    pub fn got(&self) -> Vec<ReceivedPush> {
         let mut got = self.tried();
         got.retain(|got| got.answer == Pushed::Accepted);
         got
     }
 
     pub fn shown(&self) -> Vec<String> {
-        self.got().iter().map(Got::shown).collect()
+        self.got().iter().map(ReceivedPush::shown).collect()
     }
 
     /// What one phone shows.
     pub fn shown_on(&self, token: &str) -> Vec<String> {
-        self.got().iter().filter(|got| got.token == token).map(Got::shown).collect()
+        self.got().iter().filter(|got| got.token == token).map(ReceivedPush::shown).collect()
     }
 
     /// The next answers to what goes to a token, before it is accepted again.
@@ -83,7 +83,7 @@ impl Phones {
         };
     }
 
-    /// How many wait for an answer.
+    /// How many requests wait for an answer.
     pub fn busy(&self) -> usize {
         self.busy.lock().len()
     }
@@ -133,29 +133,29 @@ impl Notifier for Phones {
             None if down => later(None),
             None => Pushed::Accepted,
         };
-        let got = Got { token, note: note.clone(), answer: answer.clone() };
+        let got = ReceivedPush { token, note: note.clone(), answer: answer.clone() };
         self.got.lock().push(got);
         answer
     }
 }
 
 /// An app server's notification service, and the task that it runs in.
-pub struct Service {
+pub struct PushService {
     pub push: Arc<Push>,
     pub node: Arc<ChatService>,
     task: JoinHandle<()>,
 }
 
-impl Service {
-    /// Its process dies: nothing of what it had in memory is done.
+impl PushService {
+    /// Its process dies; what it had in memory is lost.
     pub fn crash(&self) {
         self.task.abort();
     }
 }
 
 impl World {
-    /// One more app server that notifies.
-    pub fn service(&self, config: PushConfig) -> Service {
+    /// One more app server that sends notifications.
+    pub fn service(&self, config: PushConfig) -> PushService {
         let chat = bluetick_chat::ChatConfig::default();
         let node = ChatService::new(
             self.store.clone(),
@@ -175,7 +175,7 @@ impl World {
         ));
         let running = push.clone();
         let task = spawn(async move { running.run().await });
-        Service { node: Arc::new(node.with_push(push.clone())), push, task }
+        PushService { node: Arc::new(node.with_push(push.clone())), push, task }
     }
 
     /// A user's device that is notified at this token by FCM.

@@ -1,35 +1,13 @@
-//! The steps of the store at which a test can stop a call, fail it, or lose its answer.
+//! The fault policy of the rules tests: stops a call of the store, fails it, or loses its answer.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, fmt::Debug, time::Duration};
 
-use bluetick_store::{Result, StoreError};
+use bluetick_store::{
+    Result, StoreError,
+    testing::faults::{FaultPolicy, StoreCall, StoreMethod},
+};
 use parking_lot::Mutex;
 use tokio::{sync::oneshot, time::timeout};
-
-/// A method of the store. A call is told from others by whom it concerns: the user of a row or an entry, the
-/// conversation of a read, the `client_msg_id` of a commit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
-    CommitSends,
-    /// A writer of a late message has its seq and has not written it.
-    SeqTaken,
-    ReadFrom,
-    LastSeq,
-    Note,
-    PendingOf,
-    PendingRow,
-    Settle,
-    Advance,
-    RaiseNotified,
-    Register,
-    Refresh,
-    Unregister,
-    Lookup,
-}
-
-impl Step {
-    pub const SESSION_STORE: [Step; 4] = [Step::Register, Step::Refresh, Step::Unregister, Step::Lookup];
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
@@ -37,20 +15,20 @@ pub enum When {
     After,
 }
 
-enum What {
+enum FaultKind {
     Stop { reached: oneshot::Sender<()>, open: oneshot::Receiver<()> },
     Fail,
 }
 
-/// What happens to the next call that matches; then it is used up.
-struct Planned {
-    step: Step,
-    of: String,
+/// The fault of the next call that matches. It strikes once.
+struct PlannedFault {
+    method: StoreMethod,
+    subject: String,
     when: When,
-    what: What,
+    fault: FaultKind,
 }
 
-/// Holds a call at a step.
+/// Holds a call of the store.
 pub struct Gate {
     name: String,
     reached: oneshot::Receiver<()>,
@@ -70,67 +48,71 @@ impl Gate {
     }
 }
 
+/// The planned faults. A call is told from others of its method by its
+/// [subject](StoreCall::subject).
 #[derive(Default)]
-pub struct Steps {
-    planned: Mutex<Vec<Planned>>,
-    down: Mutex<BTreeSet<Step>>,
+pub struct PlannedFaults {
+    planned: Mutex<Vec<PlannedFault>>,
+    down: Mutex<BTreeSet<StoreMethod>>,
 }
 
-impl Steps {
+impl PlannedFaults {
     /// Stops the next such call before it does anything.
-    pub fn stop_before(&self, step: Step, of: &str) -> Gate {
-        self.stop(step, of, When::Before)
+    pub fn stop_before(&self, method: StoreMethod, subject: &str) -> Gate {
+        self.stop(method, subject, When::Before)
     }
 
     /// Stops the next such call when it is done, before its caller has the answer.
-    pub fn stop_after(&self, step: Step, of: &str) -> Gate {
-        self.stop(step, of, When::After)
+    pub fn stop_after(&self, method: StoreMethod, subject: &str) -> Gate {
+        self.stop(method, subject, When::After)
     }
 
-    fn stop(&self, step: Step, of: &str, when: When) -> Gate {
+    fn stop(&self, method: StoreMethod, subject: &str, when: When) -> Gate {
         let (tell_reached, reached) = oneshot::channel();
         let (open, opened) = oneshot::channel();
-        self.plan(step, of, when, What::Stop { reached: tell_reached, open: opened });
-        Gate { name: format!("{when:?} {step:?} of {of}"), reached, open }
+        self.plan(method, subject, when, FaultKind::Stop { reached: tell_reached, open: opened });
+        Gate { name: format!("{when:?} {method:?} of {subject}"), reached, open }
     }
 
     /// Fails the next such call: nothing is done.
-    pub fn fail(&self, step: Step, of: &str) {
-        self.plan(step, of, When::Before, What::Fail);
+    pub fn fail(&self, method: StoreMethod, subject: &str) {
+        self.plan(method, subject, When::Before, FaultKind::Fail);
     }
 
     /// Loses the answer of the next such call: it is done, and its caller gets an error.
-    pub fn lose_answer(&self, step: Step, of: &str) {
-        self.plan(step, of, When::After, What::Fail);
+    pub fn lose_answer(&self, method: StoreMethod, subject: &str) {
+        self.plan(method, subject, When::After, FaultKind::Fail);
     }
 
-    fn plan(&self, step: Step, of: &str, when: When, what: What) {
-        self.planned.lock().push(Planned { step, of: of.to_owned(), when, what });
+    fn plan(&self, method: StoreMethod, subject: &str, when: When, fault: FaultKind) {
+        self.planned.lock().push(PlannedFault { method, subject: subject.to_owned(), when, fault });
     }
 
-    /// Fails all these calls until they are brought up.
-    pub fn take_down(&self, steps: &[Step]) {
-        self.down.lock().extend(steps);
+    /// Fails all these calls until [`bring_up`](Self::bring_up).
+    pub fn take_down(&self, methods: &[StoreMethod]) {
+        self.down.lock().extend(methods);
     }
 
     pub fn bring_up(&self) {
         self.down.lock().clear();
     }
 
-    pub(super) async fn reach(&self, step: Step, when: When, of: &str) -> Result<()> {
-        let down = self.down.lock().contains(&step);
-        if down {
-            return Err(unavailable(step));
+    pub(super) async fn reach(&self, method: StoreMethod, when: When, subject: &str) -> Result<()> {
+        let is_down = self.down.lock().contains(&method);
+        if is_down {
+            return Err(unavailable(method));
         }
-        let next = {
+        let fault = {
             let mut planned = self.planned.lock();
-            let at = planned.iter().position(|p| (p.step, p.when, p.of.as_str()) == (step, when, of));
-            at.map(|at| planned.remove(at).what)
+            let matches =
+                |p: &PlannedFault| (p.method, p.when, p.subject.as_str()) == (method, when, subject);
+            let at = planned.iter().position(matches);
+            at.map(|at| planned.remove(at).fault)
         };
-        match next {
+        match fault {
             None => Ok(()),
-            Some(What::Fail) => Err(unavailable(step)),
-            Some(What::Stop { reached, open }) => {
+            Some(FaultKind::Fail) => Err(unavailable(method)),
+            Some(FaultKind::Stop { reached, open }) => {
                 let _ = reached.send(());
                 let _ = open.await;
                 Ok(())
@@ -139,6 +121,19 @@ impl Steps {
     }
 }
 
-fn unavailable(step: Step) -> StoreError {
-    StoreError::unavailable(format!("{step:?}, by the test's wish,"))
+impl FaultPolicy for PlannedFaults {
+    async fn run<T: Debug + Send + 'static>(
+        &self,
+        call: StoreCall<'_>,
+        op: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        self.reach(call.method, When::Before, call.subject()).await?;
+        let answer = op.await;
+        self.reach(call.method, When::After, call.subject()).await?;
+        answer
+    }
+}
+
+fn unavailable(method: StoreMethod) -> StoreError {
+    StoreError::unavailable(format!("{method:?}, as the test planned,"))
 }

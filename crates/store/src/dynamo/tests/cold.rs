@@ -1,13 +1,13 @@
-//! The cold tier between two steps: counters that fell back behind it, recorders and rows that overtake each other, and
-//! who is looked at when.
+//! The cold tier between two steps: counters that fell back behind it, recorders and rows that
+//! overtake each other, and who is looked at when.
 
 use std::sync::Arc;
 
 use bluetick_protocol::{ConversationId, Seq, Side, UserId};
 
 use super::{
-    super::{DynamoStore, Units, client::Query, item::s, row::row_key, write::Write},
-    Table, World, world,
+    super::{DynamoStore, Units, client::PartitionQuery, item::s, row::row_key, write::Write},
+    DynamoFixture, Table, world,
 };
 use crate::{
     COLD_SHARDS, Clock as _, ColdCandidate, ColdConfig, ColdObjects, ColdRun, ColdRuns as _, ColdTier,
@@ -18,7 +18,7 @@ use crate::{
 const DAY: u64 = 24 * 3_600_000;
 const COLD_AFTER: u64 = 30 * DAY;
 
-async fn cold_world() -> World {
+async fn cold_world() -> DynamoFixture {
     let mut t = world().await;
     let objects = Arc::new(ColdObjects::new(Objects::memory(), ColdConfig::default()));
     t.rows = Arc::new(node_of(&t).with_objects(Some(objects), Some(COLD_AFTER)));
@@ -26,11 +26,11 @@ async fn cold_world() -> World {
 }
 
 /// Another node of the same world.
-fn node_of(t: &World) -> DynamoStore {
+fn node_of(t: &DynamoFixture) -> DynamoStore {
     DynamoStore::new(t.rows.dynamo.clone(), t.rows.redis.clone(), t.clock.clone(), 30 * DAY)
 }
 
-impl World {
+impl DynamoFixture {
     fn tier(&self) -> ColdTier {
         ColdTier::new(self.rows.clone(), self.rows.clone(), self.rows.objects.clone())
     }
@@ -379,7 +379,7 @@ async fn all_are_listed_once_and_again_if_the_list_was_lost() {
     };
     assert_eq!(listed().await, ids);
     for shard in 0..COLD_SHARDS {
-        let query = Query::of(Table::ColdDue, s(format!("{shard:02}")));
+        let query = PartitionQuery::of(Table::ColdDue, s(format!("{shard:02}")));
         for row in t.rows.dynamo.query(&query).await.unwrap().0 {
             t.rows.dynamo.write(&Write::delete(Table::ColdDue, row)).await.unwrap();
         }

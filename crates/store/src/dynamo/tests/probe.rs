@@ -28,7 +28,8 @@ async fn one_message(from: &mut TcpStream) -> Option<Vec<u8>> {
     }
 }
 
-/// Passes everything on to an endpoint but one operation, which it does not know. Gives its address.
+/// Passes everything on to an endpoint but one operation, which it does not know. Gives its
+/// address.
 async fn endpoint_without(operation: &'static str, behind: &str) -> String {
     let behind = behind.trim_start_matches("http://").trim_end_matches('/').to_owned();
     let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -101,20 +101,25 @@ impl Memtable {
         if from > conv.last_seq {
             return Ok(Vec::new());
         }
-        let (first_in_memory, recent) = self.recent(id, from..Seq::MAX, limit.messages, false);
+        let (first_in_memory, mut recent) = self.recent(id, from..Seq::MAX, limit.messages, false);
         let mut entries = match from < first_in_memory {
             true => engine.entries(id, from, first_in_memory, limit)?,
             false => Vec::new(),
         };
-        let mut bytes: usize = entries.iter().map(|e| e.message.content_bytes()).sum();
         let whole = entries.last().is_none_or(|e| e.message.seq + 1 == first_in_memory);
         if whole {
-            for entry in recent {
-                bytes += entry.message.content_bytes();
-                if entries.len() >= limit.messages || (bytes > limit.bytes && !entries.is_empty()) {
-                    break;
-                }
-                entries.push(entry);
+            let mut bytes: usize = entries.iter().map(|e| e.message.content_bytes()).sum();
+            let room = limit.messages.saturating_sub(entries.len());
+            let fitting = recent.iter().take(room).take_while(|e| {
+                bytes += e.message.content_bytes();
+                bytes <= limit.bytes
+            });
+            // A page holds at least one message, however long it is.
+            let fitting = fitting.count().max(room.min(usize::from(entries.is_empty())));
+            recent.truncate(fitting);
+            match entries.is_empty() {
+                true => entries = recent,
+                false => entries.append(&mut recent),
             }
         }
         Ok(entries.into_iter().map(|e| conv.masked(e)).collect())

@@ -1,7 +1,8 @@
-//! What the rows need of old messages: hot or cold, read in one order.
+//! Reads of messages for the rows, hot or cold, in one order.
 //!
-//! What a run covers is read from the run, whatever is still hot of it. A row says up to where that is; one that was read
-//! before a run was recorded does not, and then the hot rows have a gap: so only a gap makes a reader look for a run.
+//! A seq that a run covers is read from the run, even if a hot copy remains. The row's `cold_up_to`
+//! says up to where that is. A row that was read before a run was recorded lacks it, but then the
+//! hot rows have a gap: so a reader looks for a run only at a gap.
 
 use std::sync::Arc;
 
@@ -9,15 +10,15 @@ use bluetick_protocol::{ConversationId, Seq};
 
 use super::{
     DynamoStore,
-    client::Query,
+    client::PartitionQuery,
     cold::read_run,
     item::{n, s},
-    messages::{HOLE_CLIENT_MSG_ID, Stored},
+    messages::{HOLE_CLIENT_MSG_ID, StoredMessage},
     tables::Table,
 };
 use crate::{ColdObjects, ColdRun, Message, PageLimit, Result, StoreError};
 
-/// What is wanted of hot messages.
+/// What to read of hot messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parts {
     Whole,
@@ -25,19 +26,19 @@ pub(super) enum Parts {
     Headers,
 }
 
-/// A void that closed a hole has the id that no client gave.
-fn stored(message: Arc<Message>) -> Stored {
+/// A void that closed a hole is known by its `client_msg_id`.
+fn stored(message: Arc<Message>) -> StoredMessage {
     let hole = message.void && message.client_msg_id.as_str() == HOLE_CLIENT_MSG_ID;
-    Stored { message, hole }
+    StoredMessage { message, hole }
 }
 
 impl DynamoStore {
     /// The run that holds a seq, if one does.
     pub(super) async fn run_at(&self, conversation: &ConversationId, seq: Seq) -> Result<Option<ColdRun>> {
-        let query = Query {
+        let query = PartitionQuery {
             range: Some((">=", n(seq))),
             limit: Some(1),
-            ..Query::of(Table::ColdRuns, s(conversation))
+            ..PartitionQuery::of(Table::ColdRuns, s(conversation))
         };
         let (items, _) = self.dynamo.query(&query).await?;
         let run = items.first().map(read_run).transpose()?;
@@ -67,8 +68,8 @@ impl DynamoStore {
         Ok(page.and_then(|page| page.into_iter().next()))
     }
 
-    /// Messages from a seq on, at most so many, given up to where a row says that they are cold. A page may be shorter; the
-    /// one that comes back empty is the last.
+    /// Messages from a seq on, at most so many, given up to where a row says that they are cold. A
+    /// page may be shorter; the one that comes back empty is the last.
     pub(super) async fn stored_from(
         &self,
         conversation: &ConversationId,
@@ -76,7 +77,7 @@ impl DynamoStore {
         cold_up_to: Seq,
         most: usize,
         parts: Parts,
-    ) -> Result<Vec<Stored>> {
+    ) -> Result<Vec<StoredMessage>> {
         let cold = async || {
             let page = self.cold_from(conversation, from, most).await?;
             Ok::<_, StoreError>(page.map(|page| page.into_iter().map(stored).collect()))
