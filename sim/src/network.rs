@@ -1,6 +1,6 @@
 //! The network between gateways and app servers: requests to any app server that is up, and
 //! hand-overs to the gateway that an entry names. Each may be lost on the way there or back, and a
-//! request goes on for a while after its caller is gone.
+//! request continues for a while after its caller is gone.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 

@@ -101,7 +101,7 @@ impl NoticeLog {
     }
 
     /// Whether a notice of this write was lost: its request ended halfway, or a later notice of the
-    /// row to one of these sessions was under way when its app server crashed.
+    /// row to one of these sessions was in flight when its app server crashed.
     fn lost_row(&self, key: &RowKey, written: Number, sessions: &[SessionId]) -> bool {
         let lost = |notice: &Notice| notice.row && notice.key == *key && sessions.contains(&notice.to);
         self.unfinished.contains(&written)

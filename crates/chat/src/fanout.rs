@@ -3,7 +3,7 @@
 //!
 //! A gateway that hangs must not delay the sessions of other gateways, nor a request for long. A
 //! request waits for answers no longer than the hedge (`sessions.hand_over_hedge_ms`). A hand-over
-//! that is unanswered then goes on in the background until its deadline
+//! that is unanswered then continues in the background until its deadline
 //! (`sessions.hand_over_deadline_ms`). A session that misses the deadline counts as gone.
 
 use std::{future::ready, pin::pin, sync::Arc, time::Duration};
@@ -69,19 +69,18 @@ impl Fanout {
         let (fanout, to) = (self.clone(), to.clone());
         Either::Right(Box::pin(async move {
             let answer = timeout(fanout.deadline, handing).await.unwrap_or(HandOver::Refused);
-            let answer = match answer {
-                HandOver::Refused => fanout.refused(&to).await,
-                answer => answer,
-            };
+            if answer == HandOver::Refused {
+                fanout.remove_stale_entry(&to).await;
+            }
             (to, answer)
         }))
     }
 
-    /// Removes a stale entry, if it still names this session ([`R12`](crate::rules::Rule::R12)).
-    async fn refused(&self, to: &SessionEntry) -> HandOver {
+    /// Removes the entry of a session that is gone, if it still names that session
+    /// ([`R12`](crate::rules::Rule::R12)).
+    async fn remove_stale_entry(&self, of: &SessionEntry) {
         self.observer.stale_session();
-        let _ = self.sessions.unregister(&to.user_id, to.session_id).await;
-        HandOver::Refused
+        let _ = self.sessions.unregister(&of.user_id, of.session_id).await;
     }
 
     /// Hands an event to each of the sessions. Returns when all have answered, or after the hedge.

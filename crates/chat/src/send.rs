@@ -50,18 +50,14 @@ struct SendBatch {
 
 /// The sends of a batch that go to one conversation.
 struct ConversationBatch {
-    receiver: BatchReceiver,
-    committed: Vec<Committed>,
-    /// The position of each in the request.
-    positions: Vec<usize>,
-}
-
-struct BatchReceiver {
-    user: UserId,
-    /// They block the sender: messages are stored and not shown to them.
+    receiver: UserId,
+    /// The receiver blocks the sender: messages are stored and not shown to them.
     withheld: bool,
     /// No session was found: the pending row is committed with each message.
     offline: bool,
+    committed: Vec<Committed>,
+    /// The position of each in the request.
+    positions: Vec<usize>,
 }
 
 impl ChatService {
@@ -133,12 +129,11 @@ impl ChatService {
         let conversation = match conversations.get(&id) {
             Some(known) => known,
             None => {
-                let receiver = self.look_up(sender, &id, from).await;
-                conversations.entry(id.clone()).or_insert(receiver.map(ConversationBatch::new))
+                let looked_up = self.look_up(sender, &id, from).await;
+                conversations.entry(id.clone()).or_insert(looked_up)
             }
         };
-        let receiver = &conversation.as_ref().map_err(WireError::clone)?.receiver;
-        let (withheld, offline) = (receiver.withheld, receiver.offline);
+        let &ConversationBatch { withheld, offline, .. } = conversation.as_ref().map_err(WireError::clone)?;
         let attachment = match &send.attachment {
             Some(said) => Some(self.attach(sender, &id, said).await?),
             None => None,
@@ -186,7 +181,12 @@ impl ChatService {
     /// first lookup. It only decides whether the pending row is committed with the message; the
     /// sessions that get the message are found by a lookup after the commit
     /// ([`R2`](crate::rules::Rule::R2)).
-    async fn look_up(&self, sender: &UserId, id: &ConversationId, from: Side) -> AppResult<BatchReceiver> {
+    async fn look_up(
+        &self,
+        sender: &UserId,
+        id: &ConversationId,
+        from: Side,
+    ) -> AppResult<ConversationBatch> {
         let user = id.member(from.other());
         let users = &self.store.users;
         let (blocks, blocked) = join(users.blocks(sender, &user), users.blocks(&user, sender)).await;
@@ -199,7 +199,13 @@ impl ChatService {
             self.observer.looked_up(&user, id, sessions);
             sessions == 0
         };
-        Ok(BatchReceiver { user, withheld, offline })
+        Ok(ConversationBatch {
+            receiver: user,
+            withheld,
+            offline,
+            committed: Vec::new(),
+            positions: Vec::new(),
+        })
     }
 
     /// Step 3: makes the messages durable and sorts them by conversation. A message that is not
@@ -235,8 +241,8 @@ impl ChatService {
     /// ([`R2`](crate::rules::Rule::R2)).
     async fn wake_offline_receivers(&self, batch: &SendBatch) {
         let wake = batch.conversations.iter().filter_map(|(id, conversation)| {
-            let receiver = conversation.as_ref().ok().map(|c| &c.receiver).filter(|r| r.offline)?;
-            Some(self.wake(&receiver.user, id, &[]))
+            let offline = conversation.as_ref().ok().filter(|conversation| conversation.offline)?;
+            Some(self.wake(&offline.receiver, id, &[]))
         });
         join_all(wake).await;
     }
@@ -266,9 +272,9 @@ impl ChatService {
         origin: Option<SessionId>,
         conversation: &ConversationBatch,
     ) -> (AppResult<()>, AppResult<()>) {
-        let ConversationBatch { receiver, committed: stored, .. } = conversation;
+        let stored = &conversation.committed;
         self.observer.stored(sender, stored);
-        if let Err(e) = self.deliver_chunks(receiver, stored).await {
+        if let Err(e) = self.deliver_chunks(conversation).await {
             return (Err(e), Ok(()));
         }
         self.echo(sender, origin, stored).await;
@@ -282,14 +288,14 @@ impl ChatService {
     }
 
     /// Hands the receiver what is theirs to see.
-    async fn deliver_chunks(&self, receiver: &BatchReceiver, stored: &[Committed]) -> AppResult<()> {
+    async fn deliver_chunks(&self, conversation: &ConversationBatch) -> AppResult<()> {
+        let ConversationBatch { receiver, offline: row_written, committed, .. } = conversation;
         let theirs: Vec<&Committed> =
-            stored.iter().filter(|c| !c.message.withheld && !c.message.void).collect();
-        let row_written = receiver.offline;
+            committed.iter().filter(|c| !c.message.withheld && !c.message.void).collect();
         // Shared by all chunks: a gateway that hangs is waited for once.
         let mut wait_budget = self.fanout.hedge;
         for chunk in chunks(&theirs) {
-            self.deliver_to_receiver(&receiver.user, chunk, row_written, &mut wait_budget).await?;
+            self.deliver_to_receiver(receiver, chunk, *row_written, &mut wait_budget).await?;
         }
         Ok(())
     }
@@ -316,12 +322,6 @@ impl ChatService {
             self.fanout.echo_and_tick(sender, None, Arc::new([]), Some(&row)).await;
         }
         Ok(())
-    }
-}
-
-impl ConversationBatch {
-    fn new(receiver: BatchReceiver) -> ConversationBatch {
-        ConversationBatch { receiver, committed: Vec::new(), positions: Vec::new() }
     }
 }
 

@@ -18,7 +18,7 @@ pub enum RulePart {
     /// out.
     R2WakeTheSlow,
     /// A sender that no session has answered writes the pending row before it answers. Off: it
-    /// relies on the hand-over that is under way.
+    /// relies on the hand-over in flight.
     R2RowBeforeAnswer,
     /// The pending row is one conditional write that keeps the minimum. Off: get, then put.
     R3KeepMinimum,

@@ -25,7 +25,7 @@ pub enum Start {
     /// Connected.
     Connected,
     /// Connected. The first message is stored and on its way to them, and a device that has left
-    /// since has acked it. Who is disconnected comes back when its old session is gone.
+    /// since has acked it. A disconnected device reconnects when its old session is gone.
     AckedElsewhere,
 }
 
@@ -415,7 +415,7 @@ pub const TWO_WITHOUT_CURSOR: Scenario = Scenario {
     ..PLAIN
 };
 
-/// The hedge: the pending row is written while the hand-over is under way, which is accepted later.
+/// The hedge: the pending row is written while the hand-over is in flight, which is accepted later.
 pub const SLOW_HAND_OVER: Scenario = Scenario {
     name: "a device connects, and two hand-overs or wakes are late",
     faults: Faults { delays: 2, ..Faults::NONE },

@@ -352,7 +352,7 @@ fn read_inbox(state: &mut State, number: usize, model: &Delivery) {
     };
 }
 
-/// The rest of a look: the same plan, from where the last one was made.
+/// The second half of reconciliation: the same plan, from where the last one was made.
 fn look(state: &mut State, number: usize, model: &Delivery) {
     let session = &mut state.sessions[number];
     let Look::ReadingInbox { row } = session.look else { return };
@@ -480,7 +480,7 @@ pub fn hand_over(state: &mut State, to: usize, handed: Handed, model: &Delivery)
     HandOver::Taken
 }
 
-/// A pending row was written: the session is to look for it.
+/// A pending row was written: the session must read it.
 pub fn wake(state: &mut State, to: usize) -> HandOver {
     let Some(session) = state.sessions.get_mut(to).filter(|session| session.is_open()) else {
         return HandOver::Refused;

@@ -288,7 +288,7 @@ fn after_row(own: &Attempt, model: &Delivery) -> Step {
     }
 }
 
-/// The second lookup: every session found is told to look for a pending row. Those of them that are
+/// The second lookup: every session found is told to read its pending row. Those of them that are
 /// slow hear of it later.
 pub fn wake_all(state: &mut State, slow: SessionSet, by: Sender, model: &Delivery) {
     for session in state.registry.without(slow).iter() {
