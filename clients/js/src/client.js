@@ -1,4 +1,4 @@
-// What an application holds in its hands.
+// The client as applications see it.
 
 import { Core } from './core.js';
 import { environment } from './environment.js';
@@ -16,14 +16,14 @@ import { defaultStorage } from './storage/default.js';
  * @typedef {object} Options
  * @property {string} [url] the server's address, `https://chat.example`; the page's own origin if absent
  * @property {string} user who this is: the `sub` of the token
- * @property {string | (() => string | Promise<string>)} token or a function that gets one: called for every connection, and before a token ends
- * @property {string} [device] a fixed device id; without it the storage has one
+ * @property {string | (() => string | Promise<string>)} token or a function that returns one: called for every connection, and before a token expires
+ * @property {string} [device] a fixed device id; if absent, the storage has one
  * @property {Storage} [storage] where the outbox is kept: IndexedDB in browsers, memory elsewhere, if absent
  * @property {(message: Message) => void | Promise<void>} [receive] stores a message. It is awaited before the message is acked, and called again
  *   if it fails. Only with it the device's place in the stream is kept across restarts; it may then see a message again after a crash
- * @property {boolean} [presence] whether to hear of the peers' coming and going; true if absent
- * @property {boolean} [autoRead] whether every message counts as read when it comes: for bots; false if absent
- * @property {new (url: string) => WebSocket} [WebSocket] where there is none: Node before 22
+ * @property {boolean} [presence] whether to watch the peers' presence; true if absent
+ * @property {boolean} [autoRead] whether every message counts as read when it arrives, for bots; false if absent
+ * @property {new (url: string) => WebSocket} [WebSocket] for platforms without one: Node before 22
  * @property {typeof fetch} [fetch]
  * @property {() => number} [random] for tests
  * @property {() => number} [now] for tests
@@ -31,19 +31,19 @@ import { defaultStorage } from './storage/default.js';
  * @property {(timer: any) => void} [clearTimeout] for tests
  */
 /**
- * What there is to listen to, and what a handler is given.
+ * The events, and the arguments of their handlers.
  *
- * - `state`: state, retryAt or reason are others now
- * - `caughtUp`: everything that was waiting when the connection began is here
- * - `message`: a message came, the peer's or one's own from another device. In order within its conversation, and once
- * - `sent`: the server has a message of one's own
+ * - `state`: `state`, `retryAt` or `reason` changed
+ * - `caughtUp`: everything that was pending when the connection began has arrived
+ * - `message`: a message of the peer, or an own message from another device, arrived. Once, and in order within its conversation
+ * - `sent`: the server has stored an own message
  * - `failed`: a message was refused for good; it stays in its conversation until it is retried or discarded
- * - `ticks`: somebody (the user id) has received or read more
- * - `typing`, `presence`: of the conversation's peer
- * - `change`: anything worth a redraw, of a conversation, or (null) of the list and the connection. Told once however much happens at once
- * - `reset`: the device was away for too long; inbox and histories are being loaded anew
- * - `frame`: everything that goes over the wire, tokens blanked; for debugging
- * - `error`: something failed that nobody waits for, or a handler threw; without a handler it goes to the console
+ * - `ticks`: a user (the user id) has received or read more
+ * - `typing`, `presence`: the peer's typing or presence changed
+ * - `change`: a conversation, or (null) the list or the connection, has to be drawn again. Emitted once per turn of the event loop
+ * - `reset`: the cursor was too old; inbox and histories are being reloaded
+ * - `frame`: every frame in both directions, without tokens, for debugging
+ * - `error`: a background task failed, or a handler threw; without a handler it is logged to the console
  *
  * @typedef {{
  *   state: [client: Client],
@@ -61,7 +61,7 @@ import { defaultStorage } from './storage/default.js';
  * }} Events
  */
 
-/** A client that keeps itself connected, its messages safe and its ticks right. */
+/** A client that stays connected, keeps unsent messages, and keeps ticks current. */
 export class Client {
   #core;
   #stopListening;
@@ -86,7 +86,7 @@ export class Client {
     this.#stopListening = onNetworkChange(() => this.#core.connection.nudge(), () => this.#core.connection.doubt());
   }
 
-  /** Who this is. */
+  /** The user of this client. */
   get user() {
     return this.#core.user;
   }
@@ -96,42 +96,42 @@ export class Client {
     return this.#core.device;
   }
 
-  /** `waiting` is between two tries: see `retryAt`. `offline` is on purpose, or for the `reason` given. */
+  /** `waiting` is the delay before the next attempt: see `retryAt`. `offline` is on purpose, or for the given `reason`. */
   get state() {
     return this.#core.connection.state;
   }
 
-  /** When the next try is made, in milliseconds since 1970; null if none is planned. */
+  /** The time of the next attempt, in milliseconds since 1970; null if none is planned. */
   get retryAt() {
     return this.#core.connection.retryAt;
   }
 
-  /** Why there is no connection; null if there is one, or if it was not wanted. */
+  /** Why there is no connection; null if there is one, or if the application disconnected. */
   get reason() {
     return this.#core.connection.reason;
   }
 
-  /** Whether everything that was waiting when the connection began is here. */
+  /** Whether everything that was pending when the connection began has arrived. */
   get caughtUp() {
     return this.#core.caughtUp;
   }
 
-  /** What the server takes; known after the first connection. */
+  /** The server's limits, known after the first connection. */
   get limits() {
     return { maxBodyBytes: this.#core.sync.maxBodyBytes };
   }
 
-  /** Be online from now on, through every loss. While waiting for the next try, it is made at once. */
+  /** Goes online, and reconnects after every loss. During the delay before the next attempt, connects at once. */
   connect() {
     this.#core.connect();
   }
 
-  /** Go offline. What is sent meanwhile waits. */
+  /** Goes offline. Messages that are sent meanwhile wait. */
   disconnect() {
     this.#core.disconnect();
   }
 
-  /** Ends the client for good. What it could not send stays in the storage. @returns {Promise<void>} */
+  /** Ends the client. Unsent messages stay in the storage. @returns {Promise<void>} */
   close() {
     this.#stopListening();
     return this.#core.close();
@@ -141,7 +141,7 @@ export class Client {
    * @template {keyof Events} K
    * @param {K} event
    * @param {(...args: Events[K]) => void} handler
-   * @returns {() => void} takes the handler away again
+   * @returns {() => void} removes the handler
    */
   on(event, handler) {
     return this.#core.emitter.on(event, handler);
@@ -158,14 +158,14 @@ export class Client {
     return [...this.#core.conversations.values()].reduce((sum, { unread }) => sum + unread, 0);
   }
 
-  /** The conversation with a user; it exists on the server with its first message. @param {string} peer @returns {Conversation} */
+  /** The conversation with a user; it exists on the server from its first message on. @param {string} peer @returns {Conversation} */
   conversation(peer) {
     checkId(peer, 'the peer');
     if (peer === this.user) throw new BluetickError('to_self', 'one cannot write to oneself');
     return this.#core.conversation(peer);
   }
 
-  /** Loads one page more of the list; the first is loaded by itself after each connect. @returns {Promise<{more: boolean}>} */
+  /** Loads one more page of the list; the first is loaded automatically after each connect. @returns {Promise<{more: boolean}>} */
   loadInbox() {
     return this.#core.inbox.loadMore();
   }
@@ -177,22 +177,22 @@ export class Client {
 
   // ---- over HTTP ----
 
-  /** One's own profile. @returns {Promise<Profile>} */
+  /** The user's own profile. @returns {Promise<Profile>} */
   async profile() {
     return profileOf(await this.#core.http.call('GET', '/me'));
   }
 
-  /** What is left out is removed. @param {{name?: string | null, avatarUrl?: string | null}} profile @returns {Promise<Profile>} */
+  /** Sets the user's profile; fields that are left out are removed. @param {{name?: string | null, avatarUrl?: string | null}} profile @returns {Promise<Profile>} */
   async setProfile({ name, avatarUrl }) {
     return profileOf(await this.#core.http.call('PUT', '/me', { ...(name && { name }), ...(avatarUrl && { avatar_url: avatarUrl }) }));
   }
 
-  /** The profile of somebody one shares a conversation with. @param {string} id @returns {Promise<Profile>} */
+  /** The profile of a user with a common conversation. @param {string} id @returns {Promise<Profile>} */
   async userProfile(id) {
     return profileOf(await this.#core.http.call('GET', `/users/${encodeURIComponent(checkId(id, 'the user'))}`));
   }
 
-  /** Whom the user blocks. @returns {Promise<string[]>} */
+  /** The users that the user blocks. @returns {Promise<string[]>} */
   async blocks() {
     return this.#core.http.list('/blocks', 'blocks');
   }
@@ -207,13 +207,13 @@ export class Client {
     await this.#core.http.call('DELETE', `/blocks/${encodeURIComponent(checkId(user, 'the user'))}`);
   }
 
-  /** What is muted now. @returns {Promise<{conversationId: string, until: number | null}[]>} */
+  /** The muted conversations. @returns {Promise<{conversationId: string, until: number | null}[]>} */
   async mutes() {
     const mutes = await this.#core.http.list('/mutes', 'mutes');
     return mutes.map((/** @type {any} */ { conversation_id: conversationId, until }) => ({ conversationId, until: until ?? null }));
   }
 
-  /** No notifications of this conversation, for ever or until a time in milliseconds since 1970. @param {string} conversationId @param {number} [until] @returns {Promise<void>} */
+  /** Mutes notifications of this conversation, permanently or until a time in milliseconds since 1970. @param {string} conversationId @param {number} [until] @returns {Promise<void>} */
   async mute(conversationId, until) {
     await this.#core.http.call('PUT', `/conversations/${encodeURIComponent(conversationId)}/mute`, until === undefined ? undefined : { until });
   }
@@ -223,13 +223,13 @@ export class Client {
     await this.#core.http.call('DELETE', `/conversations/${encodeURIComponent(conversationId)}/mute`);
   }
 
-  /** Which providers of notifications the server has. @returns {Promise<{providers: string[], vapidPublicKey: string | null, content: string}>} */
+  /** The notification providers of the server. @returns {Promise<{providers: string[], vapidPublicKey: string | null, content: string}>} */
   async push() {
     const { providers, vapid_public_key: vapidPublicKey, content } = await this.#core.http.call('GET', '/push');
     return { providers, vapidPublicKey: vapidPublicKey ?? null, content };
   }
 
-  /** Registers this device for notifications; see docs/protocol.md, "Registering". Null takes the registration away. @param {Record<string, unknown> | null} registration @returns {Promise<void>} */
+  /** Registers this device for notifications; see docs/protocol.md, "Registering". Null removes the registration. @param {Record<string, unknown> | null} registration @returns {Promise<void>} */
   async registerPush(registration) {
     const device = await this.#core.deviceId();
     const path = `/devices/${encodeURIComponent(device)}/push`;
@@ -249,7 +249,7 @@ function profileOf({ user_id: userId, name, avatar_url: avatarUrl }) {
   return { userId, name: name ?? null, avatarUrl: avatarUrl ?? null };
 }
 
-/** A page hears when the network comes back, or when it is looked at again, and when the network goes. @param {() => void} then @param {() => void} doubt @returns {() => void} */
+/** Calls `then` when the network returns or the page becomes visible, and `doubt` when the network goes down. @param {() => void} then @param {() => void} doubt @returns {() => void} */
 function onNetworkChange(then, doubt) {
   if (typeof globalThis.addEventListener !== 'function' || typeof document === 'undefined') return () => {};
   const seen = () => document.visibilityState === 'visible' && then();

@@ -1,4 +1,4 @@
-// One message, own or the peer's. The object stays the same while its tick, its seq and its progress change.
+// One message, own or the peer's. The object stays the same while its tick, seq and progress change.
 
 import { BluetickError } from './errors.js';
 
@@ -49,23 +49,23 @@ export class Message {
     this.#tickOf = tickOf;
     /** `alice~bob` */
     this.conversationId = fields.conversationId;
-    /** The sender's own id for it, the same on every retry. */
+    /** The sender's id of the message, the same on every retry. */
     this.clientMsgId = fields.clientMsgId;
     this.sender = fields.sender;
     this.receiver = fields.receiver;
     this.body = fields.body;
     /** Milliseconds since 1970: when the server stored it, and before that when it was written. */
     this.ts = fields.ts;
-    /** Whether the client's own user wrote it, on whatever device. */
+    /** Whether the client's user wrote it, on any device. */
     this.own = fields.own;
     /** Its position in the conversation; null until the server has it. */
     this.seq = fields.seq;
     /** Null until the server has it. */
     this.messageId = fields.messageId;
-    /** What the application put beside it. */
+    /** The application's own data. */
     this.meta = fields.meta;
     this.attachment = fields.attachment;
-    /** The file that is being sent, on the device that sends it: for a preview. */
+    /** The file, on the device that sends it, for a preview. */
     this.file = fields.file;
     /** Why it failed, if it did. @type {BluetickError | undefined} */
     this.error = undefined;
@@ -74,8 +74,8 @@ export class Message {
   }
 
   /**
-   * How far it has come: `waiting` (in the outbox), `sent` (one tick), `delivered` (two), `read` (two blue), `failed`;
-   * of the peer's messages `received`.
+   * Its delivery status: `waiting` (in the outbox), `sent` (one tick), `delivered` (two), `read` (two blue), `failed`;
+   * `received` for the peer's messages.
    *
    * @returns {Tick}
    */
@@ -83,7 +83,7 @@ export class Message {
     return this.#tickOf(this);
   }
 
-  /** Of own messages: done when the server has it, rejected when it failed for good or was discarded. @returns {Promise<Message>} */
+  /** For own messages: resolves when the server has stored it, rejects when it failed for good or was discarded. @returns {Promise<Message>} */
   get sent() {
     if (this.#sent) return this.#sent;
     if (this.seq !== null) return (this.#sent = Promise.resolve(this));
@@ -93,7 +93,7 @@ export class Message {
       : new Promise((resolve, reject) => {
           this.#settle = (error) => (error ? reject(error) : resolve(this));
         });
-    // Who does not look at it need not handle its failure.
+    // A caller that does not use the promise need not handle its rejection.
     this.#sent.catch(() => {});
     return this.#sent;
   }
@@ -103,7 +103,7 @@ export class Message {
     this.seq = wire.seq;
     this.messageId = wire.message_id;
     this.ts = wire.ts;
-    // It was given up, and had arrived all the same: who asks now hears so.
+    // It was given up but had arrived: a later caller gets a resolved promise.
     if (this.error) this.#sent = undefined;
     this.error = undefined;
     this.progress = undefined;
@@ -117,13 +117,13 @@ export class Message {
     this.#settle = undefined;
   }
 
-  /** Nobody will try it any more in this life of the client. @internal @param {BluetickError} error */
+  /** The client was closed; this process does not try it again. @internal @param {BluetickError} error */
   _closed(error) {
     this.#closed = error;
     this.#settle?.(error);
   }
 
-  /** It is tried again: `sent` begins anew. @internal */
+  /** It is retried: `sent` is a new promise. @internal */
   _retried() {
     this.error = undefined;
     this.#sent = undefined;
@@ -153,7 +153,7 @@ export function attachmentOf(wire) {
   return /** @type {Attachment} */ ({ s3Ref, ...rest });
 }
 
-/** The line that stands for a message in a list, as the server makes it. @internal @param {{body: string, attachment?: Attachment}} message */
+/** The preview line of a message in a list, in the server's format. @internal @param {{body: string, attachment?: Attachment}} message */
 export function previewOf({ body, attachment }) {
   const kind = attachment && kindOf(attachment);
   const text = kind && body ? `${kind}: ${body}` : kind || body;

@@ -6,36 +6,36 @@ export class Message {
     private constructor();
     /** `alice~bob` */
     conversationId: string;
-    /** The sender's own id for it, the same on every retry. */
+    /** The sender's id of the message, the same on every retry. */
     clientMsgId: string;
     sender: string;
     receiver: string;
     body: string;
     /** Milliseconds since 1970: when the server stored it, and before that when it was written. */
     ts: number;
-    /** Whether the client's own user wrote it, on whatever device. */
+    /** Whether the client's user wrote it, on any device. */
     own: boolean;
     /** Its position in the conversation; null until the server has it. */
     seq: number | null;
     /** Null until the server has it. */
     messageId: string | null;
-    /** What the application put beside it. */
+    /** The application's own data. */
     meta: Record<string, unknown> | undefined;
     attachment: Attachment | undefined;
-    /** The file that is being sent, on the device that sends it: for a preview. */
+    /** The file, on the device that sends it, for a preview. */
     file: Blob | undefined;
     /** Why it failed, if it did. @type {BluetickError | undefined} */
     error: BluetickError | undefined;
     /** How much of its file is uploaded, 0 to 1. @type {number | undefined} */
     progress: number | undefined;
     /**
-     * How far it has come: `waiting` (in the outbox), `sent` (one tick), `delivered` (two), `read` (two blue), `failed`;
-     * of the peer's messages `received`.
+     * Its delivery status: `waiting` (in the outbox), `sent` (one tick), `delivered` (two), `read` (two blue), `failed`;
+     * `received` for the peer's messages.
      *
      * @returns {Tick}
      */
     get tick(): Tick;
-    /** Of own messages: done when the server has it, rejected when it failed for good or was discarded. @returns {Promise<Message>} */
+    /** For own messages: resolves when the server has stored it, rejects when it failed for good or was discarded. @returns {Promise<Message>} */
     get sent(): Promise<Message>;
 }
 export type Tick = "waiting" | "sent" | "delivered" | "read" | "failed" | "received";

@@ -1,22 +1,22 @@
-// Storage for as long as the process lives: for tests, and for clients that need to keep nothing.
+// Storage in memory: for tests, and for clients that need no persistence.
 
 import { randomId } from '../ids.js';
 
 /**
- * A message that waits in the outbox, as it is stored.
+ * A stored outbox entry.
  *
  * @typedef {object} OutboxRow
  * @property {string} id its clientMsgId
  * @property {number} n grows in the order of writing
  * @property {number} ts when it was written
  * @property {import('../outbox.js').WireSend} send
- * @property {Blob} [file] what has to be uploaded first
+ * @property {Blob} [file] the file to upload first
  * @property {Blob} [thumbnail]
  * @property {import('../message.js').Attachment} [attachment]
  * @property {{code: string, message: string}} [failed]
  */
 /**
- * What a device has kept, and how it keeps more. Every promise is done when the write is durable.
+ * The stored state of a device, and how to write it. Every promise resolves when the write is durable.
  *
  * @typedef {object} Saved
  * @property {string} device the id of this device
@@ -24,21 +24,21 @@ import { randomId } from '../ids.js';
  * @property {Record<string, any>} kept small values by key, for the client's own use
  * @property {(row: OutboxRow) => Promise<void>} put writes a row of the outbox, or replaces it
  * @property {(id: string) => Promise<void>} remove
- * @property {(changes: Record<string, any>) => Promise<void>} keep writes all of them, or none; null takes a key away
- * @property {(heir: (rows: OutboxRow[]) => void) => Promise<void>} [inherit] where several share a storage: from now on `heir` is
- *   given what others have left unsent, as soon as it is this device's
- * @property {() => Promise<void>} close others may have the device from now on
+ * @property {(changes: Record<string, any>) => Promise<void>} keep writes all of them, or none; null removes a key
+ * @property {(heir: (rows: OutboxRow[]) => void) => Promise<void>} [inherit] for a storage that several tabs share: from now on `heir`
+ *   receives the unsent rows of closed tabs, once they belong to this device
+ * @property {() => Promise<void>} close releases the device for others
  */
 /**
- * Where a client keeps its outbox. Give one to the client, or write your own.
+ * Where a client stores its state. Pass one to the client, or write your own.
  *
  * @typedef {object} Storage
  * @property {(user: string, device?: string) => Promise<Saved>} open
  */
 
 /**
- * Keeps everything in memory. The same object given to a second client hands it what the first one left, so a test
- * can restart a client.
+ * Keeps everything in memory. A second client with the same object finds what the first one stored, so a test can
+ * restart a client.
  *
  * @returns {Storage}
  */

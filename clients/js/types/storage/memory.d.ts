@@ -1,12 +1,12 @@
 /**
- * Keeps everything in memory. The same object given to a second client hands it what the first one left, so a test
- * can restart a client.
+ * Keeps everything in memory. A second client with the same object finds what the first one stored, so a test can
+ * restart a client.
  *
  * @returns {Storage}
  */
 export function memoryStorage(): Storage;
 /**
- * A message that waits in the outbox, as it is stored.
+ * A stored outbox entry.
  */
 export type OutboxRow = {
     /**
@@ -23,7 +23,7 @@ export type OutboxRow = {
     ts: number;
     send: import("../outbox.js").WireSend;
     /**
-     * what has to be uploaded first
+     * the file to upload first
      */
     file?: Blob | undefined;
     thumbnail?: Blob | undefined;
@@ -34,7 +34,7 @@ export type OutboxRow = {
     } | undefined;
 };
 /**
- * What a device has kept, and how it keeps more. Every promise is done when the write is durable.
+ * The stored state of a device, and how to write it. Every promise resolves when the write is durable.
  */
 export type Saved = {
     /**
@@ -55,21 +55,21 @@ export type Saved = {
     put: (row: OutboxRow) => Promise<void>;
     remove: (id: string) => Promise<void>;
     /**
-     * writes all of them, or none; null takes a key away
+     * writes all of them, or none; null removes a key
      */
     keep: (changes: Record<string, any>) => Promise<void>;
     /**
-     * where several share a storage: from now on `heir` is
-     * given what others have left unsent, as soon as it is this device's
+     * for a storage that several tabs share: from now on `heir`
+     * receives the unsent rows of closed tabs, once they belong to this device
      */
     inherit?: ((heir: (rows: OutboxRow[]) => void) => Promise<void>) | undefined;
     /**
-     * others may have the device from now on
+     * releases the device for others
      */
     close: () => Promise<void>;
 };
 /**
- * Where a client keeps its outbox. Give one to the client, or write your own.
+ * Where a client stores its state. Pass one to the client, or write your own.
  */
 export type Storage = {
     open: (user: string, device?: string) => Promise<Saved>;

@@ -1,6 +1,8 @@
 //! Runs every script of `clients/conformance` against [`ClientState`](bluetick_client::ClientState):
 //! no socket, no clock. `clients/conformance/README.md` describes the format.
 
+#![expect(clippy::unwrap_used, reason = "a malformed script must fail the test")]
+
 mod compare;
 mod device;
 
