@@ -166,16 +166,8 @@ impl RowChanges {
         rows.map(|(key, value)| (key.to_vec(), value.as_ref().map(|value| value.to_vec()))).collect()
     }
 
-    /// Overlays the changes under a prefix on older rows.
-    fn lay_over(&self, space: RowSpace, prefix: &[u8], rows: &mut RowMap) {
-        let under =
-            self.of(space).range::<[u8], _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
-        let under = under.take_while(|(key, _)| key.starts_with(prefix));
-        rows.extend(under.map(|(key, value)| (key.clone(), value.clone())));
-    }
-
     /// Overlays the changes in a range of keys on older rows.
-    fn lay_between(&self, space: RowSpace, keys: &Range<Vec<u8>>, rows: &mut RowMap) {
+    fn overlay(&self, space: RowSpace, keys: &Range<Vec<u8>>, rows: &mut RowMap) {
         let between = self.of(space).range::<[u8], _>((
             std::ops::Bound::Included(keys.start.as_slice()),
             std::ops::Bound::Excluded(keys.end.as_slice()),
@@ -213,8 +205,7 @@ impl SmallRows {
         space: RowSpace,
         prefix: &[u8],
     ) -> Result<Vec<(Bytes, Bytes)>> {
-        let rows = self.merged(engine, space, prefix)?;
-        Ok(present(rows))
+        self.first(engine, space, &prefix_range(prefix), usize::MAX)
     }
 
     /// The first rows in a range of keys, in order, at most `limit`.
@@ -252,7 +243,8 @@ impl SmallRows {
         loop {
             let (recent, freezes) = self.recent(space, keys);
             let merged = merge(recent)?;
-            // As in `merged`.
+            // Rows that were frozen meanwhile may have reached the engine: then the two halves are
+            // of different moments, and the read is repeated.
             if self.0.read().freezes == freezes {
                 return Ok(merged);
             }
@@ -262,32 +254,9 @@ impl SmallRows {
     /// The rows of a range in memory, and the number of freezes so far.
     pub(super) fn recent(&self, space: RowSpace, keys: &Range<Vec<u8>>) -> (RowMap, u64) {
         let (rows, mut recent) = (self.0.read(), BTreeMap::new());
-        rows.frozen.lay_between(space, keys, &mut recent);
-        rows.active.lay_between(space, keys, &mut recent);
+        rows.frozen.overlay(space, keys, &mut recent);
+        rows.active.overlay(space, keys, &mut recent);
         (recent, rows.freezes)
-    }
-
-    fn merged(&self, engine: &Engine, space: RowSpace, prefix: &[u8]) -> Result<RowMap> {
-        loop {
-            let mut recent = BTreeMap::new();
-            let freezes = {
-                let rows = self.0.read();
-                rows.frozen.lay_over(space, prefix, &mut recent);
-                rows.active.lay_over(space, prefix, &mut recent);
-                rows.freezes
-            };
-            let mut rows = RowMap::new();
-            for row in engine.rows_under(space.space(), prefix) {
-                let (key, value) = row?;
-                rows.insert(key, Some(value));
-            }
-            rows.append(&mut recent);
-            // Rows that were frozen meanwhile may have reached the engine: then the two halves are
-            // of different moments, and the read is repeated.
-            if self.0.read().freezes == freezes {
-                return Ok(rows);
-            }
-        }
     }
 
     /// Makes durable changes visible.
@@ -306,10 +275,6 @@ impl SmallRows {
     pub(super) fn drop_frozen(&self) {
         let _freed_after_the_lock = std::mem::take(&mut self.0.write().frozen);
     }
-}
-
-fn present(rows: RowMap) -> Vec<(Bytes, Bytes)> {
-    rows.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
 }
 
 /// The first rows of both, in order; `recent` wins. Reads no more of `rest` than needed.
@@ -381,12 +346,20 @@ impl<'a> RowTransaction<'a> {
 
     /// The last row in a range of keys.
     pub(super) fn last(&self, space: RowSpace, keys: &Range<Vec<u8>>) -> Result<Option<(Bytes, Bytes)>> {
+        let recent = self.recent(space, keys);
+        last_of(recent, self.shared.engine.rows_between(space.space(), keys.clone()).rev())
+    }
+
+    /// The rows of a range in memory, with the changes of the group and of this transaction. The
+    /// engine must be read after it: rows that leave memory in between are already there. No freeze
+    /// can come in between, because the committer's thread does it.
+    fn recent(&self, space: RowSpace, keys: &Range<Vec<u8>>) -> RowMap {
         let (mut recent, _) = self.shared.rows.recent(space, keys);
-        self.group.lay_between(space, keys, &mut recent);
+        self.group.overlay(space, keys, &mut recent);
         let own = self.changes.iter().filter(|change| change.space == space);
         let own = own.filter(|change| *keys.start <= *change.key && *change.key < *keys.end);
         recent.extend(own.map(|change| (change.key.clone(), change.value.clone())));
-        last_of(recent, self.shared.engine.rows_between(space.space(), keys.clone()).rev())
+        recent
     }
 
     /// The value that this group gives a row, if it changes the row.
@@ -402,13 +375,11 @@ impl<'a> RowTransaction<'a> {
         }
     }
 
+    /// The rows whose keys begin with a prefix, in order.
     pub(super) fn under(&self, space: RowSpace, prefix: &[u8]) -> Result<Vec<(Bytes, Bytes)>> {
-        let mut rows = self.shared.rows.merged(&self.shared.engine, space, prefix)?;
-        self.group.lay_over(space, prefix, &mut rows);
-        let own =
-            self.changes.iter().filter(|change| change.space == space && change.key.starts_with(prefix));
-        rows.extend(own.map(|change| (change.key.clone(), change.value.clone())));
-        Ok(present(rows))
+        let keys = prefix_range(prefix);
+        let recent = self.recent(space, &keys);
+        first_of(recent, self.shared.engine.rows_between(space.space(), keys), usize::MAX)
     }
 
     pub(super) fn put(&mut self, space: RowSpace, key: impl Into<Bytes>, value: Vec<u8>) {
@@ -472,6 +443,15 @@ pub(super) fn user_prefix(user: &str) -> Vec<u8> {
     prefix.extend_from_slice(user.as_bytes());
     prefix.push(0);
     prefix
+}
+
+/// The keys that begin with a prefix. Prefixes end with the zero byte behind an id.
+fn prefix_range(prefix: &[u8]) -> Range<Vec<u8>> {
+    let mut end = prefix.to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    prefix.to_vec()..end
 }
 
 /// The two parts of such a key.

@@ -234,21 +234,21 @@ impl Committer {
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        EmbeddedConfig, Maintenance, ManualClock,
-        embedded::{Embedded, rows::tests::send},
-    };
-
     use std::{
         sync::mpsc::{Receiver, Sender},
         time::Duration,
     };
 
     use super::*;
-    use crate::embedded::{
-        checkpoint::{CheckpointDone, CheckpointJob},
-        committer::WriteOp,
-        wal::Wal,
+    use crate::{
+        EmbeddedConfig, Maintenance, ManualClock,
+        embedded::{
+            Embedded,
+            checkpoint::{CheckpointDone, CheckpointJob},
+            committer::WriteOp,
+            rows::tests::send,
+            wal::Wal,
+        },
     };
 
     const NOW: u64 = 1_760_000_000_000;

@@ -1,8 +1,8 @@
 //! Round trips: every record and row decodes to what was encoded, and no prefix of one decodes.
 
-use bluetick_fuzz::{for_every_variant, strategies_of};
 use std::sync::Arc;
 
+use bluetick_fuzz::{for_every_variant, strategies_of};
 use bluetick_protocol::{ClientMsgId, Json, MessageId};
 use proptest::{
     collection::{btree_map, vec},
