@@ -39,7 +39,7 @@ use clap::Args;
 
 use super::{
     Failure, Outcome, output,
-    target::{Place, Target},
+    target::{ResolvedTarget, Target},
 };
 use connect::Server;
 use plan::{Acks, Meters, Pace, Plan};
@@ -241,7 +241,7 @@ pub async fn run(options: BenchOptions) -> Outcome {
     }
 }
 
-async fn abuse(place: Place, options: &BenchOptions, process: Option<Process>) -> Outcome {
+async fn abuse(place: ResolvedTarget, options: &BenchOptions, process: Option<Process>) -> Outcome {
     let server = Server::new(place)?;
     let sizes = if options.quick { abuse::Sizes::QUICK } else { abuse::Sizes::FULL };
     let table = abuse::run(&server, sizes, process).await?;
@@ -280,7 +280,7 @@ fn is_loopback(url: &str) -> bool {
 }
 
 /// The process behind the server: the one that was named, or the one that the server says it is.
-async fn find_process(place: &Place, named: Option<u32>) -> Outcome<Option<Process>> {
+async fn find_process(place: &ResolvedTarget, named: Option<u32>) -> Outcome<Option<Process>> {
     if let Some(pid) = named {
         return match Process::look(pid) {
             Some(process) => Ok(Some(process)),

@@ -9,7 +9,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use rustls::ClientConfig;
 
 use super::{
-    super::{Failure, Outcome, target::Place, token},
+    super::{Failure, Outcome, target::ResolvedTarget, token},
     frames::{self, Frame},
     patience::PATIENCE,
 };
@@ -22,7 +22,7 @@ const BATCH: usize = 256;
 const OTHER_FILES: u64 = 64;
 
 pub struct Server {
-    place: Place,
+    place: ResolvedTarget,
     url: String,
     tls: Option<Arc<ClientConfig>>,
 }
@@ -73,7 +73,7 @@ where
 }
 
 impl Server {
-    pub fn new(place: Place) -> Outcome<Arc<Server>> {
+    pub fn new(place: ResolvedTarget) -> Outcome<Arc<Server>> {
         let url = place.websocket_url();
         let tls = place.trust.websocket(&url)?;
         Ok(Arc::new(Server { place, url, tls }))
