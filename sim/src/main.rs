@@ -6,7 +6,9 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use bluetick_sim::{Breach, RunOutcome, RunsReport, record_client_script, run, run_many, write_client_scripts};
+use bluetick_sim::{
+    Breach, RunOutcome, RunsReport, record_client_script, run, run_many, write_client_scripts,
+};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 

@@ -1,8 +1,8 @@
-//! Where the bytes of attachments are: in a bucket, which clients reach by requests that are signed here, or in a directory,
-//! which they reach by signed addresses of this server's own.
+//! The bytes of attachments: in a bucket, which clients reach by requests that this server signs,
+//! or in a directory, which they reach by signed URLs of this server.
 
+mod admission;
 mod disposition;
-mod intake;
 mod rate;
 mod signature;
 
@@ -13,19 +13,19 @@ use bluetick_chat::{BegunUpload, DownloadLink, UploadLimits, Uploads};
 use bluetick_protocol::{S3Ref, SignedRequest, UploadParts, UploadedParts};
 use bluetick_store::{AttachmentRow, Clock, Objects, Result, StoreError, UploadQuota, UploadTerms};
 
-use crate::{chance, config::AttachmentSettings};
-use intake::{Intake, IntakeLimits};
+use crate::config::AttachmentSettings;
+use admission::{UploadAdmission, UploadAdmissionLimits};
 
+pub use admission::{AdmissionError, IncomingUpload};
 pub use disposition::disposition;
-pub use intake::{Incoming, NotNow};
 pub use rate::MinimumRate;
-pub use signature::{Refused, SigningKey};
+pub use signature::{SignatureError, SigningKey};
 
-/// An upload that broke off long ago was a process's that died.
-const ASIDE_FOR: Duration = Duration::from_secs(24 * 3600);
-/// Whoever is slower than this, beyond the time that every upload has, is not uploading.
+/// A temporary file of this age belongs to an upload that was interrupted.
+const TEMPORARY_FILE_TTL: Duration = Duration::from_secs(24 * 3600);
+/// The minimum rate from which the deadline of an upload is computed.
 const SLOWEST_BYTES_PER_SECOND: u64 = 64 * 1024;
-/// What was begun in time may end later, and clocks differ.
+/// How long after its expiry an upload that started in time may end, clock differences included.
 const SIGNED_LATE_MS: u64 = 3_600_000;
 
 pub struct ObjectUploads {
@@ -35,8 +35,8 @@ pub struct ObjectUploads {
     limits: UploadLimits,
     upload_lasts: Duration,
     download_lasts: Duration,
-    /// Uploads that are in progress through this server.
-    intake: Intake,
+    /// Uploads in progress through this server.
+    admission: UploadAdmission,
     min_bytes_per_second: u64,
     rate_window: Duration,
 }
@@ -62,9 +62,9 @@ impl ObjectUploads {
             },
             upload_lasts: Duration::from_secs(settings.upload_expires_secs),
             download_lasts: Duration::from_secs(settings.download_expires_secs),
-            intake: Intake::new(IntakeLimits {
+            admission: UploadAdmission::new(UploadAdmissionLimits {
                 per_user: settings.uploads_per_user,
-                at_once: settings.uploads_at_once,
+                total: settings.uploads_at_once,
                 free_space_floor_bytes: settings.upload_free_space_floor_bytes,
             }),
             min_bytes_per_second: settings.upload_min_bytes_per_second,
@@ -76,42 +76,42 @@ impl ObjectUploads {
         &self.objects
     }
 
-    /// Whether the bytes come through this server.
+    /// Whether clients upload and download through this server.
     pub fn is_own(&self) -> bool {
         !self.objects.signs()
     }
 
-    /// Checks the signed address of a request for these bytes.
+    /// Checks the signed URL of a request.
     pub fn check(
         &self,
         method: &str,
         s3_ref: &S3Ref,
         expires: u64,
         signature: &str,
-    ) -> std::result::Result<(), Refused> {
+    ) -> std::result::Result<(), SignatureError> {
         self.key.check(method, s3_ref, expires, signature, self.clock.now_ms())
     }
 
-    /// How long an address is still good.
+    /// How long a URL is still valid.
     pub fn lasts_for(&self, expires_at: u64) -> Duration {
         Duration::from_millis(expires_at.saturating_sub(self.clock.now_ms()))
     }
 
-    /// Removes what the process before this one has left half. Nobody uploads yet.
+    /// Removes the temporary files of the previous process. Runs before uploads are accepted.
     pub async fn begin_afresh(&self) {
         match self.objects.sweep_aside(Duration::ZERO).await {
             Ok(0) => {}
-            Ok(swept) => tracing::info!(swept, "removed uploads that had broken off"),
-            Err(error) => tracing::warn!(%error, "uploads that had broken off could not be removed"),
+            Ok(swept) => tracing::info!(swept, "removed interrupted uploads"),
+            Err(error) => tracing::warn!(%error, "cannot remove interrupted uploads"),
         }
     }
 
-    /// Begins to receive an upload, if the limits and the disk allow it.
-    pub fn receive(&self, row: &AttachmentRow) -> std::result::Result<Incoming<'_>, NotNow> {
-        self.intake.begin(row, &self.objects)
+    /// Starts to receive an upload, if the limits and the disk allow it.
+    pub fn receive(&self, row: &AttachmentRow) -> std::result::Result<IncomingUpload<'_>, AdmissionError> {
+        self.admission.begin(row, &self.objects)
     }
 
-    /// Watches how fast an upload arrives.
+    /// A meter that enforces the minimum upload rate.
     pub fn minimum_rate(&self) -> MinimumRate {
         MinimumRate::new(self.min_bytes_per_second, self.rate_window)
     }
@@ -121,9 +121,9 @@ impl ObjectUploads {
         self.upload_lasts + Duration::from_secs(bytes / SLOWEST_BYTES_PER_SECOND)
     }
 
-    /// A name for a file that is being put together.
+    /// A unique name for a temporary file.
     pub fn unique(&self, s3_ref: &S3Ref) -> String {
-        format!("{s3_ref}-{:016x}", chance::draw())
+        format!("{s3_ref}-{:016x}", rand::random::<u64>())
     }
 
     fn expires_at(&self, lasts: Duration) -> u64 {
@@ -158,7 +158,7 @@ impl ObjectUploads {
     }
 }
 
-/// Under which key the bytes are: not too many in one directory.
+/// The object key of an attachment. Its two-character prefix keeps directories small.
 pub fn key_of(s3_ref: &S3Ref) -> String {
     let text = s3_ref.as_str();
     format!("attachments/{}/{text}", &text[text.len() - 2..])
@@ -171,8 +171,7 @@ impl Uploads for ObjectUploads {
     }
 
     fn chance(&self) -> [u8; 10] {
-        let (one, other) = (chance::draw().to_be_bytes(), chance::draw().to_be_bytes());
-        std::array::from_fn(|at| *one.get(at).unwrap_or(&other[at % 8]))
+        rand::random()
     }
 
     fn takes_parts(&self) -> bool {
@@ -225,7 +224,7 @@ impl Uploads for ObjectUploads {
 
     fn may_still_come(&self, row: &AttachmentRow) -> bool {
         let signed_until = row.s3_ref.minted_at() + self.upload_lasts.as_millis() as u64;
-        // Parts are put together by us or not at all, and what comes through this server needs a row.
+        // Parts are completed only by this server, and uploads through it need a row.
         self.objects.signs()
             && row.upload_id.is_none()
             && self.clock.now_ms() <= signed_until + SIGNED_LATE_MS
@@ -240,9 +239,9 @@ impl Uploads for ObjectUploads {
     }
 
     async fn sweep(&self) -> Result<()> {
-        let swept = self.objects.sweep_aside(ASIDE_FOR).await?;
+        let swept = self.objects.sweep_aside(TEMPORARY_FILE_TTL).await?;
         if swept > 0 {
-            tracing::info!(swept, "removed what uploads that broke off had left");
+            tracing::info!(swept, "removed temporary files of interrupted uploads");
         }
         Ok(())
     }

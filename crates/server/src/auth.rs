@@ -1,4 +1,5 @@
-//! Who a token names. Tokens are JWTs whose `sub` is the user id; the key decides the algorithm, never the token.
+//! Verifies tokens: JWTs whose `sub` is the user id. The configured key decides the algorithm,
+//! never the token.
 
 mod jwks;
 mod revocation;
@@ -18,9 +19,9 @@ use jwks::Jwks;
 pub use revocation::{RevocableTokens, refuse_if_revoked};
 pub use secret::{hex, keys_match, load_or_create_secret, read_secret};
 
-/// A longer token is not looked at: parsing it would be the sender's work done by the server.
+/// A longer token is refused without parsing it.
 pub const TOKEN_MAX_BYTES: usize = 8 * 1024;
-/// An issuer whose clock is ahead signs tokens that begin in our future; this much of it is harmless.
+/// How far ahead of ours an issuer's clock may be.
 const CLOCK_SKEW_SECS: u64 = 60;
 
 #[derive(Debug, thiserror::Error)]
@@ -43,31 +44,31 @@ pub enum AuthError {
     KeySet(String),
 }
 
-/// A key and the one algorithm it is for. That the token's header may not choose is what stops a public key from
-/// being used as an HMAC secret.
+/// A key and its one algorithm. The header of a token cannot choose another: otherwise a public key
+/// could be used as an HMAC secret.
 #[derive(Clone)]
-struct Key {
+struct VerificationKey {
     id: Option<String>,
     algorithm: Algorithm,
     decoding: DecodingKey,
 }
 
-enum Keys {
-    One(Key),
+enum KeySource {
+    One(VerificationKey),
     Set(Arc<Jwks>),
 }
 
 /// Checks tokens against the configured key.
 pub struct JwtCheck {
-    keys: Keys,
+    keys: KeySource,
     audience: Option<String>,
     issuer: Option<String>,
     leeway_secs: u64,
     require_exp: bool,
-    /// How long after its issue a token is good at most.
+    /// The maximum age of a token, from its `iat`.
     max_age_secs: Option<u64>,
     clock: Arc<dyn Clock>,
-    /// Whether names and avatars come from the tokens.
+    /// Whether names and avatars come from tokens.
     profiles: bool,
 }
 
@@ -79,11 +80,11 @@ impl JwtCheck {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, AuthError> {
         let keys = if let Some(url) = &auth.jwks_url {
-            Keys::Set(Jwks::start(url, Duration::from_secs(auth.jwks_refresh_secs)).await?)
+            KeySource::Set(Jwks::start(url, Duration::from_secs(auth.jwks_refresh_secs)).await?)
         } else if let Some(path) = &auth.public_key_file {
-            Keys::One(public_key(path)?)
+            KeySource::One(public_key(path)?)
         } else {
-            Keys::One(Key::from_secret(secret.ok_or(AuthError::NoSecret)?))
+            KeySource::One(VerificationKey::from_secret(secret.ok_or(AuthError::NoSecret)?))
         };
         Ok(JwtCheck {
             keys,
@@ -97,15 +98,15 @@ impl JwtCheck {
         })
     }
 
-    /// Takes names and avatars from the claims `name` and `picture`, if asked to.
+    /// Whether to take names and avatars from the claims `name` and `picture`.
     pub fn with_profiles(mut self, profiles: bool) -> Self {
         self.profiles = profiles;
         self
     }
 
-    fn verify(&self, token: &str, key: &Key) -> Result<Identity, WireError> {
+    fn verify(&self, token: &str, key: &VerificationKey) -> Result<Identity, WireError> {
         let mut rules = Validation::new(key.algorithm);
-        // Times are checked below, by the clock that is given.
+        // Times are checked below, with our own clock.
         rules.validate_exp = false;
         rules.required_spec_claims.clear();
         match &self.audience {
@@ -119,7 +120,7 @@ impl JwtCheck {
             rules.set_issuer(&[issuer]);
             rules.required_spec_claims.insert("iss".into());
         }
-        let claims = match jsonwebtoken::decode::<Claims>(token, &key.decoding, &rules) {
+        let claims = match jsonwebtoken::decode::<JwtClaims>(token, &key.decoding, &rules) {
             Ok(data) => data.claims,
             Err(error) => return Err(refused(why(error.kind()))),
         };
@@ -128,7 +129,7 @@ impl JwtCheck {
         let Some(subject) = claims.sub else {
             return Err(refused("the token has no \"sub\""));
         };
-        // URL parsers remove such a segment: nobody could block this user, and no operator revoke them.
+        // URL parsers remove such a path segment, so this user could not be blocked or revoked.
         if matches!(subject.as_str(), "." | "..") {
             return Err(refused("the token's \"sub\" must not be \".\" or \"..\""));
         }
@@ -139,13 +140,13 @@ impl JwtCheck {
             _ => None,
         };
         let profile = Profile { name: text(claims.name), avatar_url: text(claims.picture) };
-        // A token that says nothing of its bearer, as a back end's own, changes nothing.
+        // A token without these claims leaves the profile unchanged.
         let profile = Some(profile).filter(|profile| self.profiles && *profile != Profile::default());
         Ok(Identity { user, expires_at: end.map(|secs| secs.saturating_mul(1000)), profile, issued_at })
     }
 
-    /// When the token was issued. One of the future is refused: it would outlive revocations.
-    fn issued_at(&self, claims: &Claims) -> Result<Option<u64>, WireError> {
+    /// The time of issue. A future time is refused: such a token would outlive revocations.
+    fn issued_at(&self, claims: &JwtClaims) -> Result<Option<u64>, WireError> {
         let latest = (self.clock.now_ms() / 1000).saturating_add(CLOCK_SKEW_SECS + self.leeway_secs);
         let issued_at = claims.iat.map(|iat| iat.0);
         match issued_at.is_some_and(|secs| secs > latest) {
@@ -156,8 +157,8 @@ impl JwtCheck {
         }
     }
 
-    /// Checks that the token is good now. Returns until when it is, in seconds, if it has an end.
-    fn check_times(&self, claims: &Claims, issued_at: Option<u64>) -> Result<Option<u64>, WireError> {
+    /// Checks that the token is valid now. Returns its expiry in seconds, if it has one.
+    fn check_times(&self, claims: &JwtClaims, issued_at: Option<u64>) -> Result<Option<u64>, WireError> {
         let now = self.clock.now_ms() / 1000;
         if self.require_exp && claims.exp.is_none() {
             return Err(refused("the token has no \"exp\", and this server wants one (auth.require_exp)"));
@@ -176,7 +177,7 @@ impl JwtCheck {
         if end.is_some_and(|end| end <= now) {
             return Err(WireError::new(
                 ErrorCode::TokenExpired,
-                "the token has expired; come back with a fresh one",
+                "the token has expired; reconnect with a new one",
             ));
         }
         if claims.nbf.is_some_and(|nbf| nbf.0 > now.saturating_add(CLOCK_SKEW_SECS + self.leeway_secs)) {
@@ -194,25 +195,25 @@ impl TokenCheck for JwtCheck {
         }
         let header = jsonwebtoken::decode_header(token)
             .map_err(|_| refused("the token is not a JWT signed with an algorithm this server knows"))?;
-        // What a token declares critical must be understood, and nothing beyond the standard is (RFC 7515, 4.1.11).
+        // Critical extensions must be understood, and none is supported (RFC 7515, 4.1.11).
         if header.crit.is_some() {
             return Err(refused("the token demands extensions that this server does not know"));
         }
         let candidates = match &self.keys {
-            Keys::One(key) if key.algorithm != header.alg => {
+            KeySource::One(key) if key.algorithm != header.alg => {
                 return Err(refused(format!(
                     "the token is signed with {:?}, and this server takes {:?}",
                     header.alg, key.algorithm
                 )));
             }
-            Keys::One(key) => return self.verify(token, key),
-            Keys::Set(set) => set.candidates(header.kid.as_deref(), header.alg).await?,
+            KeySource::One(key) => return self.verify(token, key),
+            KeySource::Set(set) => set.candidates(header.kid.as_deref(), header.alg).await?,
         };
         let mut last = refused("the token is signed by a key that the issuer does not list");
         for key in &candidates {
             match self.verify(token, key) {
                 Ok(identity) => return Ok(identity),
-                // Only a key that fits the signature can say so, and what the others say is beside the point.
+                // Only the key that made the signature gets this far.
                 Err(error) if error.code == ErrorCode::TokenExpired => return Err(error),
                 Err(error) => last = error,
             }
@@ -221,9 +222,13 @@ impl TokenCheck for JwtCheck {
     }
 }
 
-impl Key {
-    fn from_secret(secret: &str) -> Key {
-        Key { id: None, algorithm: Algorithm::HS256, decoding: DecodingKey::from_secret(secret.as_bytes()) }
+impl VerificationKey {
+    fn from_secret(secret: &str) -> VerificationKey {
+        VerificationKey {
+            id: None,
+            algorithm: Algorithm::HS256,
+            decoding: DecodingKey::from_secret(secret.as_bytes()),
+        }
     }
 }
 
@@ -244,8 +249,8 @@ fn why(kind: &ErrorKind) -> String {
     }
 }
 
-/// The file's kind of key decides the algorithm.
-fn public_key(path: &Path) -> Result<Key, AuthError> {
+/// Reads a public key. Its type decides the algorithm.
+fn public_key(path: &Path) -> Result<VerificationKey, AuthError> {
     let shown = path.display().to_string();
     let pem = std::fs::read(path).map_err(|source| AuthError::Unreadable { path: shown.clone(), source })?;
     let found = [
@@ -257,21 +262,21 @@ fn public_key(path: &Path) -> Result<Key, AuthError> {
     let Some((algorithm, decoding)) = fits else {
         return Err(AuthError::NotAKey { path: shown });
     };
-    let key = Key { id: None, algorithm, decoding };
-    // A key of another curve parses and then fits no token; better said at the start.
+    let key = VerificationKey { id: None, algorithm, decoding };
+    // A key of an unsupported curve parses, but verifies no token. Report it at start.
     match probe(&key) {
         true => Ok(key),
         false => Err(AuthError::NotAKey { path: shown }),
     }
 }
 
-/// Whether the key can check signatures at all; that this one is wrong is beside the point.
-fn probe(key: &Key) -> bool {
+/// Whether the key can verify signatures at all. The signature of the probe is wrong on purpose.
+fn probe(key: &VerificationKey) -> bool {
     jsonwebtoken::crypto::verify("", b"probe", &key.decoding, key.algorithm).is_ok()
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Claims {
+struct JwtClaims {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sub: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -290,7 +295,7 @@ struct Claims {
     picture: Option<serde_json::Value>,
 }
 
-/// Seconds since 1970. Issuers write them as integers or with a fraction; what lies before 1970 is 1970.
+/// Seconds since 1970, as an integer or a fraction. Times before 1970 count as 1970.
 #[derive(Debug, Clone, Copy)]
 struct NumericDate(u64);
 
@@ -308,7 +313,8 @@ impl<'de> Deserialize<'de> for NumericDate {
     }
 }
 
-/// The HS256 secret that the configuration means; the one in the data directory is made if nothing is configured.
+/// The HS256 secret: the configured one, or the one in the data directory, which is generated if
+/// missing.
 pub fn signing_secret(config: &Config) -> Result<String, AuthError> {
     let auth = &config.auth;
     if auth.public_key_file.is_some() || auth.jwks_url.is_some() {
@@ -323,7 +329,7 @@ pub fn signing_secret(config: &Config) -> Result<String, AuthError> {
     }
 }
 
-/// The key of the admin API that the configuration means.
+/// The admin key: the configured one, or the one in the data directory.
 pub fn admin_key(config: &Config) -> Result<String, AuthError> {
     if let Some(key) = &config.admin.key {
         return Ok(key.expose().to_owned());
@@ -334,8 +340,8 @@ pub fn admin_key(config: &Config) -> Result<String, AuthError> {
     }
 }
 
-/// Signs a token for a user, as an issuer with the shared secret would; with the audience and the issuer that the
-/// server demands, if it does.
+/// Signs a token for a user with the shared secret, with the audience and issuer that the server
+/// requires.
 pub fn mint_for(
     secret: &str,
     user: &UserId,
@@ -344,7 +350,7 @@ pub fn mint_for(
     issuer: Option<&str>,
 ) -> Result<String, AuthError> {
     let now = bluetick_store::SystemClock.now_ms() / 1000;
-    let claims = Claims {
+    let claims = JwtClaims {
         sub: Some(user.to_string()),
         exp: Some(NumericDate(now.saturating_add(ttl.as_secs()))),
         nbf: None,

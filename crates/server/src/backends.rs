@@ -1,5 +1,5 @@
-//! Opens what a process keeps its state in, by its roles: an app server a store, a gateway only the registry of
-//! sessions and the directory of processes.
+//! Opens the backends of a process according to its roles: a store for an app server; only the
+//! session registry and the directory of processes for a gateway.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// What a process has, whichever backends are behind it.
-pub struct Opened {
+pub struct Backends {
     /// None for a gateway: it knows no database.
     pub store: Option<Store>,
     pub sessions: Arc<dyn SessionStore>,
@@ -24,7 +24,7 @@ pub struct Opened {
     pub redis: Option<Redis>,
 }
 
-pub async fn open(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
+pub async fn open(config: &Config, clock: Arc<dyn Clock>) -> Result<Backends, ServeError> {
     match (config.is_app(), config.store.backend) {
         (true, Backend::Embedded) => open_embedded(config, clock).await,
         (true, Backend::Dynamodb) => open_store(config, clock).await,
@@ -33,12 +33,12 @@ pub async fn open(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, Serv
 }
 
 /// Opening may replay a log, which is no work for a thread that others wait for.
-async fn open_embedded(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
+async fn open_embedded(config: &Config, clock: Arc<dyn Clock>) -> Result<Backends, ServeError> {
     let embedded = config.embedded_store_with_objects()?;
     let store = tokio::task::spawn_blocking(move || Store::embedded(embedded, clock))
         .await
         .map_err(|error| ServeError::Start(error.to_string()))??;
-    Ok(Opened {
+    Ok(Backends {
         sessions: store.sessions.clone(),
         store: Some(store),
         directory: None,
@@ -49,26 +49,26 @@ async fn open_embedded(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened,
 
 /// An app server's: DynamoDB and Redis.
 #[cfg(feature = "cluster")]
-async fn open_store(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
+async fn open_store(config: &Config, clock: Arc<dyn Clock>) -> Result<Backends, ServeError> {
     let (store, registry, _) = Store::distributed(config.distributed_store_with_objects()?, clock).await?;
     let Registry { sessions, directory, redis } = registry;
-    Ok(Opened { store: Some(store), sessions, directory: Some(directory), redis: Some(redis) })
+    Ok(Backends { store: Some(store), sessions, directory: Some(directory), redis: Some(redis) })
 }
 
 /// A gateway's: Redis.
 #[cfg(feature = "cluster")]
-async fn open_registry(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
+async fn open_registry(config: &Config, clock: Arc<dyn Clock>) -> Result<Backends, ServeError> {
     let Registry { sessions, directory, redis } = Registry::redis(config.redis_server(), clock)?;
-    Ok(Opened { store: None, sessions, directory: Some(directory), redis: Some(redis) })
+    Ok(Backends { store: None, sessions, directory: Some(directory), redis: Some(redis) })
 }
 
 // The check of the configuration refuses both in a build without; this is for whoever gets past it.
 #[cfg(not(feature = "cluster"))]
-async fn open_store(_: &Config, _: Arc<dyn Clock>) -> Result<Opened, ServeError> {
+async fn open_store(_: &Config, _: Arc<dyn Clock>) -> Result<Backends, ServeError> {
     Err(ServeError::Start("this build is for one process; build with --features cluster".into()))
 }
 
 #[cfg(not(feature = "cluster"))]
-async fn open_registry(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
+async fn open_registry(config: &Config, clock: Arc<dyn Clock>) -> Result<Backends, ServeError> {
     open_store(config, clock).await
 }

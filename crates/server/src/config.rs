@@ -1,7 +1,8 @@
 //! The server's settings.
 //!
-//! Four layers, later ones win: the defaults in the binary (`config.default.toml`), the configuration
-//! file, the environment, the command line. The result is checked as a whole before anything starts.
+//! Four layers, later ones win: the defaults in the binary (`config.default.toml`), the
+//! configuration file, the environment, the command line. The result is checked as a whole before
+//! anything starts.
 
 mod attachments;
 mod check;

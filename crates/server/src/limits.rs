@@ -1,6 +1,6 @@
-//! How much a user may do in a given time, whatever device or connection it comes through: token buckets for sends, for
-//! their bytes, for all other requests by their cost, and for changes of the profile. Where there are many nodes,
-//! `shared` keeps a second set for all of them.
+//! Rate limits per user, over all devices and connections: token buckets for sends, for their
+//! bytes, for the cost of all other requests, and for profile changes. In a cluster, `shared` keeps
+//! a second set of buckets in Redis.
 
 #[cfg(feature = "cluster")]
 pub mod shared;
@@ -22,7 +22,7 @@ use crate::config::LimitSettings;
 const SHARDS: usize = 16;
 const NANOS: u64 = 1_000_000_000;
 
-/// A bucket's size and how fast it is filled.
+/// The size of a token bucket and its refill rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     /// Tokens in `every_secs`; 0 means no limit.
@@ -46,7 +46,7 @@ impl Rate {
         self.tokens > 0
     }
 
-    /// How long the bucket takes to get so many tokens.
+    /// How long the bucket takes to gain so many tokens.
     fn nanos(self, tokens: u32) -> u64 {
         u64::from(tokens) * NANOS * u64::from(self.every_secs) / u64::from(self.tokens.max(1))
     }
@@ -66,7 +66,7 @@ impl Rates {
         let sends = Rate::per_second(limits.sends_per_second, limits.send_burst);
         Rates {
             sends,
-            // Who takes the limit of sends away means their bytes, too.
+            // Turning off the limit of sends turns off the limit of their bytes too.
             send_bytes: match sends.is_limited() {
                 true => Rate::per_second(limits.send_bytes_per_second, limits.send_burst_bytes),
                 false => Rate::NONE,
@@ -77,14 +77,15 @@ impl Rates {
     }
 }
 
-/// A token bucket, kept as the time at which it will be full again, in nanoseconds since the start (GCRA).
+/// The level of a token bucket, stored as the time at which it is full again, in nanoseconds since
+/// the start (GCRA).
 #[derive(Debug, Clone, Copy, Default)]
-struct Bucket(u64);
+struct BucketLevel(u64);
 
-impl Bucket {
-    /// The bucket with `n` tokens less, or how many nanoseconds are missing. More than a bucket holds costs a full
-    /// one: it could never be had otherwise.
-    fn less(self, rate: Rate, n: u32, now: u64) -> Result<Bucket, u64> {
+impl BucketLevel {
+    /// The bucket with `n` tokens less, or the nanoseconds until it has them. A cost above the size
+    /// takes a full bucket; otherwise it could never be paid.
+    fn less(self, rate: Rate, n: u32, now: u64) -> Result<BucketLevel, u64> {
         if !rate.is_limited() || n == 0 {
             return Ok(self);
         }
@@ -92,42 +93,42 @@ impl Bucket {
         let full_at = self.0.max(now) + rate.nanos(n.min(rate.burst));
         match full_at - now > size {
             true => Err(full_at - now - size),
-            false => Ok(Bucket(full_at)),
+            false => Ok(BucketLevel(full_at)),
         }
     }
 }
 
-/// What is known of one user.
+/// The buckets of one user.
 #[derive(Debug, Clone, Copy, Default)]
-struct Account {
-    sends: Bucket,
-    send_bytes: Bucket,
-    requests: Bucket,
-    profile: Bucket,
-    /// Units taken here that the other nodes have not been told of.
+struct UserBuckets {
+    sends: BucketLevel,
+    send_bytes: BucketLevel,
+    requests: BucketLevel,
+    profile: BucketLevel,
+    /// Units taken here and not yet charged in Redis.
     unshared: u32,
-    /// The user has taken too much elsewhere: no request passes before.
+    /// No request passes before this time, because the shared bucket is overdrawn.
     held_until: u64,
 }
 
-impl Account {
-    /// Whether it says anything that a new one does not.
+impl UserBuckets {
+    /// Whether it differs from the buckets of a new user.
     fn is_needed(&self, now: u64) -> bool {
         let buckets = [self.sends, self.send_bytes, self.requests, self.profile];
         self.held_until > now || buckets.iter().any(|bucket| bucket.0 > now)
     }
 }
 
-pub struct Buckets {
-    shards: Vec<Mutex<HashMap<UserId, Account>>>,
+pub struct LocalBuckets {
+    shards: Vec<Mutex<HashMap<UserId, UserBuckets>>>,
     hasher: RandomState,
     rates: Rates,
     began: Instant,
 }
 
-impl Buckets {
+impl LocalBuckets {
     pub fn new(rates: Rates) -> Self {
-        Buckets {
+        LocalBuckets {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
             rates,
@@ -135,7 +136,7 @@ impl Buckets {
         }
     }
 
-    /// Forgets the users whose buckets are full again: full buckets are what a new user has.
+    /// Removes the users whose buckets are full again, as a new user's are.
     pub fn sweep(&self) {
         let now = self.now();
         for shard in &self.shards {
@@ -149,10 +150,10 @@ impl Buckets {
         self.began.elapsed().as_nanos().try_into().unwrap_or(u64::MAX)
     }
 
-    fn with<T>(&self, user: &UserId, work: impl FnOnce(&mut Account, u64) -> T) -> T {
+    fn with<T>(&self, user: &UserId, work: impl FnOnce(&mut UserBuckets, u64) -> T) -> T {
         let shard = self.hasher.hash_one(user) as usize % SHARDS;
         let mut accounts = self.shards[shard].lock();
-        // Not `entry`: nearly always the user is known, and their id need not be copied.
+        // Not `entry`: the user is nearly always there, and `entry` would clone the id.
         if let Some(account) = accounts.get_mut(user) {
             return work(account, self.now());
         }
@@ -188,7 +189,7 @@ impl Buckets {
         taken.map_err(millis)
     }
 
-    /// Takes units. Of those that the other nodes are not told of, all come back once they are `share_at` or more.
+    /// Takes units. Returns the units not yet charged in Redis once they reach `share_at`.
     fn take_units(&self, user: &UserId, units: u32, share_at: u32) -> Result<Option<u32>, u64> {
         if !self.rates.requests.is_limited() {
             return Ok(None);
@@ -204,9 +205,12 @@ impl Buckets {
         taken.map_err(millis)
     }
 
-    /// Lets no request of a user pass for so long. Answers of Redis may overtake each other: the
+    /// Refuses the user's requests for so long. Answers of Redis may arrive out of order, so the
     /// latest time counts.
-    #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "one node has nobody to hear it from"))]
+    #[cfg_attr(
+        not(any(feature = "cluster", test)),
+        expect(dead_code, reason = "only the shared buckets of a cluster use it")
+    )]
     fn hold(&self, user: &UserId, ms: u64) {
         self.with(user, |account, now| {
             let until = now.saturating_add(ms.saturating_mul(1_000_000));
@@ -215,12 +219,12 @@ impl Buckets {
     }
 }
 
-/// Rounded up: a client that waits exactly this long must find a token.
+/// Rounded up, so that a client that waits exactly this long finds a token.
 fn millis(nanos: u64) -> u64 {
     nanos.div_ceil(1_000_000).max(1)
 }
 
-impl SendBudget for Buckets {
+impl SendBudget for LocalBuckets {
     fn take<'a>(&'a self, user: &'a UserId, cost: SendCost) -> Taking<'a> {
         Either::Left(ready(self.take_sends(user, cost)))
     }
@@ -230,7 +234,7 @@ impl SendBudget for Buckets {
     }
 }
 
-impl RequestBudget for Buckets {
+impl RequestBudget for LocalBuckets {
     fn take(&self, user: &UserId, units: u32) -> Result<(), u64> {
         self.take_units(user, units, u32::MAX).map(|_| ())
     }
@@ -245,15 +249,15 @@ mod tests {
     const OFF: Rates =
         Rates { sends: Rate::NONE, send_bytes: Rate::NONE, requests: Rate::NONE, profile: Rate::NONE };
 
-    fn sends(per_second: u32, burst: u32) -> Buckets {
-        Buckets::new(Rates { sends: Rate::per_second(per_second, burst), ..OFF })
+    fn sends(per_second: u32, burst: u32) -> LocalBuckets {
+        LocalBuckets::new(Rates { sends: Rate::per_second(per_second, burst), ..OFF })
     }
 
     fn user(name: &str) -> UserId {
         UserId::new(name).unwrap()
     }
 
-    async fn take(buckets: &Buckets, user: &UserId, messages: u32, bytes: u32) -> Result<(), u64> {
+    async fn take(buckets: &LocalBuckets, user: &UserId, messages: u32, bytes: u32) -> Result<(), u64> {
         SendBudget::take(buckets, user, SendCost { messages, bytes }).await
     }
 
@@ -288,7 +292,7 @@ mod tests {
     async fn bytes_count_beside_messages_and_a_refusal_takes_of_neither() {
         let rates =
             Rates { sends: Rate::per_second(1, 10), send_bytes: Rate::per_second(10_000, 40_000), ..OFF };
-        let buckets = Buckets::new(rates);
+        let buckets = LocalBuckets::new(rates);
         let alice = user("alice");
         take(&buckets, &alice, 1, 20_000).await.unwrap();
         take(&buckets, &alice, 1, 20_000).await.unwrap();
@@ -305,7 +309,7 @@ mod tests {
 
     #[tokio::test]
     async fn requests_have_one_budget_by_their_cost() {
-        let buckets = Buckets::new(Rates { requests: Rate::per_second(1_000, 500), ..OFF });
+        let buckets = LocalBuckets::new(Rates { requests: Rate::per_second(1_000, 500), ..OFF });
         let alice = user("alice");
         for _ in 0..4 {
             RequestBudget::take(&buckets, &alice, 100).unwrap();
@@ -323,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_shorter_hold_does_not_end_a_longer_one() {
-        let buckets = Buckets::new(Rates { requests: Rate::per_second(1_000, 500), ..OFF });
+        let buckets = LocalBuckets::new(Rates { requests: Rate::per_second(1_000, 500), ..OFF });
         let carol = user("carol");
         buckets.hold(&carol, 60_000);
         buckets.hold(&carol, 1);
@@ -334,7 +338,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_profile_changes_ten_times_a_minute() {
-        let buckets = Buckets::new(Rates { profile: Rate::per_minute(10), ..OFF });
+        let buckets = LocalBuckets::new(Rates { profile: Rate::per_minute(10), ..OFF });
         let alice = user("alice");
         for _ in 0..10 {
             buckets.take_profile_change(&alice).await.unwrap();
@@ -345,7 +349,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_does_nothing_takes_no_memory() {
-        let buckets = Buckets::new(Rates {
+        let buckets = LocalBuckets::new(Rates {
             sends: Rate::per_second(1000, 1),
             requests: Rate::per_second(1_000_000, 10),
             ..OFF
@@ -358,7 +362,7 @@ mod tests {
         buckets.sweep();
         assert!(buckets.shards.iter().all(|shard| shard.lock().is_empty()));
         for _ in 0..1000 {
-            take(&Buckets::new(OFF), &user("alice"), 1_000, u32::MAX).await.expect("no rate, no limit");
+            take(&LocalBuckets::new(OFF), &user("alice"), 1_000, u32::MAX).await.expect("no rate, no limit");
         }
     }
 }

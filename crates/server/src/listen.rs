@@ -1,8 +1,8 @@
-//! The accept loop: from a TCP connection to HTTP requests that know where they came from.
+//! The accept loop: from a TCP connection to HTTP requests that carry their peer's address.
 
 mod linger;
+mod min_rate;
 mod per_address;
-mod stall;
 mod unwritten;
 
 use std::{
@@ -28,41 +28,41 @@ use tokio_rustls::TlsAcceptor;
 use tower::Service as _;
 
 pub use linger::Lingering;
-use per_address::{PerAddress, Place};
-use stall::{MinRate, Stalling};
+use min_rate::{MinRate, MinRateStream};
+use per_address::{AddressLimit, ConnectionPermit};
 pub use unwritten::Unwritten;
 
-/// A connection without TLS, as HTTP is served on it.
-pub type Plain = TokioIo<Stalling<Lingering>>;
+/// The stream of an HTTP connection without TLS.
+pub type Plain = TokioIo<MinRateStream<Lingering>>;
 
-/// How long a client may take over a request's head, and how long an idle connection is kept.
+/// How long a client may take to send a request head, and how long an idle connection is kept.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
-/// How fast a client must read an answer: a photograph on the slowest of mobile networks gets through.
-const MIN_READ_RATE: MinRate = MinRate { over: Duration::from_secs(60), bytes_per_sec: 4 * 1024 };
+/// How fast a client must read a response. A slow mobile network is faster.
+const MIN_READ_RATE: MinRate = MinRate { window: Duration::from_secs(60), bytes_per_sec: 4 * 1024 };
 const TLS_TIMEOUT: Duration = Duration::from_secs(10);
-/// A head must fit, with a token of the largest size in it.
+/// Large enough for a request head with a token of the maximum size.
 const BUFFER_MAX_BYTES: usize = 32 * 1024;
-/// After an accept failed for want of something (files, memory), a moment for it to come back.
+/// The pause after an accept that failed for lack of files or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// The same trouble is not told five times a second.
-const TELL_EVERY: Duration = Duration::from_secs(10);
+/// The interval between log lines about failing accepts.
+const ACCEPT_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Whose connection a request came over. A WebSocket keeps its place for as long as it lives.
+/// The connection of a request. A WebSocket keeps the permit for as long as it lives.
 #[derive(Clone)]
-pub struct Peer {
+pub struct PeerConnection {
     pub address: SocketAddr,
-    _place: Arc<Place>,
+    _permit: Arc<ConnectionPermit>,
 }
 
 pub struct Listener {
     tcp: TcpListener,
     tls: Option<TlsAcceptor>,
-    places: PerAddress,
+    limit: AddressLimit,
     router: Router,
     open: Arc<OpenConnections>,
 }
 
-/// Connections that speak HTTP; those that became WebSockets are the gateway's.
+/// Open HTTP connections. The gateway counts those that became WebSockets.
 #[derive(Default)]
 struct OpenConnections {
     count: AtomicUsize,
@@ -99,13 +99,13 @@ impl Drop for OpenGuard {
 
 impl Listener {
     pub fn new(tcp: TcpListener, tls: Option<TlsAcceptor>, per_address: u32, router: Router) -> Self {
-        Listener { tcp, tls, places: PerAddress::new(per_address), router, open: Arc::default() }
+        Listener { tcp, tls, limit: AddressLimit::new(per_address), router, open: Arc::default() }
     }
 
-    /// Accepts until `stop` turns true, then closes the port, lets requests under way finish and returns. Whoever
-    /// cannot wait for them drops this future.
+    /// Accepts until `stop` turns true, then closes the port, waits for the requests in flight and
+    /// returns. A caller that cannot wait drops this future.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
-        let Listener { tcp, tls, places, router, open } = self;
+        let Listener { tcp, tls, limit, router, open } = self;
         let mut told: Option<Instant> = None;
         loop {
             let accepted = tokio::select! {
@@ -116,12 +116,12 @@ impl Listener {
             match accepted {
                 Ok((stream, address)) => {
                     let _ = stream.set_nodelay(true);
-                    let Some(place) = places.take(address.ip()) else {
+                    let Some(permit) = limit.take(address.ip()) else {
                         metrics::counter!("bluetick_connections_refused_total").increment(1);
-                        turn_away(stream, tls.is_some());
+                        refuse(stream, tls.is_some());
                         continue;
                     };
-                    let peer = Peer { address, _place: Arc::new(place) };
+                    let peer = PeerConnection { address, _permit: Arc::new(permit) };
                     let (router, stop, guard) = (router.clone(), stop.clone(), open.enter());
                     let stream = Lingering::new(stream);
                     match tls.clone() {
@@ -135,9 +135,9 @@ impl Listener {
                         }),
                     };
                 }
-                Err(error) if is_of_the_connection(&error) => {}
+                Err(error) if is_connection_error(&error) => {}
                 Err(error) => {
-                    if told.is_none_or(|at| at.elapsed() > TELL_EVERY) {
+                    if told.is_none_or(|at| at.elapsed() > ACCEPT_LOG_INTERVAL) {
                         tracing::error!(%error, "cannot accept connections");
                         told = Some(Instant::now());
                     }
@@ -151,19 +151,19 @@ impl Listener {
     }
 }
 
-/// Resolves when `stop` turns true, or whoever could turn it is gone.
+/// Resolves when `stop` turns true or its sender is dropped.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// The client was gone before it was accepted: nothing is wrong here.
-fn is_of_the_connection(error: &std::io::Error) -> bool {
+/// Whether only this connection failed: the client left before it was accepted.
+fn is_connection_error(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// Says why, if it can be said in the clear and at once, and hangs up.
-fn turn_away(stream: TcpStream, tls: bool) {
+/// Closes a connection over the limit, after a 429 response unless TLS prevents it.
+fn refuse(stream: TcpStream, tls: bool) {
     if tls {
         return;
     }
@@ -176,7 +176,7 @@ fn turn_away(stream: TcpStream, tls: bool) {
          retry-after: 5\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
-    // A fresh socket has room for this; whatever it does not take is not worth waiting for.
+    // A fresh socket has room for this; one that has not is closed without the response.
     let Ok(stream) = stream.into_std() else { return };
     let _ = std::io::Write::write(&mut &stream, answer.as_bytes());
     if let Ok(stream) = TcpStream::from_std(stream) {
@@ -184,12 +184,17 @@ fn turn_away(stream: TcpStream, tls: bool) {
     }
 }
 
-async fn serve<S>(stream: S, peer: Peer, router: Router, mut stop: watch::Receiver<bool>, guard: OpenGuard)
-where
+async fn serve<S>(
+    stream: S,
+    peer: PeerConnection,
+    router: Router,
+    mut stop: watch::Receiver<bool>,
+    guard: OpenGuard,
+) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let unwritten = Unwritten::default();
-    let stream = Stalling::new(stream, MIN_READ_RATE, unwritten.clone());
+    let stream = MinRateStream::new(stream, MIN_READ_RATE, unwritten.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
         request.extensions_mut().insert(unwritten.clone());

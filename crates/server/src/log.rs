@@ -1,4 +1,4 @@
-//! The log, and what else the server says: as text for people, or as a JSON object a line for programs.
+//! The log and other output: text for people, or one JSON object per line for programs.
 
 use std::{
     io::IsTerminal as _,
@@ -40,7 +40,7 @@ pub fn is_json() -> bool {
     JSON.load(Ordering::Relaxed)
 }
 
-/// For a configuration that cannot be used: obeys its `log.format` all the same, if that can be read.
+/// For an invalid configuration: follows its `log.format` if that can be read.
 pub fn guess_format(file: Option<&Path>) {
     let from_file = || {
         let text = std::fs::read_to_string(file?).ok()?;

@@ -3,7 +3,6 @@
 mod attachments;
 mod auth;
 mod backends;
-mod chance;
 mod cli;
 mod config;
 mod gateway;
@@ -14,7 +13,6 @@ mod log;
 mod memory;
 mod metrics;
 mod permissions;
-#[allow(dead_code, unused_imports, reason = "until the service that decides starts it")]
 mod push;
 mod readiness;
 mod roles;
@@ -30,14 +28,14 @@ use clap::Parser;
 #[global_allocator]
 static ALLOCATOR: memory::Mimalloc = memory::Mimalloc;
 
-/// Threads for reads that touch the disk. A burst of them must wait its turn rather than become a burst of threads.
+/// Threads for blocking reads from disk. Further reads wait in a queue.
 const READER_THREADS: usize = 16;
-/// Tasks that a thread runs before it looks at the sockets and timers again, while there are any to run. The more of what has come is found at
-/// once, the more of it shares a group of the log, a write to a socket, and code and data that the processor has at hand. Who
-/// waits for a socket, a timer or its next turn waits for so many tasks at most, and where threads are idle for none.
+/// Tasks that a worker runs before it polls sockets and timers again. A high value makes more
+/// events arrive together, so that they share a group commit, a socket write and warm caches. A
+/// ready socket or timer waits for at most this many tasks, and not at all while a worker is idle.
 const TASKS_BETWEEN_EVENTS: u32 = 1000;
-/// How long threads that are still busy may hold up the exit; what had to be durable is so already.
-const LINGER: Duration = Duration::from_secs(1);
+/// How long the exit waits for busy threads. Everything that must be durable already is.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     abort_on_panic();
@@ -54,7 +52,7 @@ fn main() -> ExitCode {
         .thread_name("bluetick")
         .max_blocking_threads(READER_THREADS)
         .event_interval(TASKS_BETWEEN_EVENTS)
-        .on_thread_park(memory::before_sleep)
+        .on_thread_park(memory::on_thread_park)
         .build()
     {
         Ok(runtime) => runtime,
@@ -64,11 +62,11 @@ fn main() -> ExitCode {
         }
     };
     let code = runtime.block_on(cli.run());
-    runtime.shutdown_timeout(LINGER);
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     code
 }
 
-/// A debug build dies where it is told to, so that a test can see what that leaves behind.
+/// Debug builds abort at the failpoint that a test names in `BLUETICK_FAILPOINT`.
 #[cfg(debug_assertions)]
 fn arm_failpoint() -> Result<(), String> {
     match std::env::var("BLUETICK_FAILPOINT") {
@@ -78,18 +76,19 @@ fn arm_failpoint() -> Result<(), String> {
     }
 }
 
-/// A panicking task could leave half of a state behind while the rest of the server goes on. Clients resume by
-/// themselves and the log has what was acked, so the process ends instead, in debug builds too.
+/// Aborts the process on any panic, in debug builds too. A panicking task could leave state half
+/// changed while other tasks continue. The write-ahead log has every confirmed message, and clients
+/// resume by themselves.
 fn abort_on_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         match log::is_json() {
-            // With a backtrace if RUST_BACKTRACE asks for one.
+            // The backtrace is empty unless RUST_BACKTRACE is set.
             true => {
-                tracing::error!(panic = %info, backtrace = %Backtrace::capture(), "a bug: the process ends")
+                tracing::error!(panic = %info, backtrace = %Backtrace::capture(), "panic: aborting; please report this bug")
             }
             false => {
-                tracing::error!(panic = %info, "a bug: the process ends");
+                tracing::error!(panic = %info, "panic: aborting; please report this bug");
                 print(info);
             }
         }

@@ -1,4 +1,5 @@
-//! Prometheus figures. Each part of the server counts what it does; here they are named, explained and collected.
+//! Prometheus metrics. Each part of the server counts; this module names, describes and exports
+//! them.
 
 use std::{
     sync::OnceLock,
@@ -26,7 +27,7 @@ pub fn install() -> PrometheusHandle {
         .get_or_init(|| {
             let recorder = builder().build_recorder();
             let handle = recorder.handle();
-            // Fails only if a test installed another; its figures are then not shown, and nothing else is lost.
+            // Fails only if a test installed another recorder. Then these metrics are not exported.
             let _ = metrics::set_global_recorder(recorder);
             describe();
             handle
@@ -56,8 +57,8 @@ fn describe() {
     }
 }
 
-/// Sets the figures that are known at the start: what runs since when, and every counter of the parts that this
-/// process has at 0. `rate` needs the 0: a counter that appears with its first error shows no increase.
+/// Sets the metrics that are known at start: version, start time, and 0 for every counter of this
+/// process. `rate` needs the 0: a counter that appears with its first error shows no increase.
 pub fn register(config: &Config) {
     gauge!("bluetick_build_info", build_labels()).set(1.0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -78,7 +79,8 @@ fn build_labels() -> Vec<Label> {
     labels
 }
 
-/// Whether this process has the part that counts this. The operator's page shows a part if its figures are there.
+/// Whether this process has the part that counts this. The operator's page shows a part only if its
+/// metrics exist.
 fn is_counted(name: &str, config: &Config) -> bool {
     let name = name.trim_start_matches("bluetick_");
     let begins = |part: &str| name.starts_with(part);

@@ -67,7 +67,7 @@ pub fn warn_of_exposed_directories(config: &Config) {
     }
 }
 
-/// Writes a file that only its owner may read, in place of one that is there. Readers find the old one or the whole
+/// Writes or replaces a file that only its owner may read. Readers find the old file or the whole
 /// new one.
 pub fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     let unfinished = path.with_added_extension("new");

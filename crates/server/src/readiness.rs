@@ -1,5 +1,5 @@
-//! Whether this process can do its work now, and which backend is in the way if not: for `/readyz`, `doctor` and
-//! the figures.
+//! Whether this process can take messages, and which backend prevents it: for `/readyz`, `doctor`
+//! and the metrics.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,30 +10,31 @@ use bluetick_store::{Health, SessionStore, Store};
 #[cfg(feature = "cluster")]
 use crate::rpc::{AppServers, Standing};
 
-/// How long a backend may take to say that it is there.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The deadline of a backend's health check.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub struct Readiness {
-    /// Of a process that has data.
+    /// `None` in a gateway without a store.
     pub store: Option<Store>,
-    /// Of a process that has no data. Where there are, the store says how its sessions are.
+    /// The session store of a gateway. With a store, the store reports on its own session store.
     pub sessions: Option<Arc<dyn SessionStore>>,
-    /// Of a process that notifies devices.
+    /// `None` without push providers.
     pub push: Option<Arc<Push>>,
-    /// Of a process that has to ask others for data.
+    /// The app servers that a gateway calls.
     #[cfg(feature = "cluster")]
     pub servers: Option<Arc<AppServers>>,
 }
 
 impl Readiness {
-    /// How it stands. `refusing` says why no messages can be taken, `degraded` what else does not work as it should.
+    /// Checks the backends. `refusing` says why messages are refused, `degraded` which other part
+    /// does not work.
     pub async fn look(&self) -> Health {
         let Some(store) = &self.store else {
             let degraded = self.sessions().await;
             let refusing = self.no_app_server();
             return Health { backend: "app servers", refusing, degraded, ..Health::default() };
         };
-        match tokio::time::timeout(PATIENCE, store.maintenance.health()).await {
+        match tokio::time::timeout(PROBE_TIMEOUT, store.maintenance.health()).await {
             Ok(health) => health,
             Err(_) => {
                 let refusing = Some("the store does not answer".to_owned());
@@ -42,28 +43,28 @@ impl Readiness {
         }
     }
 
-    /// The ways by which notifications do not get through now. They wait and are tried again, so nothing is refused for it.
+    /// The push routes that fail now. Their notifications are retried, so messages are still taken.
     pub fn failing_routes(&self) -> Vec<RouteHealth> {
         let mut routes = self.push.as_ref().map(|push| push.routes()).unwrap_or_default();
         routes.retain(|route| route.misconfigured.is_some() || route.failing.is_some());
         for route in &mut routes {
-            // Anybody may ask: what was called and what it said stays in the log.
-            route.failing = route.failing.as_ref().map(|_| "the log has what it answered".into());
+            // /readyz needs no key, so details of the provider stay in the log.
+            route.failing = route.failing.as_ref().map(|_| "see the log for the provider's answer".into());
         }
         routes
     }
 
-    /// A session store that is down means that everybody is offline: messages queue, nothing fails (R12).
+    /// Without the session store every user counts as offline: messages queue, nothing fails (R12).
     async fn sessions(&self) -> Option<String> {
         let sessions = self.sessions.as_ref()?;
-        // Nobody's, and looked up like any other: what is wrong with a real one is wrong with it.
+        // A user that does not exist, looked up like any other.
         let probe = UserId::new("bluetick.readyz").ok()?;
-        let why = match tokio::time::timeout(PATIENCE, sessions.lookup(&probe)).await {
+        let why = match tokio::time::timeout(PROBE_TIMEOUT, sessions.lookup(&probe)).await {
             Ok(Ok(_)) => return None,
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no answer in time".to_owned(),
         };
-        Some(format!("session store: {why}; messages wait until their receivers connect again or look"))
+        Some(format!("session store: {why}; messages wait until their receivers reconnect or reconcile"))
     }
 
     #[cfg(not(feature = "cluster"))]

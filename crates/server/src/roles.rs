@@ -1,5 +1,5 @@
-//! The parts of a process by its roles, and how they are put together: a gateway that asks app servers by RPC, an app
-//! server that hands over by RPC, or both in one process, where each calls the other directly.
+//! Builds the services of a process from its roles: a gateway that calls app servers by RPC, an app
+//! server that calls gateways by RPC, or both in one process, where each calls the other directly.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,85 +11,83 @@ use bluetick_store::{Clock, Store};
 use futures_util::future::BoxFuture;
 use tokio::task::JoinHandle;
 
-use crate::{
-    backends::Opened, chance, config::Config, push::Providers, readiness::Readiness, serve::ServeError,
-};
+use crate::{backends::Backends, config::Config, push::Providers, readiness::Readiness, serve::ServeError};
 
-/// How often uploads that no message refers to are looked for.
-const COLLECT_EVERY: Duration = Duration::from_secs(600);
+/// How often the garbage collector for unreferenced uploads runs.
+const COLLECT_INTERVAL: Duration = Duration::from_secs(600);
 
-/// What a process works with, wherever it is done.
-pub struct Process {
+/// The services of this process. In a gateway without data, `app` and `operator` are RPC clients.
+pub struct ServerProcess {
     pub app: Arc<dyn App>,
     pub operator: Arc<dyn Operator>,
     pub gateway: Arc<Gateway>,
     pub readiness: Arc<Readiness>,
     pub store: Option<Store>,
     pub observer: Arc<DeliveryObserver>,
-    /// What app requests leave to be done after their answers.
+    /// Work that requests continue after they were answered.
     background: Option<Arc<Background>>,
-    /// Of a process that notifies devices.
-    notifying: Option<Notifying>,
-    /// Of a process that moves old messages.
-    moving: Option<Moving>,
-    /// Held for as long as it is to work.
-    _collecting: Option<Collecting>,
+    notifying: Option<PushTask>,
+    moving: Option<MoverTask>,
+    /// Aborts the collector when dropped.
+    _collecting: Option<CollectorTask>,
     #[cfg(feature = "cluster")]
     membership: Option<cluster::Membership>,
 }
 
-/// What the rules are given from outside, besides the store and the ways to sessions.
-pub struct Means {
+/// What the services need besides the store and the gateways.
+pub struct Dependencies {
     pub clock: Arc<dyn Clock>,
     pub budget: Arc<dyn SendBudget>,
-    /// None where nobody is to be notified.
+    /// `None` without push providers.
     pub providers: Option<Arc<Providers>>,
-    /// None where there is no place for attachments.
+    /// `None` without an object store.
     pub uploads: Option<Arc<dyn Uploads>>,
 }
 
-/// The notification service at work. If this is dropped before it has stopped, what is under way stays owed.
-struct Notifying {
+/// The running push service. Dropping it aborts the task; notifications in flight stay in the
+/// outbox.
+struct PushTask {
     push: Arc<Push>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Notifying {
+impl Drop for PushTask {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// The mover of the cold tier at work. If this is dropped before it has stopped, what was begun is finished by the next.
-struct Moving {
+/// The running mover of the cold tier. Dropping it aborts the task; the next start finishes its
+/// run.
+struct MoverTask {
     mover: Arc<Mover>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Moving {
+impl Drop for MoverTask {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// The collector at work. It may be ended anywhere: what it has begun the next one finishes.
-struct Collecting(JoinHandle<()>);
+/// The running garbage collector for uploads. It may be aborted at any point and starts over.
+struct CollectorTask(JoinHandle<()>);
 
-impl Drop for Collecting {
+impl Drop for CollectorTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Process {
-    /// Finishes the hand-overs that requests did not wait for. Each has a deadline of its own.
+impl ServerProcess {
+    /// Waits for the hand-overs that requests did not wait for. Each has its own deadline.
     pub async fn finish_background(&self) {
         if let Some(background) = &self.background {
             background.idle().await;
         }
     }
 
-    /// Finishes the run that is being moved.
+    /// Stops the mover after its current run.
     pub async fn stop_moving(&mut self) {
         if let Some(moving) = &mut self.moving {
             moving.mover.stop();
@@ -97,7 +95,7 @@ impl Process {
         }
     }
 
-    /// Finishes the notifications that are under way and leaves the others to whoever comes next.
+    /// Waits for the notifications in flight. The others stay in the outbox for the next start.
     pub async fn stop_notifying(&mut self) {
         if let Some(notifying) = &mut self.notifying {
             notifying.push.stop();
@@ -105,17 +103,25 @@ impl Process {
         }
     }
 
-    pub async fn start(config: &Config, opened: Opened, means: Means) -> Result<Process, ServeError> {
+    pub async fn start(
+        config: &Config,
+        backends: Backends,
+        dependencies: Dependencies,
+    ) -> Result<ServerProcess, ServeError> {
         #[cfg(feature = "cluster")]
         if let Some(listen) = config.cluster.listen {
-            return cluster::start(config, listen, opened, means).await;
+            return cluster::start(config, listen, backends, dependencies).await;
         }
-        Process::alone(config, opened, means)
+        ServerProcess::start_alone(config, backends, dependencies)
     }
 
-    /// One process that does everything itself.
-    fn alone(config: &Config, opened: Opened, means: Means) -> Result<Process, ServeError> {
-        let Some(store) = opened.store else {
+    /// A process outside a cluster, which has both roles.
+    fn start_alone(
+        config: &Config,
+        backends: Backends,
+        dependencies: Dependencies,
+    ) -> Result<ServerProcess, ServeError> {
+        let Some(store) = backends.store else {
             return Err(ServeError::Start("a process without a store must be in a cluster".into()));
         };
         if !config.is_one_process() {
@@ -124,30 +130,30 @@ impl Process {
                  of this one; set cluster.listen before you start one"
             );
         }
-        // On a shared store there may be another such process, for the time of a restart; the entries of its sessions
-        // must not be taken for ours.
+        // On a shared store another process may run during a restart. A unique name keeps the two
+        // apart in the session store.
         let name = match config.is_one_process() {
             true => "local".to_owned(),
-            false => format!("local#{:016x}", chance::draw()),
+            false => format!("local#{:016x}", rand::random::<u64>()),
         };
         let gateway = Arc::new(Gateway::new(&name));
         let gateways: Arc<dyn Gateways> = gateway.clone();
-        let rules = Rules::new(config, &store, gateways, means);
+        let services = AppServices::new(config, &store, gateways, dependencies);
         let readiness = Readiness {
             store: Some(store.clone()),
             sessions: None,
-            push: rules.push.clone(),
+            push: services.push.clone(),
             #[cfg(feature = "cluster")]
             servers: None,
         };
-        Ok(Process {
-            background: Some(rules.background.clone()),
-            notifying: rules.notify(),
-            moving: rules.begin_moving(config),
-            _collecting: rules.collect(),
-            observer: rules.observer,
-            app: rules.app,
-            operator: rules.operator,
+        Ok(ServerProcess {
+            background: Some(services.background.clone()),
+            notifying: services.start_push(),
+            moving: services.start_mover(config),
+            _collecting: services.start_collector(),
+            observer: services.observer,
+            app: services.app,
+            operator: services.operator,
             gateway,
             readiness: Arc::new(readiness),
             store: Some(store),
@@ -156,7 +162,7 @@ impl Process {
         })
     }
 
-    /// Where others reach this process.
+    /// The address at which other processes reach this one.
     pub fn cluster_address(&self) -> Option<String> {
         #[cfg(feature = "cluster")]
         if let Some(membership) = &self.membership {
@@ -165,7 +171,7 @@ impl Process {
         None
     }
 
-    /// Takes it out of the directory, so that nobody new comes.
+    /// Removes the process from the directory, so that no new calls arrive.
     pub async fn withdraw(&self) {
         if let Some(moving) = &self.moving {
             moving.mover.stop();
@@ -176,7 +182,7 @@ impl Process {
         }
     }
 
-    /// Sends the other processes elsewhere, after everything that they asked is answered.
+    /// Answers the calls in progress and refuses new ones, so that callers go to other processes.
     pub async fn drain_calls(&mut self) {
         #[cfg(feature = "cluster")]
         if let Some(membership) = &mut self.membership {
@@ -184,7 +190,7 @@ impl Process {
         }
     }
 
-    /// Now and then: closes links that nobody needs.
+    /// A function for the housekeeping task that closes idle links.
     pub fn sweeper(&self) -> impl Fn() + Send + 'static {
         #[cfg(feature = "cluster")]
         let gateways = self.membership.as_ref().and_then(|membership| membership.gateways.clone());
@@ -206,21 +212,26 @@ impl Spawner for RuntimeSpawner {
     }
 }
 
-/// What a process with data does.
-struct Rules {
+/// The services of a process with a store.
+struct AppServices {
     app: Arc<dyn App>,
     operator: Arc<dyn Operator>,
     observer: Arc<DeliveryObserver>,
     background: Arc<Background>,
     push: Option<Arc<Push>>,
-    /// None where there is no object store.
+    /// `None` without an object store.
     mover: Option<Arc<Mover>>,
     collector: Option<Arc<Collector>>,
 }
 
-impl Rules {
-    fn new(config: &Config, store: &Store, gateways: Arc<dyn Gateways>, means: Means) -> Rules {
-        let Means { clock, budget, providers, uploads } = means;
+impl AppServices {
+    fn new(
+        config: &Config,
+        store: &Store,
+        gateways: Arc<dyn Gateways>,
+        dependencies: Dependencies,
+    ) -> AppServices {
+        let Dependencies { clock, budget, providers, uploads } = dependencies;
         let mut node =
             ChatService::new(store.clone(), gateways.clone(), clock.clone(), config.chat(), budget);
         let push = providers.map(|providers| {
@@ -231,7 +242,7 @@ impl Rules {
                 clock.clone(),
                 node.observer(),
                 settings,
-                chance::draw(),
+                rand::random::<u64>(),
             ))
         });
         if let Some(uploads) = uploads.as_ref().filter(|_| config.attachments.enabled) {
@@ -244,7 +255,7 @@ impl Rules {
             node = node.with_spawner(Arc::new(RuntimeSpawner));
         }
         let mover = store.cold.objects.as_ref().map(|_| {
-            let holder = format!("{:016x}", chance::draw());
+            let holder = format!("{:016x}", rand::random::<u64>());
             Arc::new(Mover::new(store.clone(), clock.clone(), config.mover(), holder))
         });
         let admin =
@@ -252,7 +263,7 @@ impl Rules {
         let admin = admin.with_mover(mover.clone()).with_uploads(uploads.clone());
         let admin = admin.with_profiles(config.profiles.rules());
         let collector = uploads.map(|uploads| Arc::new(Collector::new(store.clone(), uploads, clock)));
-        Rules {
+        AppServices {
             observer: node.observer(),
             background: node.background(),
             app: Arc::new(node),
@@ -263,39 +274,39 @@ impl Rules {
         }
     }
 
-    /// Sets the mover to work, if there is one and it is wanted.
-    fn begin_moving(&self, config: &Config) -> Option<Moving> {
+    /// Starts the mover, unless it is disabled.
+    fn start_mover(&self, config: &Config) -> Option<MoverTask> {
         let mover = self.mover.clone().filter(|_| config.cold.enabled)?;
         let running = mover.clone();
-        Some(Moving { mover, task: tokio::spawn(async move { running.run().await }) })
+        Some(MoverTask { mover, task: tokio::spawn(async move { running.run().await }) })
     }
 
-    /// Sets the collector of uploads that nobody refers to to work, if there are uploads.
-    fn collect(&self) -> Option<Collecting> {
+    /// Starts the garbage collector for unreferenced uploads.
+    fn start_collector(&self) -> Option<CollectorTask> {
         let collector = self.collector.clone()?;
         let task = tokio::spawn(async move {
-            // Not all processes of a cluster at the same time.
-            tokio::time::sleep(COLLECT_EVERY.mul_f64((chance::draw() % 1000) as f64 / 1000.0)).await;
-            let mut every = tokio::time::interval(COLLECT_EVERY);
+            // A random start keeps the processes of a cluster from collecting at the same time.
+            tokio::time::sleep(COLLECT_INTERVAL.mul_f64(rand::random::<f64>())).await;
+            let mut every = tokio::time::interval(COLLECT_INTERVAL);
             loop {
                 every.tick().await;
                 match collector.collect().await {
                     Ok(0) => {}
-                    Ok(collected) => tracing::info!(collected, "uploads that no message refers to are gone"),
+                    Ok(collected) => tracing::info!(collected, "removed unreferenced uploads"),
                     Err(error) => {
-                        tracing::warn!(%error, "uploads could not be collected; trying again later")
+                        tracing::warn!(%error, "cannot remove unreferenced uploads; retrying later")
                     }
                 }
             }
         });
-        Some(Collecting(task))
+        Some(CollectorTask(task))
     }
 
-    /// Sets the notification service to work, if there is one.
-    fn notify(&self) -> Option<Notifying> {
+    /// Starts the push service.
+    fn start_push(&self) -> Option<PushTask> {
         let push = self.push.clone()?;
         let running = push.clone();
-        Some(Notifying { push, task: tokio::spawn(async move { running.run().await }) })
+        Some(PushTask { push, task: tokio::spawn(async move { running.run().await }) })
     }
 }
 
@@ -312,7 +323,7 @@ mod cluster {
         RemoteGateways, RpcListener, find_app_servers,
     };
 
-    /// What ties a process to the others.
+    /// The connections of a process to the rest of its cluster.
     pub struct Membership {
         pub address: String,
         pub listener: RpcListener,
@@ -330,31 +341,32 @@ mod cluster {
     pub async fn start(
         config: &Config,
         listen: SocketAddr,
-        opened: Opened,
-        means: Means,
-    ) -> Result<Process, ServeError> {
-        let Some(directory) = opened.directory else {
+        backends: Backends,
+        dependencies: Dependencies,
+    ) -> Result<ServerProcess, ServeError> {
+        let Some(directory) = backends.directory else {
             return Err(ServeError::Start("a cluster needs a directory that its processes share".into()));
         };
         let guard = Guard::from_config(&config.cluster)?;
         let failed = |source| ServeError::Listen { address: listen, source };
         let tcp = RpcListener::bind(listen).await.map_err(failed)?;
         let address = config.cluster.advertised(tcp.local_addr().map_err(failed)?);
-        // A name that no other start has: what was left by the process before at this address is not this one's.
-        let gateway = Arc::new(Gateway::new(&format!("{address}#{:016x}", chance::draw())));
+        // Unique per start: sessions of the previous process at this address are not ours.
+        let gateway = Arc::new(Gateway::new(&format!("{address}#{:016x}", rand::random::<u64>())));
         let servers = Arc::new(AppServers::new(guard.clone(), PoolConfig::default()));
-        let entries = Entries::new(&guard, means.clock.clone());
+        let entries = Entries::new(&guard, dependencies.clock.clone());
 
         let own_gateway = config.is_gateway().then(|| gateway.clone());
-        let gateways = opened.store.as_ref().map(|_| {
-            // A little less than the rules wait, so that they hear why.
+        let gateways = backends.store.as_ref().map(|_| {
             let deadline = Duration::from_millis(config.sessions.hand_over_deadline_ms);
             let links = LinkConfig::default();
             Arc::new(RemoteGateways::new(own_gateway.clone(), guard.clone(), links, deadline))
         });
-        let clock = means.clock.clone();
-        let own = match (&opened.store, &gateways) {
-            (Some(store), Some(gateways)) => Some(Rules::new(config, store, gateways.clone(), means)),
+        let clock = dependencies.clock.clone();
+        let own = match (&backends.store, &gateways) {
+            (Some(store), Some(gateways)) => {
+                Some(AppServices::new(config, store, gateways.clone(), dependencies))
+            }
             _ => None,
         };
         let app: Arc<dyn App> = match &own {
@@ -375,18 +387,18 @@ mod cluster {
             find_app_servers(directory.clone(), entries.clone(), fixed, address.clone(), servers.clone());
         let finder = tokio::spawn(finding).abort_handle();
         let readiness = Readiness {
-            store: opened.store.clone(),
-            sessions: Some(opened.sessions),
+            store: backends.store.clone(),
+            sessions: Some(backends.sessions),
             push: own.as_ref().and_then(|own| own.push.clone()),
             servers: own.is_none().then(|| servers.clone()),
         };
         let readiness = Arc::new(readiness);
         let announcer = Announcer::start(directory, entries, roles, address.clone(), readiness.clone());
-        Ok(Process {
+        Ok(ServerProcess {
             background: own.as_ref().map(|own| own.background.clone()),
-            notifying: own.as_ref().and_then(Rules::notify),
-            moving: own.as_ref().and_then(|own| own.begin_moving(config)),
-            _collecting: own.as_ref().and_then(Rules::collect),
+            notifying: own.as_ref().and_then(AppServices::start_push),
+            moving: own.as_ref().and_then(|own| own.start_mover(config)),
+            _collecting: own.as_ref().and_then(AppServices::start_collector),
             observer: own
                 .as_ref()
                 .map_or_else(|| Arc::new(DeliveryObserver::new(clock)), |own| own.observer.clone()),
@@ -394,7 +406,7 @@ mod cluster {
             operator: Arc::new(ClusterOperator { own: operator, servers }),
             gateway,
             readiness,
-            store: opened.store,
+            store: backends.store,
             membership: Some(Membership { address, listener, announcer, gateways, finder }),
         })
     }

@@ -1,5 +1,5 @@
-//! TLS from certificate files, which are read again when they change. Connections that exist keep what they have;
-//! new ones get the new certificate.
+//! TLS from certificate files, which are reloaded when they change. Only new connections use the
+//! new certificate.
 
 use std::{
     fs,
@@ -113,8 +113,8 @@ impl Files {
     }
 }
 
-/// Looks at the files until the resolver is gone. Two files cannot change at once, so a pair that does not fit is
-/// expected for a moment: the old one stays, and the next look tries again.
+/// Polls the files until the resolver is dropped. Two files cannot change at once, so a mismatched
+/// pair is expected for a moment: the old one stays, and the next poll retries.
 async fn watch(files: Files, mut seen: Stamp, resolver: std::sync::Weak<Resolver>, every: Duration) {
     let mut files = files;
     loop {

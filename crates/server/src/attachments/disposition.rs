@@ -1,4 +1,5 @@
-//! How a browser treats a download: shown only if it can do no harm, else saved under its name (RFC 6266, RFC 8187).
+//! How a browser treats a download: displayed only if it is harmless, otherwise saved under its
+//! name (RFC 6266, RFC 8187).
 
 /// The value of `Content-Disposition`.
 pub fn disposition(mime: &str, name: &str) -> String {

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// A window is judged by parts of its length.
 const PARTS: usize = 10;
 
-/// Counts the bytes of the last window. Its clock runs only while the server waits for the client: a slow disk is not the
-/// client's fault.
+/// Counts the bytes of the current window. Its clock runs only while the server waits for the
+/// client: a slow disk is not the client's fault.
 pub struct MinimumRate {
     /// What a whole window must bring; 0 if nothing is asked for.
     window_bytes: u64,

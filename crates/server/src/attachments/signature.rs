@@ -7,7 +7,7 @@ pub struct SigningKey(hmac::Key);
 
 /// Why an address is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum SignatureError {
     Altered,
     Expired,
 }
@@ -32,14 +32,14 @@ impl SigningKey {
         expires_at: u64,
         signature: &str,
         now_ms: u64,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), SignatureError> {
         let byte = |at: usize| signature.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
         let given: Option<Vec<u8>> = (0..signature.len()).step_by(2).map(byte).collect();
-        let given = given.ok_or(Refused::Altered)?;
+        let given = given.ok_or(SignatureError::Altered)?;
         // Compared in a time that does not tell where it differs.
         hmac::verify(&self.0, words(method, s3_ref, expires_at).as_bytes(), &given)
-            .map_err(|_| Refused::Altered)?;
-        if expires_at <= now_ms { Err(Refused::Expired) } else { Ok(()) }
+            .map_err(|_| SignatureError::Altered)?;
+        if expires_at <= now_ms { Err(SignatureError::Expired) } else { Ok(()) }
     }
 }
 
@@ -57,12 +57,12 @@ mod tests {
         let (one, other) = (S3Ref::mint(1, [1; 10]), S3Ref::mint(1, [2; 10]));
         let signature = key.sign("GET", &one, 1000);
         assert_eq!(key.check("GET", &one, 1000, &signature, 999), Ok(()));
-        assert_eq!(key.check("GET", &one, 1000, &signature, 1000), Err(Refused::Expired));
+        assert_eq!(key.check("GET", &one, 1000, &signature, 1000), Err(SignatureError::Expired));
         for (method, s3_ref, expires) in [("PUT", &one, 1000), ("GET", &other, 1000), ("GET", &one, 2000)] {
-            assert_eq!(key.check(method, s3_ref, expires, &signature, 0), Err(Refused::Altered));
+            assert_eq!(key.check(method, s3_ref, expires, &signature, 0), Err(SignatureError::Altered));
         }
         for bad in ["", "é", "0", &signature[2..], &signature.replace(&signature[..2], "zz")] {
-            assert_eq!(key.check("GET", &one, 1000, bad, 0), Err(Refused::Altered), "{bad}");
+            assert_eq!(key.check("GET", &one, 1000, bad, 0), Err(SignatureError::Altered), "{bad}");
         }
         assert_ne!(SigningKey::derive("another").sign("GET", &one, 1000), signature);
     }

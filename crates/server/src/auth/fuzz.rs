@@ -1,5 +1,5 @@
-//! Fuzz targets: any text as a token, and any header and claims under a good signature. They live here because the
-//! check is private to the server.
+//! Fuzz targets: any text as a token, and any header and claims under a valid signature. They are
+//! here because the check is private to the server.
 
 use std::sync::LazyLock;
 
@@ -14,10 +14,10 @@ const SECRET: &str = "an example of a secret that is long enough";
 /// When the tokens of the corpus are looked at.
 const NOW_SECS: u64 = 1_700_000_000;
 
-fn check_with(key: Key) -> JwtCheck {
+fn check_with(key: VerificationKey) -> JwtCheck {
     let clock = Arc::new(ManualClock::new(NOW_SECS * 1000));
     JwtCheck {
-        keys: Keys::One(key),
+        keys: KeySource::One(key),
         audience: None,
         issuer: None,
         leeway_secs: 0,
@@ -29,7 +29,7 @@ fn check_with(key: Key) -> JwtCheck {
 }
 
 fn by_secret() -> JwtCheck {
-    check_with(Key::from_secret(SECRET))
+    check_with(VerificationKey::from_secret(SECRET))
 }
 
 /// What a check says; with one key there is nothing to wait for.

@@ -1,5 +1,5 @@
-//! An issuer's key set, fetched at the start and kept fresh. A set that cannot be fetched leaves the old keys in
-//! force: an issuer that is down must not log everybody out.
+//! An issuer's key set, fetched at start and refreshed. If a fetch fails, the old keys stay valid:
+//! an issuer that is down must not log everybody out.
 
 use std::{
     sync::{Arc, Weak},
@@ -15,9 +15,10 @@ use jsonwebtoken::{
 use serde::Deserialize;
 use tokio::{sync::Mutex, time::Instant};
 
-use super::{AuthError, Key, refused};
+use super::{AuthError, VerificationKey, refused};
 
-/// An unknown key id may be a rotation or an attack; either way the issuer is asked this often at most.
+/// An unknown key id may be a rotation or an attack. Either way the set is not fetched more often
+/// than this.
 const REFETCH_PAUSE: Duration = Duration::from_secs(10);
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 const SET_MAX_BYTES: usize = 256 * 1024;
@@ -26,8 +27,9 @@ const SET_MAX_KEYS: usize = 64;
 pub(super) struct Jwks {
     url: String,
     client: reqwest::Client,
-    keys: ArcSwap<Vec<Key>>,
-    /// When the set was last asked for. Held while asking, so that those who wait for the same rotation share it.
+    keys: ArcSwap<Vec<VerificationKey>>,
+    /// The time of the last fetch. The lock is held during a fetch, so that all who wait for a
+    /// rotation share it.
     last_fetch: Mutex<Option<Instant>>,
     refetch_pause: Duration,
 }
@@ -38,7 +40,7 @@ struct KeySet {
 }
 
 impl Jwks {
-    /// Fetches the set; a failure is logged and tried again, because the issuer may come up after us.
+    /// Fetches the set. A failure is logged and retried, because the issuer may start after us.
     pub(super) async fn start(url: &str, refresh: Duration) -> Result<Arc<Jwks>, AuthError> {
         Jwks::start_pausing(url, refresh, REFETCH_PAUSE).await
     }
@@ -71,7 +73,7 @@ impl Jwks {
         &self,
         id: Option<&str>,
         algorithm: Algorithm,
-    ) -> Result<Vec<Key>, WireError> {
+    ) -> Result<Vec<VerificationKey>, WireError> {
         let found = self.select(id, algorithm);
         if !found.is_empty() {
             return Ok(found);
@@ -91,13 +93,13 @@ impl Jwks {
         }
     }
 
-    fn select(&self, id: Option<&str>, algorithm: Algorithm) -> Vec<Key> {
+    fn select(&self, id: Option<&str>, algorithm: Algorithm) -> Vec<VerificationKey> {
         let keys = self.keys.load();
-        let same = |key: &Key| match (id, key.id.as_deref()) {
+        let same = |key: &VerificationKey| match (id, key.id.as_deref()) {
             (Some(asked), Some(has)) => asked == has,
             _ => true,
         };
-        let fits = |key: &&Key| key.algorithm == algorithm && same(key);
+        let fits = |key: &&VerificationKey| key.algorithm == algorithm && same(key);
         keys.iter().filter(fits).cloned().collect()
     }
 
@@ -125,7 +127,7 @@ impl Jwks {
         }
     }
 
-    async fn download(&self) -> Result<Vec<Key>, AuthError> {
+    async fn download(&self) -> Result<Vec<VerificationKey>, AuthError> {
         let failed = |e: reqwest::Error| AuthError::KeySet(e.without_url().to_string());
         let mut answer = self.client.get(&self.url).send().await.map_err(failed)?;
         if answer.status() != reqwest::StatusCode::OK {
@@ -147,7 +149,7 @@ impl Jwks {
 }
 
 /// Every key that can be used. One of an unknown kind is no reason to do without the others.
-fn parse(body: &[u8]) -> Result<Vec<Key>, AuthError> {
+fn parse(body: &[u8]) -> Result<Vec<VerificationKey>, AuthError> {
     let set: KeySet = serde_json::from_slice(body)
         .map_err(|_| AuthError::KeySet("the answer is not a JSON key set".into()))?;
     let usable = set.keys.into_iter().filter_map(|value| usable(&serde_json::from_value(value).ok()?));
@@ -155,7 +157,7 @@ fn parse(body: &[u8]) -> Result<Vec<Key>, AuthError> {
 }
 
 /// Only public keys for signatures count: a symmetric key in a public document is no secret.
-fn usable(jwk: &Jwk) -> Option<Key> {
+fn usable(jwk: &Jwk) -> Option<VerificationKey> {
     if !matches!(jwk.common.public_key_use, None | Some(PublicKeyUse::Signature)) {
         return None;
     }
@@ -169,7 +171,7 @@ fn usable(jwk: &Jwk) -> Option<Key> {
         return None;
     }
     let decoding = DecodingKey::from_jwk(jwk).ok()?;
-    Some(Key { id: jwk.common.key_id.clone(), algorithm, decoding })
+    Some(VerificationKey { id: jwk.common.key_id.clone(), algorithm, decoding })
 }
 
 async fn keep_fresh(set: Weak<Jwks>, refresh: Duration) {

@@ -1,9 +1,8 @@
-//! Tokens that count until their user is revoked: asks for `not_before` after a token was found
-//! good.
+//! Revocation: looks up the user's `not_before` after a token was verified.
 //!
-//! A gateway of a cluster asks an app server. For HTTP it keeps the answer for a few seconds: for
-//! so long a request of a user who was revoked elsewhere may still pass. Sessions, devices that
-//! register for notifications and requests that were held up do not depend on that: they ask anew.
+//! A gateway of a cluster asks an app server. For HTTP requests it caches the answer for a few
+//! seconds, during which a request of a user who was just revoked may still pass. Sessions, push
+//! registrations and requests that were delayed do not use the cache.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -17,39 +16,38 @@ use bluetick_protocol::{ErrorCode, UserId, WireError};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How long the answer may take. A `hello` has five seconds in all.
-const ANSWER_WITHIN: Duration = Duration::from_secs(3);
-/// Users of whom an answer is kept; beyond it all are asked for again.
-const KNOWN_MAX: usize = 100_000;
+/// The deadline of a lookup. A `hello` has five seconds in total.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
+/// The size of the cache. A full cache is cleared.
+const CACHE_MAX_USERS: usize = 100_000;
 
 pub struct RevocableTokens {
     tokens: Arc<dyn TokenCheck>,
     app: Arc<dyn App>,
-    known_for: Duration,
-    known: Mutex<HashMap<UserId, Known>>,
+    cache_ttl: Duration,
+    cache: Mutex<HashMap<UserId, CachedRevocation>>,
 }
 
-struct Known {
+struct CachedRevocation {
     not_before: Option<u64>,
     until: Instant,
 }
 
-/// Refuses a token that was good when it was checked, if it was revoked since.
+/// Refuses a token that was revoked after it was verified.
 pub async fn refuse_if_revoked(app: &dyn App, identity: &Identity) -> Result<(), WireError> {
-    judge(identity, ask(app, &identity.user).await?)
+    refuse_if_older(identity, look_up(app, &identity.user).await?)
 }
 
-fn judge(identity: &Identity, not_before: Option<u64>) -> Result<(), WireError> {
+fn refuse_if_older(identity: &Identity, not_before: Option<u64>) -> Result<(), WireError> {
     match is_revoked(identity.issued_at, not_before) {
         true => Err(token_revoked()),
         false => Ok(()),
     }
 }
 
-/// Nobody is let in for want of an answer: without one, nothing that a token is for could be done
-/// either.
-async fn ask(app: &dyn App, user: &UserId) -> Result<Option<u64>, WireError> {
-    let answer = tokio::time::timeout(ANSWER_WITHIN, app.not_before(user.clone())).await;
+/// Without an answer the token is refused: nothing that it allows could be done either.
+async fn look_up(app: &dyn App, user: &UserId) -> Result<Option<u64>, WireError> {
+    let answer = tokio::time::timeout(LOOKUP_TIMEOUT, app.not_before(user.clone())).await;
     answer.unwrap_or_else(|_| {
         let why = "whether the token was revoked cannot be looked up right now";
         Err(WireError::new(ErrorCode::Unavailable, why).retry_after(1_000))
@@ -57,30 +55,30 @@ async fn ask(app: &dyn App, user: &UserId) -> Result<Option<u64>, WireError> {
 }
 
 impl RevocableTokens {
-    /// `known_for`: how long the answer about a user is kept; zero to ask every time.
-    pub fn new(tokens: Arc<dyn TokenCheck>, app: Arc<dyn App>, known_for: Duration) -> RevocableTokens {
-        RevocableTokens { tokens, app, known_for, known: Mutex::default() }
+    /// With a `cache_ttl` of zero every check asks.
+    pub fn new(tokens: Arc<dyn TokenCheck>, app: Arc<dyn App>, cache_ttl: Duration) -> RevocableTokens {
+        RevocableTokens { tokens, app, cache_ttl, cache: Mutex::default() }
     }
 
     async fn not_before(&self, user: &UserId) -> Result<Option<u64>, WireError> {
-        if self.known_for.is_zero() {
-            return ask(&*self.app, user).await;
+        if self.cache_ttl.is_zero() {
+            return look_up(&*self.app, user).await;
         }
         let now = Instant::now();
-        if let Some(known) = self.known.lock().get(user).filter(|known| now < known.until) {
-            return Ok(known.not_before);
+        if let Some(cached) = self.cache.lock().get(user).filter(|cached| now < cached.until) {
+            return Ok(cached.not_before);
         }
-        // Counted from before the question: what is answered may be as old as that.
-        let until = now + self.known_for;
-        let not_before = ask(&*self.app, user).await?;
-        let mut known = self.known.lock();
-        if known.len() >= KNOWN_MAX {
-            known.retain(|_, known| now < known.until);
-            if known.len() >= KNOWN_MAX {
-                known.clear();
+        // Counted from before the lookup, because the answer may be as old as that.
+        let until = now + self.cache_ttl;
+        let not_before = look_up(&*self.app, user).await?;
+        let mut cache = self.cache.lock();
+        if cache.len() >= CACHE_MAX_USERS {
+            cache.retain(|_, cached| now < cached.until);
+            if cache.len() >= CACHE_MAX_USERS {
+                cache.clear();
             }
         }
-        known.insert(user.clone(), Known { not_before, until });
+        cache.insert(user.clone(), CachedRevocation { not_before, until });
         Ok(not_before)
     }
 }
@@ -89,7 +87,7 @@ impl RevocableTokens {
 impl TokenCheck for RevocableTokens {
     async fn check(&self, token: &str) -> Result<Identity, WireError> {
         let identity = self.tokens.check(token).await?;
-        judge(&identity, self.not_before(&identity.user).await?)?;
+        refuse_if_older(&identity, self.not_before(&identity.user).await?)?;
         Ok(identity)
     }
 }

@@ -1,4 +1,4 @@
-//! Secrets in files: made once, readable by their owner only, and compared without telling where they differ.
+//! Secrets in files: generated once, readable only by their owner, and compared in constant time.
 
 use std::{
     fs::{self, DirBuilder, OpenOptions},
@@ -14,12 +14,12 @@ use subtle::ConstantTimeEq as _;
 use super::AuthError;
 use crate::config::HS256_MIN_BYTES;
 
-/// Whether two keys are the same, in a time that depends on their lengths only.
+/// Whether two keys are equal, in a time that depends only on their lengths.
 pub fn keys_match(given: &str, expected: &str) -> bool {
     given.as_bytes().ct_eq(expected.as_bytes()).into()
 }
 
-/// Reads a secret that somebody else put there.
+/// Reads an existing secret.
 pub fn read_secret(path: &Path) -> Result<String, AuthError> {
     let shown = || path.display().to_string();
     let text = fs::read_to_string(path).map_err(|source| AuthError::Unreadable { path: shown(), source })?;
@@ -36,8 +36,8 @@ pub fn read_secret(path: &Path) -> Result<String, AuthError> {
     Ok(secret.to_owned())
 }
 
-/// Reads the secret, making a random one of 256 bits first if there is none. Two processes that do so at once end
-/// with the same secret.
+/// Reads the secret, or generates one of 256 random bits. Two processes that do so at the same time
+/// get the same secret.
 pub fn load_or_create_secret(path: &Path) -> Result<String, AuthError> {
     match fs::metadata(path) {
         Ok(_) => return read_secret(path),
@@ -50,8 +50,8 @@ pub fn load_or_create_secret(path: &Path) -> Result<String, AuthError> {
     read_secret(path)
 }
 
-/// The file appears under its name complete or not at all: it is written aside, and linked, which fails if another
-/// was faster.
+/// Creates the file complete or not at all: it is written under a temporary name and linked, which
+/// fails if another process was faster.
 fn create(path: &Path) -> std::io::Result<()> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;

@@ -19,7 +19,7 @@ fn now() -> u64 {
     SystemClock.now_ms() / 1000
 }
 
-fn check_with(keys: Keys) -> JwtCheck {
+fn check_with(keys: KeySource) -> JwtCheck {
     JwtCheck {
         keys,
         audience: None,
@@ -33,7 +33,7 @@ fn check_with(keys: Keys) -> JwtCheck {
 }
 
 fn by_secret() -> JwtCheck {
-    check_with(Keys::One(Key::from_secret(SECRET)))
+    check_with(KeySource::One(VerificationKey::from_secret(SECRET)))
 }
 
 fn sign(algorithm: Algorithm, id: Option<&str>, key: &EncodingKey, claims: Value) -> String {
@@ -165,30 +165,30 @@ async fn audience_and_issuer_are_demanded_if_configured() {
     assert!(by_secret().check(&minted).await.is_ok(), "an audience nobody asked for is no obstacle");
 }
 
-struct Pair {
+struct TestKeyPair {
     public_pem: String,
     encoding: EncodingKey,
     raw: Vec<u8>,
 }
 
-fn ed25519() -> Pair {
+fn ed25519() -> TestKeyPair {
     let made = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let encoding = EncodingKey::from_ed_pem(made.serialize_pem().as_bytes()).unwrap();
-    Pair { public_pem: made.public_key_pem(), encoding, raw: made.public_key_raw().to_vec() }
+    TestKeyPair { public_pem: made.public_key_pem(), encoding, raw: made.public_key_raw().to_vec() }
 }
 
-fn p256() -> Pair {
+fn p256() -> TestKeyPair {
     let made = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
     let encoding = EncodingKey::from_ec_pem(made.serialize_pem().as_bytes()).unwrap();
-    Pair { public_pem: made.public_key_pem(), encoding, raw: made.public_key_raw().to_vec() }
+    TestKeyPair { public_pem: made.public_key_pem(), encoding, raw: made.public_key_raw().to_vec() }
 }
 
-fn rsa() -> Pair {
+fn rsa() -> TestKeyPair {
     use rsa::pkcs8::{EncodePrivateKey as _, EncodePublicKey as _, LineEnding};
     let made = rsa::RsaPrivateKey::new(&mut rsa::rand_core::OsRng, 2048).unwrap();
     let private = made.to_pkcs8_pem(LineEnding::LF).unwrap();
     let encoding = EncodingKey::from_rsa_pem(private.as_bytes()).unwrap();
-    Pair {
+    TestKeyPair {
         public_pem: made.to_public_key().to_public_key_pem(LineEnding::LF).unwrap(),
         encoding,
         raw: vec![],
@@ -205,7 +205,7 @@ async fn a_public_key_checks_its_own_algorithm_only() {
         fs::write(&path, &pair.public_pem).unwrap();
         let key = public_key(&path).unwrap();
         assert_eq!(key.algorithm, *algorithm);
-        let check = check_with(Keys::One(key));
+        let check = check_with(KeySource::One(key));
         let token = sign(*algorithm, Some("any"), &pair.encoding, claims.clone());
         assert_eq!(check.check(&token).await.unwrap().user.as_str(), "alice");
         // Key confusion: the public key is no secret, so it must not pass as an HMAC key.
@@ -279,7 +279,7 @@ pub(super) fn base64url(bytes: &[u8]) -> String {
     bytes.chunks(3).map(sextets).collect()
 }
 
-fn set(keys: &[(&str, &Pair)]) -> String {
+fn set(keys: &[(&str, &TestKeyPair)]) -> String {
     let keys: Vec<Value> = keys
         .iter()
         .map(|(id, pair)| match pair.raw.len() {
@@ -293,7 +293,7 @@ fn set(keys: &[(&str, &Pair)]) -> String {
 
 async fn by_set(issuer: &Issuer, pause: Duration) -> JwtCheck {
     let set = Jwks::start_pausing(&issuer.url, Duration::from_secs(3600), pause).await.unwrap();
-    check_with(Keys::Set(set))
+    check_with(KeySource::Set(set))
 }
 
 #[tokio::test]
@@ -318,7 +318,8 @@ async fn a_key_set_follows_the_issuers_rotation() {
     assert_eq!(refusal(&check, &by_second).await.0, ErrorCode::Unauthorized);
     assert_eq!(issuer.asked(), 1);
 
-    // After it, one question brings the new key, for all who wait for it, and takes the old one away.
+    // After it, one question brings the new key, for all who wait for it, and takes the old one
+    // away.
     issuer.answers(200, set(&[("two", &second)]));
     tokio::time::sleep(pause).await;
     let check = Arc::new(check);
@@ -386,7 +387,8 @@ async fn an_issuer_may_come_up_later_and_lists_only_public_keys_for_signatures()
 
 #[tokio::test]
 async fn an_expired_token_is_told_as_such_however_many_keys_are_tried() {
-    // Without a key id every key of the algorithm is tried, and the one that fits is neither first nor last.
+    // Without a key id every key of the algorithm is tried, and the one that fits is neither first
+    // nor last.
     let pairs = [ed25519(), ed25519(), ed25519()];
     let issuer = Issuer::start(set(&[("a", &pairs[0]), ("b", &pairs[1]), ("c", &pairs[2])])).await;
     let check = by_set(&issuer, Duration::ZERO).await;

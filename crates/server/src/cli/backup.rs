@@ -37,8 +37,8 @@ pub async fn run(args: BackupArgs) -> Outcome {
     Ok(output::print(&format!("{rows} rows, {bytes} bytes in {}\n", args.file.display()))?)
 }
 
-/// A backup ends with a zero byte and the number of its rows. The transport tells an answer cut short already; a
-/// proxy between may not.
+/// A backup ends with a zero byte and the number of its rows. HTTP reports a truncated response by
+/// itself, but a proxy in between may not.
 fn rows_at_end(file: &mut File) -> Result<u64, String> {
     let mut end = [0; 9];
     file.seek(SeekFrom::End(-9)).map_err(|_| "it is too short".to_owned())?;

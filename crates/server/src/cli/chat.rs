@@ -1,7 +1,7 @@
 //! `bluetick chat`: a terminal client for one conversation.
 //!
-//! In a terminal it draws the conversation; without one (a pipe, a script) it is a tool of lines. Both are thin
-//! over `bluetick_client`, which does the reconnecting and keeps what is not sent yet.
+//! In a terminal it draws the conversation; without one (a pipe, a script) it reads and prints
+//! lines. Both are thin layers over `bluetick_client`, which reconnects and keeps unsent messages.
 
 pub(super) mod clock;
 mod input;

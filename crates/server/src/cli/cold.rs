@@ -15,11 +15,11 @@ const BUSY_EVERY: Duration = Duration::from_secs(2);
 #[derive(Debug, Args)]
 pub struct ColdArgs {
     #[command(subcommand)]
-    what: What,
+    command: ColdCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum ColdCommand {
     /// Move everything that is old enough, now
     Run(RunArgs),
     /// Show how much is cold, and what the server does about it
@@ -30,7 +30,8 @@ enum What {
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// Also look at conversations from before the cold tier was switched on (on DynamoDB: one scan of `conversations`)
+    /// Also search conversations from before the cold tier was enabled (on DynamoDB: one scan of
+    /// `conversations`)
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -53,15 +54,15 @@ struct VerifyArgs {
 }
 
 pub async fn run(args: ColdArgs) -> Outcome {
-    match args.what {
-        What::Run(args) => move_all(args).await,
-        What::Status(args) => status(args).await,
-        What::Verify(args) => verify(args).await,
+    match args.command {
+        ColdCommand::Run(args) => move_all(args).await,
+        ColdCommand::Status(args) => status(args).await,
+        ColdCommand::Verify(args) => verify(args).await,
     }
 }
 
-async fn ask<T: DeserializeOwned>(remote: &Remote, what: &str, body: &impl Serialize) -> Outcome<T> {
-    let answer = remote.post_json(&format!("cold/{what}"), body).await?;
+async fn ask<T: DeserializeOwned>(remote: &Remote, command: &str, body: &impl Serialize) -> Outcome<T> {
+    let answer = remote.post_json(&format!("cold/{command}"), body).await?;
     serde_json::from_slice(&answer)
         .map_err(|e| Failure::Failed(format!("the server's answer is not a report: {e}")))
 }

@@ -35,13 +35,13 @@ pub struct ExportArgs {
 }
 
 #[derive(Deserialize)]
-struct Export {
+struct ExportDocument {
     #[serde(default)]
-    attachments: Vec<Exported>,
+    attachments: Vec<ExportedFile>,
 }
 
 #[derive(Deserialize)]
-struct Exported {
+struct ExportedFile {
     conversation_id: ConversationId,
     seq: Seq,
     s3_ref: S3Ref,
@@ -70,7 +70,7 @@ pub async fn run(args: ExportArgs) -> Outcome {
 }
 
 async fn save_attachments(remote: &Remote, export: &str, dir: &Path) -> Result<(), Failure> {
-    let export: Export = serde_json::from_str(export)
+    let export: ExportDocument = serde_json::from_str(export)
         .map_err(|e| Failure::Failed(format!("the server's answer is not an export: {e}")))?;
     std::fs::create_dir_all(dir)
         .map_err(|e| Failure::Failed(format!("cannot make the directory {}: {e}", dir.display())))?;
@@ -99,7 +99,7 @@ async fn save_attachments(remote: &Remote, export: &str, dir: &Path) -> Result<(
 }
 
 /// Saves one file, unless it is there from a run before.
-async fn save(remote: &Remote, attachment: &Exported, dir: &Path) -> Result<(), Failure> {
+async fn save(remote: &Remote, attachment: &ExportedFile, dir: &Path) -> Result<(), Failure> {
     let name = dir.join(file_name(attachment));
     if checksum_of(&name).is_some_and(|found| found == attachment.download.sha256) {
         return Ok(());
@@ -138,8 +138,8 @@ fn checksum_of(name: &Path) -> Option<String> {
 const CONVERSATION_SHOWN_BYTES: usize = 129;
 
 /// Says where it is from, and leads nowhere else, whatever it is called.
-fn file_name(attachment: &Exported) -> String {
-    let Exported { conversation_id, seq, s3_ref, download } = attachment;
+fn file_name(attachment: &ExportedFile) -> String {
+    let ExportedFile { conversation_id, seq, s3_ref, download } = attachment;
     let plain = |c: char| if c.is_control() || matches!(c, '/' | '\\') { '_' } else { c };
     let name: String = download.name.chars().map(plain).collect();
     // A name in a directory has 255 bytes at most; two user ids may have more by themselves.
@@ -166,7 +166,7 @@ mod tests {
     }
 
     fn named_in(conversation: &str, name: &str) -> String {
-        file_name(&Exported {
+        file_name(&ExportedFile {
             conversation_id: conversation.parse().unwrap(),
             seq: 7,
             s3_ref: S3Ref::mint(0, [0; 10]),

@@ -13,16 +13,16 @@ use serde_json::Value;
 
 use super::{
     Failure, Outcome, output,
-    remote::{Unanswered, segment},
+    remote::{RequestError, segment},
     table,
-    target::{Place, Target},
+    target::{ResolvedTarget, Target},
 };
 
 #[derive(Debug, Args)]
 pub struct InspectArgs {
     /// Which rows
     #[arg(value_enum)]
-    kind: Kind,
+    kind: RowKind,
     /// Whose
     #[arg(long, value_name = "USER")]
     user: UserId,
@@ -34,7 +34,7 @@ pub struct InspectArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum RowKind {
     /// Conversations with something undelivered
     Pending,
     /// How far the user has received and read each conversation
@@ -53,19 +53,19 @@ enum Kind {
 
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Rows {
+enum UserRows {
     Pending(Vec<PendingRow>),
     Status(Vec<StatusRow>),
     Conversations(Vec<ConversationRow>),
     Sessions(Vec<SessionEntry>),
-    Devices(Vec<Device>),
+    Devices(Vec<PrintedDevice>),
     Push(Vec<OwedPush>),
     Uploads(Vec<UploadUsageRow>),
 }
 
-/// A registration, with as much of its address as it takes to tell it from others. `bluetick export` has it whole.
+/// A registration with a shortened address. `bluetick export` has the whole address.
 #[derive(Debug, Serialize)]
-struct Device {
+struct PrintedDevice {
     user_id: UserId,
     device: DeviceId,
     provider: PushProvider,
@@ -74,10 +74,10 @@ struct Device {
     registered_at: u64,
 }
 
-impl From<DeviceRow> for Device {
-    fn from(row: DeviceRow) -> Device {
+impl From<DeviceRow> for PrintedDevice {
+    fn from(row: DeviceRow) -> PrintedDevice {
         let target = &row.registration.target;
-        Device {
+        PrintedDevice {
             provider: target.provider(),
             address: shortened(target.address()),
             content: row.registration.content,
@@ -109,19 +109,19 @@ pub async fn run(args: InspectArgs) -> Outcome {
 }
 
 /// Asks the server; where there is none, reads the store, which nobody holds then.
-async fn find(place: &Place, kind: Kind, user: &UserId) -> Outcome<Rows> {
+async fn find(place: &ResolvedTarget, kind: RowKind, user: &UserId) -> Outcome<UserRows> {
     let why_not = match place.remote() {
         Err(no_key) if place.url_given => return Err(no_key),
         Err(Failure::Failed(no_key)) => no_key,
         Err(other) => return Err(other),
         Ok(remote) => match remote.get(&format!("users/{}/{}", segment(user.as_str()), kind.name())).await {
             Ok(answer) => {
-                return Rows::parse(kind, &answer).map_err(|e| {
+                return UserRows::parse(kind, &answer).map_err(|e| {
                     Failure::Failed(format!("{} answered what is not rows: {e}", remote.url()))
                 });
             }
             // A wrong key may mean that another data directory's server has this address.
-            Err(Unanswered::Unreachable(why) | Unanswered::WrongKey(why)) if !place.url_given => why,
+            Err(RequestError::Unreachable(why) | RequestError::WrongKey(why)) if !place.url_given => why,
             Err(other) => return Err(other.into()),
         },
     };
@@ -133,67 +133,73 @@ async fn find(place: &Place, kind: Kind, user: &UserId) -> Outcome<Rows> {
 }
 
 /// The rows as they lie in a data directory, if it holds a store at all: looking must not make one.
-async fn read_store(place: &Place, kind: Kind, user: &UserId) -> Result<Option<Rows>, StoreError> {
+async fn read_store(
+    place: &ResolvedTarget,
+    kind: RowKind,
+    user: &UserId,
+) -> Result<Option<UserRows>, StoreError> {
     if !place.holds_store() {
         return Ok(None);
     }
     let store = Store::embedded(place.config.embedded_store_with_objects()?, Arc::new(SystemClock))?;
-    let rows = Rows::read(kind, &store, user).await;
+    let rows = UserRows::read(kind, &store, user).await;
     store.maintenance.close().await?;
     rows.map(Some)
 }
 
-impl Kind {
+impl RowKind {
     fn name(self) -> &'static str {
         match self {
-            Kind::Pending => "pending",
-            Kind::Status => "status",
-            Kind::Conversations => "conversations",
-            Kind::Sessions => "sessions",
-            Kind::Devices => "devices",
-            Kind::Push => "push",
-            Kind::Uploads => "uploads",
+            RowKind::Pending => "pending",
+            RowKind::Status => "status",
+            RowKind::Conversations => "conversations",
+            RowKind::Sessions => "sessions",
+            RowKind::Devices => "devices",
+            RowKind::Push => "push",
+            RowKind::Uploads => "uploads",
         }
     }
 }
 
-impl Rows {
-    fn parse(kind: Kind, json: &[u8]) -> serde_json::Result<Rows> {
+impl UserRows {
+    fn parse(kind: RowKind, json: &[u8]) -> serde_json::Result<UserRows> {
         Ok(match kind {
-            Kind::Pending => Rows::Pending(serde_json::from_slice(json)?),
-            Kind::Status => Rows::Status(serde_json::from_slice(json)?),
-            Kind::Conversations => Rows::Conversations(serde_json::from_slice(json)?),
-            Kind::Sessions => Rows::Sessions(serde_json::from_slice(json)?),
-            Kind::Devices => Rows::devices(serde_json::from_slice(json)?),
-            Kind::Push => Rows::Push(serde_json::from_slice(json)?),
-            Kind::Uploads => Rows::Uploads(serde_json::from_slice(json)?),
+            RowKind::Pending => UserRows::Pending(serde_json::from_slice(json)?),
+            RowKind::Status => UserRows::Status(serde_json::from_slice(json)?),
+            RowKind::Conversations => UserRows::Conversations(serde_json::from_slice(json)?),
+            RowKind::Sessions => UserRows::Sessions(serde_json::from_slice(json)?),
+            RowKind::Devices => UserRows::devices(serde_json::from_slice(json)?),
+            RowKind::Push => UserRows::Push(serde_json::from_slice(json)?),
+            RowKind::Uploads => UserRows::Uploads(serde_json::from_slice(json)?),
         })
     }
 
-    async fn read(kind: Kind, store: &Store, user: &UserId) -> Result<Rows, StoreError> {
+    async fn read(kind: RowKind, store: &Store, user: &UserId) -> Result<UserRows, StoreError> {
         Ok(match kind {
-            Kind::Pending => Rows::Pending(store.pending.pending_of(user).await?),
-            Kind::Status => Rows::Status(store.status.statuses_of(user).await?),
-            Kind::Conversations => Rows::Conversations(store.conversations.conversations_of(user).await?),
-            Kind::Sessions => Rows::Sessions(store.sessions.lookup(user).await?),
-            Kind::Devices => Rows::devices(store.devices.devices_of(user).await?),
-            Kind::Push => Rows::Push(store.push_outbox.owed_to(user).await?),
-            Kind::Uploads => {
+            RowKind::Pending => UserRows::Pending(store.pending.pending_of(user).await?),
+            RowKind::Status => UserRows::Status(store.status.statuses_of(user).await?),
+            RowKind::Conversations => {
+                UserRows::Conversations(store.conversations.conversations_of(user).await?)
+            }
+            RowKind::Sessions => UserRows::Sessions(store.sessions.lookup(user).await?),
+            RowKind::Devices => UserRows::devices(store.devices.devices_of(user).await?),
+            RowKind::Push => UserRows::Push(store.push_outbox.owed_to(user).await?),
+            RowKind::Uploads => {
                 let usage = store.attachments.upload_usage(user).await?;
-                Rows::Uploads(vec![UploadUsageRow { user_id: user.clone(), usage }])
+                UserRows::Uploads(vec![UploadUsageRow { user_id: user.clone(), usage }])
             }
         })
     }
 
-    fn devices(rows: Vec<DeviceRow>) -> Rows {
-        Rows::Devices(rows.into_iter().map(Device::from).collect())
+    fn devices(rows: Vec<DeviceRow>) -> UserRows {
+        UserRows::Devices(rows.into_iter().map(PrintedDevice::from).collect())
     }
 
     fn columns(&self) -> &'static [&'static str] {
         match self {
-            Rows::Pending(_) => &["receiver_id", "conversation_id", "first_undelivered_seq"],
-            Rows::Status(_) => &["user_id", "conversation_id", "last_delivered_seq", "last_read_seq"],
-            Rows::Conversations(_) => &[
+            UserRows::Pending(_) => &["receiver_id", "conversation_id", "first_undelivered_seq"],
+            UserRows::Status(_) => &["user_id", "conversation_id", "last_delivered_seq", "last_read_seq"],
+            UserRows::Conversations(_) => &[
                 "user_id",
                 "conversation_id",
                 "last_message_preview",
@@ -205,10 +211,12 @@ impl Rows {
                 "peer_name",
                 "avatar_url",
             ],
-            Rows::Sessions(_) => &["user_id", "device", "session_id", "gateway", "connected_at"],
-            Rows::Devices(_) => &["user_id", "device", "provider", "address", "content", "registered_at"],
-            Rows::Push(_) => &["user_id", "conversation_id", "seq", "clear", "attempts", "devices", "due_at"],
-            Rows::Uploads(_) => &["user_id", "total_bytes", "day", "day_bytes"],
+            UserRows::Sessions(_) => &["user_id", "device", "session_id", "gateway", "connected_at"],
+            UserRows::Devices(_) => &["user_id", "device", "provider", "address", "content", "registered_at"],
+            UserRows::Push(_) => {
+                &["user_id", "conversation_id", "seq", "clear", "attempts", "devices", "due_at"]
+            }
+            UserRows::Uploads(_) => &["user_id", "total_bytes", "day", "day_bytes"],
         }
     }
 
@@ -242,33 +250,33 @@ mod tests {
     #[test]
     fn every_column_of_every_row_is_shown() {
         let samples = [
-            (Kind::Pending, r#"[{"receiver_id":"b","conversation_id":"a~b","first_undelivered_seq":3}]"#),
+            (RowKind::Pending, r#"[{"receiver_id":"b","conversation_id":"a~b","first_undelivered_seq":3}]"#),
             (
-                Kind::Status,
+                RowKind::Status,
                 r#"[{"user_id":"b","conversation_id":"a~b","last_delivered_seq":3,"last_read_seq":0}]"#,
             ),
             (
-                Kind::Conversations,
+                RowKind::Conversations,
                 r#"[{"user_id":"b","conversation_id":"a~b","peer_id":"a","last_message_preview":"hi",
                 "last_message_ts":1,"last_seq":3,"last_sender":"a","unread_count":3}]"#,
             ),
             (
-                Kind::Sessions,
+                RowKind::Sessions,
                 r#"[{"user_id":"b","device":"web","session_id":"0f","gateway":"g","connected_at":1}]"#,
             ),
             (
-                Kind::Devices,
+                RowKind::Devices,
                 r#"[{"user_id":"b","device":"web","registration":{"provider":"fcm","token":"t"},"registered_at":1}]"#,
             ),
             (
-                Kind::Push,
+                RowKind::Push,
                 r#"[{"user_id":"b","conversation_id":"a~b","seq":3,"clear":false,"attempts":1,"devices":["web"],
                 "due_at":1}]"#,
             ),
-            (Kind::Uploads, r#"[{"user_id":"b","total_bytes":5000,"day":20000,"day_bytes":4096}]"#),
+            (RowKind::Uploads, r#"[{"user_id":"b","total_bytes":5000,"day":20000,"day_bytes":4096}]"#),
         ];
         for (kind, json) in samples {
-            let rows = Rows::parse(kind, json.as_bytes()).unwrap();
+            let rows = UserRows::parse(kind, json.as_bytes()).unwrap();
             let printed: Value = serde_json::from_str(&rows.to_json()).unwrap();
             let keys: BTreeSet<&str> = printed[0].as_object().unwrap().keys().map(String::as_str).collect();
             assert_eq!(keys, rows.columns().iter().copied().collect(), "{kind:?}");
@@ -285,6 +293,6 @@ mod tests {
 
     #[test]
     fn a_user_without_rows_is_an_empty_array() {
-        assert_eq!(Rows::parse(Kind::Pending, b"[]").unwrap().to_json(), "[]\n");
+        assert_eq!(UserRows::parse(RowKind::Pending, b"[]").unwrap().to_json(), "[]\n");
     }
 }

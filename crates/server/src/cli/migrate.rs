@@ -1,4 +1,4 @@
-//! `bluetick migrate`: moves everything that an embedded store holds into DynamoDB, and compares the two.
+//! `bluetick migrate`: copies an embedded store to DynamoDB and compares the two.
 
 mod objects;
 
@@ -33,7 +33,8 @@ pub struct MigrateArgs {
     /// Only compare what was moved before
     #[arg(long, conflicts_with = "start_over")]
     verify_only: bool,
-    /// Empty the tables of what an earlier, unfinished move of this store has left there, and begin again
+    /// Delete what an earlier, unfinished migration of this store left in the tables, and start
+    /// over
     #[arg(long)]
     start_over: bool,
 }
@@ -43,7 +44,7 @@ enum To {
     Dynamodb,
 }
 
-/// Nobody waits for one call: tables that are slow to take what they are given are asked for longer.
+/// A migration can wait: retry throttled writes for longer than a server would.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 fn embedded(text: &str) -> Result<PathBuf, String> {

@@ -1,4 +1,4 @@
-//! The command line: what there is to say, and what becomes of it. A file a command.
+//! The command line: one file per command.
 
 #[cfg(not(feature = "cluster"))]
 mod absent;
@@ -38,46 +38,47 @@ use target::Target;
 
 /// Self-hosted 1:1 messaging with delivery guarantees.
 ///
-/// Without a command it serves: an embedded store in ./bluetick-data, on 127.0.0.1:8080, with a demo page at /.
+/// Without a command it starts a server on 127.0.0.1:8080, with an embedded store in
+/// ./bluetick-data and a demo at /.
 #[derive(Debug, Parser)]
 #[command(name = "bluetick", version, disable_help_subcommand = true)]
 pub struct Cli {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<CliCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
-    /// Serve; this is also what happens without a command
+enum CliCommand {
+    /// Start a server (the default)
     Serve(serve::ServeArgs),
     /// Print a token for a user
     Token(token::TokenArgs),
     /// Chat in the terminal
     Chat(ChatArgs),
-    /// Show the rows kept for a user
+    /// Show the stored rows of a user
     Inspect(inspect::InspectArgs),
     /// Show what happened to a message
     Trace(trace::TraceArgs),
-    /// Make keys for notifications, and see whether they arrive
+    /// Generate push keys, and send test notifications
     Push(push::PushArgs),
-    /// Move old messages into objects, and look after those
+    /// Move old messages to the object store, and verify them
     Cold(cold::ColdArgs),
-    /// Count a user's unread messages anew
+    /// Recount a user's unread messages
     Repair(repair::RepairArgs),
-    /// Write out everything kept of a user, as JSON
+    /// Export all data of a user as JSON
     Export(export::ExportArgs),
-    /// Lock a user out: refuse their tokens and end their sessions
+    /// Revoke a user's tokens and end their sessions
     Revoke(revoke::RevokeArgs),
-    /// Erase a user for good
+    /// Erase all data of a user
     Erase(erase::EraseArgs),
-    /// Copy all data of a running server into a file
+    /// Back up a running server to a file
     Backup(backup::BackupArgs),
-    /// Make a data directory from a backup
+    /// Restore a backup to a new data directory
     Restore(restore::RestoreArgs),
-    /// Make and check the tables in DynamoDB
+    /// Create and check the tables in DynamoDB
     #[cfg(feature = "cluster")]
     Tables(tables::TablesArgs),
-    /// Make and check the tables in DynamoDB (not in this build)
+    /// Create and check the tables in DynamoDB (not in this build)
     #[cfg(not(feature = "cluster"))]
     Tables(absent::AbsentArgs),
     /// Move a data directory into DynamoDB
@@ -86,38 +87,38 @@ enum Command {
     /// Move a data directory into DynamoDB (not in this build)
     #[cfg(not(feature = "cluster"))]
     Migrate(absent::AbsentArgs),
-    /// Put load on a server, verify what it does and say how fast it is
+    /// Put load on a server, verify the results and report its speed
     Bench(bench::BenchArgs),
-    /// Ask a server whether it is ready
+    /// Check whether a server is ready
     Health(health::HealthArgs),
-    /// Check configuration, data and server, and say what to do
+    /// Check configuration, data and server, and suggest fixes
     Doctor(doctor::DoctorArgs),
 }
 
-/// Talk to somebody through a server.
+/// Chat with another user.
 #[derive(Debug, Args)]
 struct ChatArgs {
-    /// Who you are
+    /// Your user id
     #[arg(long = "as", value_name = "USER")]
     me: UserId,
-    /// Whom to talk to
+    /// The other user's id
     #[arg(long, value_name = "USER")]
     to: UserId,
-    /// Your token; without it one is made with the secret in the data directory
+    /// Your token; without it, one is signed with the secret in the data directory
     #[arg(long, value_name = "TOKEN", env = "BLUETICK_TOKEN", hide_env_values = true)]
     token: Option<String>,
     #[command(flatten)]
     target: Target,
 }
 
-/// Why a command ends without success.
+/// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The command was called wrongly: exit code 2, as for what clap finds.
+    /// Wrong arguments: exit code 2, as for errors that clap finds.
     Usage(String),
-    /// It was called rightly and could not be done.
+    /// The command could not be carried out: exit code 1.
     Failed(String),
-    /// The same, and the output has said why.
+    /// Exit code 1, and the reason is already printed.
     Told,
 }
 
@@ -131,31 +132,31 @@ pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl Cli {
     pub async fn run(self) -> ExitCode {
-        let outcome = match self.command.unwrap_or_else(|| Command::Serve(serve::ServeArgs::default())) {
-            Command::Serve(args) => Box::pin(serve::run(args)).await,
-            Command::Token(args) => token::run(args),
-            Command::Chat(args) => Box::pin(start_chat(args)).await,
-            Command::Inspect(args) => Box::pin(inspect::run(args)).await,
-            Command::Trace(args) => Box::pin(trace::run(args)).await,
-            Command::Push(args) => Box::pin(push::run(args)).await,
-            Command::Cold(args) => Box::pin(cold::run(args)).await,
-            Command::Repair(args) => Box::pin(repair::run(args)).await,
-            Command::Export(args) => Box::pin(export::run(args)).await,
-            Command::Revoke(args) => Box::pin(revoke::run(args)).await,
-            Command::Erase(args) => Box::pin(erase::run(args)).await,
-            Command::Backup(args) => Box::pin(backup::run(args)).await,
-            Command::Restore(args) => restore::run(args),
+        let outcome = match self.command.unwrap_or_else(|| CliCommand::Serve(serve::ServeArgs::default())) {
+            CliCommand::Serve(args) => Box::pin(serve::run(args)).await,
+            CliCommand::Token(args) => token::run(args),
+            CliCommand::Chat(args) => Box::pin(start_chat(args)).await,
+            CliCommand::Inspect(args) => Box::pin(inspect::run(args)).await,
+            CliCommand::Trace(args) => Box::pin(trace::run(args)).await,
+            CliCommand::Push(args) => Box::pin(push::run(args)).await,
+            CliCommand::Cold(args) => Box::pin(cold::run(args)).await,
+            CliCommand::Repair(args) => Box::pin(repair::run(args)).await,
+            CliCommand::Export(args) => Box::pin(export::run(args)).await,
+            CliCommand::Revoke(args) => Box::pin(revoke::run(args)).await,
+            CliCommand::Erase(args) => Box::pin(erase::run(args)).await,
+            CliCommand::Backup(args) => Box::pin(backup::run(args)).await,
+            CliCommand::Restore(args) => restore::run(args),
             #[cfg(feature = "cluster")]
-            Command::Tables(args) => Box::pin(tables::run(args)).await,
+            CliCommand::Tables(args) => Box::pin(tables::run(args)).await,
             #[cfg(not(feature = "cluster"))]
-            Command::Tables(_) => absent::run("tables"),
+            CliCommand::Tables(_) => absent::run("tables"),
             #[cfg(feature = "cluster")]
-            Command::Migrate(args) => Box::pin(migrate::run(args)).await,
+            CliCommand::Migrate(args) => Box::pin(migrate::run(args)).await,
             #[cfg(not(feature = "cluster"))]
-            Command::Migrate(_) => absent::run("migrate"),
-            Command::Bench(args) => bench::run(args),
-            Command::Health(args) => Box::pin(health::run(args)).await,
-            Command::Doctor(args) => Box::pin(doctor::run(args)).await,
+            CliCommand::Migrate(_) => absent::run("migrate"),
+            CliCommand::Bench(args) => bench::run(args),
+            CliCommand::Health(args) => Box::pin(health::run(args)).await,
+            CliCommand::Doctor(args) => Box::pin(doctor::run(args)).await,
         };
         match outcome {
             Ok(()) => ExitCode::SUCCESS,
@@ -174,7 +175,7 @@ impl Cli {
 
 async fn start_chat(args: ChatArgs) -> Outcome {
     if args.me == args.to {
-        return Err(Failure::Usage("one cannot write to oneself: give two different users".into()));
+        return Err(Failure::Usage("you cannot chat with yourself: give two different users".into()));
     }
     let place = args.target.resolve()?;
     let token = match args.token {

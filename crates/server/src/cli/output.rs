@@ -17,7 +17,8 @@ pub fn print(text: &str) -> Result<(), String> {
     }
 }
 
-/// A file that gets its name when it is complete and durable. Dropped before that, it leaves nothing behind.
+/// A file that appears under its name when it is complete and durable. Dropped before that, it
+/// leaves nothing behind.
 pub struct WholeFile {
     file: File,
     unfinished: PathBuf,

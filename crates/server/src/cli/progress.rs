@@ -14,9 +14,9 @@ const BAR: u64 = 24;
 
 /// Counts, and shows the count while any clone lives. Without a terminal it only counts.
 #[derive(Clone)]
-pub struct Progress(Arc<Shown>);
+pub struct Progress(Arc<ProgressState>);
 
-struct Shown {
+struct ProgressState {
     done: Arc<AtomicU64>,
     showing: Option<tokio::task::JoinHandle<()>>,
 }
@@ -32,12 +32,7 @@ impl Progress {
         let done = Arc::new(AtomicU64::new(before));
         let shown = std::io::stderr().is_terminal();
         let showing = shown.then(|| tokio::spawn(show(what, of, before, done.clone())));
-        Progress(Arc::new(Shown { done, showing }))
-    }
-
-    /// Counts without showing.
-    pub fn hidden() -> Progress {
-        Progress(Arc::new(Shown { done: Arc::default(), showing: None }))
+        Progress(Arc::new(ProgressState { done, showing }))
     }
 
     pub fn step(&self, by: u64) {
@@ -71,7 +66,7 @@ fn line(what: &str, of: u64, done: u64, rate: f64) -> String {
     format!("[{bar}] {done} of {of} {what}, {rate:.0}/s{left}")
 }
 
-impl Drop for Shown {
+impl Drop for ProgressState {
     fn drop(&mut self) {
         if let Some(showing) = &self.showing {
             showing.abort();

@@ -20,11 +20,11 @@ use crate::{
 #[derive(Debug, Args)]
 pub struct PushArgs {
     #[command(subcommand)]
-    what: What,
+    command: PushCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum PushCommand {
     /// Notify all devices of a user now, and say what each provider answered
     Test(TestArgs),
     /// Make the key by which browsers know this server
@@ -42,7 +42,7 @@ struct TestArgs {
 
 #[derive(Debug, Args)]
 struct KeysArgs {
-    /// The file to write, if it is not the one that the configuration names, or vapid.pem in the data directory
+    /// The file to write [default: the configured key file, or vapid.pem in the data directory]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// The data directory
@@ -54,9 +54,9 @@ struct KeysArgs {
 }
 
 pub async fn run(args: PushArgs) -> Outcome {
-    match args.what {
-        What::Test(args) => test(args).await,
-        What::Keys(args) => keys(args),
+    match args.command {
+        PushCommand::Test(args) => test(args).await,
+        PushCommand::Keys(args) => keys(args),
     }
 }
 

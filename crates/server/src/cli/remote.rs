@@ -1,4 +1,4 @@
-//! A running server's admin interface, seen from the command line.
+//! A client of a running server's admin API.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{
 };
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
-/// How long a server may be silent in the middle of an answer. Not a bound on the whole: a backup takes its time.
+/// How long a response may stall. A whole response, such as a backup, may take longer.
 const SILENCE_DEADLINE: Duration = Duration::from_secs(120);
 
 pub struct Remote {
@@ -23,26 +23,26 @@ pub struct Remote {
     key: Option<String>,
 }
 
-/// Why a server gave no answer.
+/// Why a request failed.
 #[derive(Debug)]
-pub enum Unanswered {
-    /// There is no server there, or none that speaks.
+pub enum RequestError {
+    /// No server answers.
     Unreachable(String),
-    /// There is one, and its certificate is not accepted.
+    /// The certificate of the server is not trusted.
     Untrusted(String),
-    /// There is one, and it wants another key: perhaps not the server that was meant.
+    /// The server has another admin key; perhaps it is another server.
     WrongKey(String),
-    /// It answered with an error.
+    /// The server answered with an error.
     Refused(String),
 }
 
-impl From<Unanswered> for Failure {
-    fn from(unanswered: Unanswered) -> Self {
-        Failure::Failed(match unanswered {
-            Unanswered::Unreachable(why)
-            | Unanswered::Untrusted(why)
-            | Unanswered::WrongKey(why)
-            | Unanswered::Refused(why) => why,
+impl From<RequestError> for Failure {
+    fn from(error: RequestError) -> Self {
+        Failure::Failed(match error {
+            RequestError::Unreachable(why)
+            | RequestError::Untrusted(why)
+            | RequestError::WrongKey(why)
+            | RequestError::Refused(why) => why,
         })
     }
 }
@@ -57,36 +57,36 @@ impl Remote {
         &self.url
     }
 
-    /// The whole answer to a GET below `/admin/v1/`.
-    pub async fn get(&self, path: &str) -> Result<Bytes, Unanswered> {
+    /// The response body of a GET below `/admin/v1/`.
+    pub async fn get(&self, path: &str) -> Result<Bytes, RequestError> {
         let answer = self.open(path).await?;
         answer.bytes().await.map_err(|e| self.broken(&e))
     }
 
-    pub async fn post(&self, path: &str) -> Result<Bytes, Unanswered> {
+    pub async fn post(&self, path: &str) -> Result<Bytes, RequestError> {
         let answer = self.ask(Method::POST, &format!("/admin/v1/{path}")).await?;
         answer.bytes().await.map_err(|e| self.broken(&e))
     }
 
-    /// The same with something to say.
-    pub async fn post_json(&self, path: &str, body: &impl serde::Serialize) -> Result<Bytes, Unanswered> {
+    /// A POST with a JSON body.
+    pub async fn post_json(&self, path: &str, body: &impl serde::Serialize) -> Result<Bytes, RequestError> {
         let answer = self.answer(self.request(Method::POST, &format!("/admin/v1/{path}")).json(body)).await?;
         answer.bytes().await.map_err(|e| self.broken(&e))
     }
 
-    /// A GET below `/admin/v1/` whose answer is read piece by piece.
-    pub async fn open(&self, path: &str) -> Result<Response, Unanswered> {
+    /// A GET below `/admin/v1/` whose response is read in chunks.
+    pub async fn open(&self, path: &str) -> Result<Response, RequestError> {
         self.ask(Method::GET, &format!("/admin/v1/{path}")).await
     }
 
-    /// A GET of an address that needs no key: of this server, or a whole one of somewhere else.
-    pub async fn fetch(&self, url: &str) -> Result<Response, Unanswered> {
+    /// A GET without a key: of a path on this server, or of a full URL elsewhere.
+    pub async fn fetch(&self, url: &str) -> Result<Response, RequestError> {
         let asked = match url.starts_with('/') {
             true => self.http.get(format!("{}{url}", self.url)),
             false => {
                 let elsewhere = self.trust.http_elsewhere(builder()).and_then(build);
                 let elsewhere = elsewhere.map_err(|failure| {
-                    Unanswered::Unreachable(match failure {
+                    RequestError::Unreachable(match failure {
                         Failure::Usage(why) | Failure::Failed(why) => why,
                         Failure::Told => String::new(),
                     })
@@ -97,21 +97,25 @@ impl Remote {
         let answer = asked.send().await.map_err(|e| self.broken(&e))?;
         match answer.status() {
             status if status.is_success() => Ok(answer),
-            status => Err(Unanswered::Refused(format!("a file could not be fetched: {status}"))),
+            status => Err(RequestError::Refused(format!("a file could not be fetched: {status}"))),
         }
     }
 
-    /// The text of a page that needs no key, whatever its status.
-    pub async fn page(&self, path: &str) -> Result<(StatusCode, String), Unanswered> {
+    /// The status and text of a page that needs no key.
+    pub async fn page(&self, path: &str) -> Result<(StatusCode, String), RequestError> {
         let answer = self.send(self.request(Method::GET, path)).await?;
         let status = answer.status();
         let text = answer.text().await.map_err(|e| self.broken(&e))?;
         Ok((status, text))
     }
 
-    /// What an answer that broke off says.
-    pub fn broken(&self, e: &reqwest::Error) -> Unanswered {
-        Unanswered::Unreachable(format!("the answer of {} broke off: {}; try again", self.url, innermost(e)))
+    /// The error for a response that ended early.
+    pub fn broken(&self, e: &reqwest::Error) -> RequestError {
+        RequestError::Unreachable(format!(
+            "the response of {} ended early: {}; try again",
+            self.url,
+            innermost(e)
+        ))
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -122,24 +126,24 @@ impl Remote {
         }
     }
 
-    async fn send(&self, request: RequestBuilder) -> Result<Response, Unanswered> {
+    async fn send(&self, request: RequestBuilder) -> Result<Response, RequestError> {
         request.send().await.map_err(|e| match Lost::of(&e) {
-            Lost::Certificate(why) => Unanswered::Untrusted(format!(
+            Lost::Certificate(why) => RequestError::Untrusted(format!(
                 "a server answers at {}, but {why}; {CERTIFICATE_HINT}",
                 self.url
             )),
-            Lost::Connection(why) => Unanswered::Unreachable(format!(
+            Lost::Connection(why) => RequestError::Unreachable(format!(
                 "no server answers at {} ({why}); start one with `bluetick serve`, or name another with --server",
                 self.url
             )),
         })
     }
 
-    async fn ask(&self, method: Method, path: &str) -> Result<Response, Unanswered> {
+    async fn ask(&self, method: Method, path: &str) -> Result<Response, RequestError> {
         self.answer(self.request(method, path)).await
     }
 
-    async fn answer(&self, request: RequestBuilder) -> Result<Response, Unanswered> {
+    async fn answer(&self, request: RequestBuilder) -> Result<Response, RequestError> {
         let answer = self.send(request).await?;
         let status = answer.status();
         if status.is_success() {
@@ -147,7 +151,7 @@ impl Remote {
         }
         let body = answer.bytes().await.unwrap_or_default();
         if status == StatusCode::UNAUTHORIZED {
-            return Err(Unanswered::WrongKey(format!(
+            return Err(RequestError::WrongKey(format!(
                 "the server at {} does not take this admin key; give --data with its data directory, or --admin-key",
                 self.url
             )));
@@ -156,11 +160,11 @@ impl Remote {
             Ok(body) => body.error.message,
             Err(_) => format!("{} answered {status}; is it a bluetick server of this version?", self.url),
         };
-        Err(Unanswered::Refused(why))
+        Err(RequestError::Refused(why))
     }
 }
 
-/// An id as a part of a path: `auth0|5f7c` becomes `auth0%7C5f7c`.
+/// Percent-encodes an id as a path segment: `auth0|5f7c` becomes `auth0%7C5f7c`.
 pub fn segment(id: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let encode = |byte: u8| match plain(byte) {
@@ -171,7 +175,7 @@ pub fn segment(id: &str) -> String {
 }
 
 fn builder() -> reqwest::ClientBuilder {
-    // A proxy named in the environment is for the outer world and rarely knows a server on loopback.
+    // A proxy from the environment usually cannot reach a server on loopback.
     reqwest::Client::builder().connect_timeout(CONNECT_DEADLINE).read_timeout(SILENCE_DEADLINE).no_proxy()
 }
 

@@ -37,12 +37,13 @@ pub fn run(args: RestoreArgs) -> Outcome {
     Ok(output::print(&format!("{rows} rows restored; start with `bluetick serve --data {dir}`\n"))?)
 }
 
-/// What a store is made of, first the part that makes it one: with the engine in its place everything is there, and the
-/// rest is made anew if a crash leaves it out. Before that nothing is there, and the restore can be run again.
+/// The files of a store, in the order in which they are moved into place. Once the engine is there
+/// the store is complete, because the rest is recreated. Before that there is no store, and the
+/// restore can be repeated.
 const STORE_ENTRIES: [&str; 4] = ["engine", "VERSION", "log", "LOCK"];
 
-/// The store grows beside its place and is moved there when it is whole: half a restore that could be opened would
-/// pass for everything there was.
+/// The store is built in a temporary directory and moved into place when it is complete: a partial
+/// store that opens would pass for the whole.
 struct Beside {
     path: PathBuf,
 }

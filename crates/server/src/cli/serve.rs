@@ -12,13 +12,13 @@ use crate::{
 
 #[derive(Debug, Default, Args)]
 pub struct ServeArgs {
-    /// The data directory [default: ./bluetick-data]
+    /// Data directory [default: ./bluetick-data]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Address and port [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// The configuration file
+    /// Configuration file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print the commented default configuration and exit; `=all` adds the advanced settings
@@ -48,36 +48,39 @@ pub async fn run(args: ServeArgs) -> Outcome {
     log::init(&config.log).map_err(|why| failed(format!("log.filter is not understood: {why}")))?;
     let (address, demo_key) = (target::address_file(&config), target::demo_key_file(&config));
     let served = serve::serve(config, |info| {
-        // The address comes last: who waits for it finds the key of this start, and not of the one before.
+        // The address is written last, so that a program that waits for it reads the key of this
+        // start.
         match &info.demo_key {
-            Some(key) => write_down("the demo key", &demo_key, key),
+            Some(key) => write_private("the demo key", &demo_key, key),
             None => drop(std::fs::remove_file(&demo_key)),
         }
-        // Whoever names the data directory finds the server by it; without it they have to name the address too.
-        write_down("the server's address", &address, &info.url);
+        // Commands find the server through its data directory.
+        write_private("the server's address", &address, &info.url);
         let said = match log::is_json() {
             true => log::json_line("INFO", "listening", info.fields()),
             false => info.to_string(),
         };
-        // A server whose standard output is closed serves all the same.
+        // A closed standard output must not stop the server.
         let _ = output::print(&format!("{said}\n"));
     });
     let ended = Box::pin(served).await;
     if ended.is_ok() {
-        // Left behind by a crash they do no harm: who asks there finds nobody, and the next start has another key.
+        // After a crash they stay, which is harmless: no server answers at that address, and the
+        // next start has another key.
         let _ = std::fs::remove_file(&address);
         let _ = std::fs::remove_file(&demo_key);
     }
     ended.map_err(failed)
 }
 
-fn write_down(what: &str, path: &Path, text: &str) {
+/// Writes a file for other programs of the same user.
+fn write_private(what: &str, path: &Path, text: &str) {
     if let Err(error) = permissions::write_private(path, text) {
-        tracing::warn!(%error, path = %path.display(), "cannot write down {what}");
+        tracing::warn!(%error, path = %path.display(), "cannot write {what}");
     }
 }
 
-/// Tells the failure here: it is JSON where the log is.
+/// Logs the failure here, so that it is JSON if the log is.
 fn failed(why: impl std::fmt::Display) -> Failure {
     log::say_failure(&why.to_string());
     Failure::Told

@@ -29,8 +29,8 @@ pub fn render(columns: &[&str], rows: &[Vec<Value>]) -> String {
     table
 }
 
-/// A value as one cell. Control characters are shown, not sent: names and previews come from strangers, and a
-/// terminal obeys what it is sent.
+/// A value as one cell. Control characters are escaped: names and previews come from other users,
+/// and a terminal would execute them.
 pub fn cell(value: &Value) -> String {
     let text = match value {
         Value::Null => "-".to_owned(),

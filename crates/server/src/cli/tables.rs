@@ -1,4 +1,4 @@
-//! `bluetick tables`: makes the tables in DynamoDB, and says what is wrong with those that are there.
+//! `bluetick tables`: creates the tables in DynamoDB, and checks existing ones.
 
 use std::{fmt::Write as _, path::PathBuf};
 
@@ -13,11 +13,11 @@ use crate::config::{Config, Overrides};
 #[derive(Debug, Args)]
 pub struct TablesArgs {
     #[command(subcommand)]
-    what: What,
+    command: TablesCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum TablesCommand {
     /// Make the tables that are missing, and switch on their TTL and recovery
     Create(CreateArgs),
     /// Say of every table whether it is as a server needs it
@@ -66,9 +66,9 @@ fn tag(text: &str) -> Result<(String, String), String> {
 }
 
 pub async fn run(args: TablesArgs) -> Outcome {
-    match args.what {
-        What::Create(args) => create(args).await,
-        What::Check(args) => {
+    match args.command {
+        TablesCommand::Create(args) => create(args).await,
+        TablesCommand::Check(args) => {
             let (dynamo, prefix) = open(args.config).await?;
             let findings = check(&dynamo).await?;
             output::print(&render(&prefix, &findings))?;

@@ -1,4 +1,4 @@
-//! Which server and which data directory a command is about.
+//! The server and the data directory that a command works on.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -12,7 +12,7 @@ use crate::config::{Backend, Config, Overrides};
 
 #[derive(Debug, Default, Clone, Args)]
 pub struct Target {
-    /// The server's address, if it is not the one that its data directory or configuration names
+    /// The server's address [default: from its data directory or configuration]
     #[arg(long, value_name = "URL")]
     pub server: Option<String>,
     /// The data directory
@@ -21,25 +21,25 @@ pub struct Target {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The server's admin key, if it is not in its data directory or configuration
+    /// The server's admin key [default: from its data directory or configuration]
     #[arg(long, value_name = "KEY", env = "BLUETICK_ADMIN__KEY", hide_env_values = true)]
     pub admin_key: Option<String>,
     #[command(flatten)]
     pub trust: Trust,
 }
 
-/// A target with everything filled in.
-pub struct Place {
+/// A target with its configuration, address and key.
+pub struct ResolvedTarget {
     pub config: Config,
     pub url: String,
-    /// Whether the address was given by hand: then nothing else will do.
+    /// Whether the address was given on the command line, so that no other server will do.
     pub url_given: bool,
     pub admin_key: Option<String>,
     pub trust: Trust,
 }
 
 impl Target {
-    pub fn resolve(&self) -> Outcome<Place> {
+    pub fn resolve(&self) -> Outcome<ResolvedTarget> {
         let overrides = Overrides { data: self.data.clone(), listen: None };
         let config =
             Config::load(self.config.as_deref(), overrides).map_err(|e| Failure::Failed(e.to_string()))?;
@@ -49,17 +49,24 @@ impl Target {
                 .unwrap_or_else(|| own_url(config.server.listen, config.tls.cert_file.is_some())),
         };
         let admin_key = self.admin_key.clone().or_else(|| admin_key(&config));
-        Ok(Place { config, url, url_given: self.server.is_some(), admin_key, trust: self.trust.clone() })
+        Ok(ResolvedTarget {
+            config,
+            url,
+            url_given: self.server.is_some(),
+            admin_key,
+            trust: self.trust.clone(),
+        })
     }
 
-    /// The server's admin interface, for commands that can do without a data directory but not without a server.
+    /// The server's admin API.
     pub fn remote(&self) -> Outcome<Remote> {
         self.resolve()?.remote()
     }
 }
 
-impl Place {
-    /// Whether the data directory holds a store that is in use, or only keys: opening it would make one.
+impl ResolvedTarget {
+    /// Whether the data directory holds a store. Without one it may hold keys only, and opening a
+    /// store would create it.
     pub fn holds_store(&self) -> bool {
         let embedded = self.config.is_app() && self.config.store.backend == Backend::Embedded;
         embedded && self.config.server.data_dir.join("VERSION").exists()
@@ -78,12 +85,12 @@ impl Place {
     }
 
     pub fn websocket_url(&self) -> String {
-        // `normal_url` and `own_url` begin with http:// or https://, whose WebSocket kin are ws:// and wss://.
+        // http:// becomes ws://, and https:// becomes wss://.
         format!("ws{}/v1/ws", self.url.strip_prefix("http").unwrap_or(&self.url))
     }
 }
 
-/// The key that a server with this configuration takes, as far as this user may read it.
+/// The admin key of a server with this configuration, if this user may read it.
 fn admin_key(config: &Config) -> Option<String> {
     if let Some(key) = &config.admin.key {
         return Some(key.expose().to_owned());
@@ -93,12 +100,12 @@ fn admin_key(config: &Config) -> Option<String> {
     Some(text.trim().to_owned()).filter(|key| !key.is_empty())
 }
 
-/// Where a running server writes its address down, so that naming its data directory is enough to find it.
+/// The file with the address of the running server.
 pub fn address_file(config: &Config) -> PathBuf {
     config.server.data_dir.join("server.url")
 }
 
-/// Where a running server writes down the key of its demo, for programs on this machine that run as the same user.
+/// The file with the demo key of the running server, for programs of the same user.
 pub fn demo_key_file(config: &Config) -> PathBuf {
     config.server.data_dir.join("demo.key")
 }
@@ -109,7 +116,7 @@ fn written_url(config: &Config) -> Option<String> {
     Some(url.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:"))
 }
 
-/// Where a server with this configuration is reached from the same machine.
+/// The URL of a server with this configuration, from the same machine.
 fn own_url(listen: SocketAddr, tls: bool) -> String {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
@@ -119,7 +126,7 @@ fn own_url(listen: SocketAddr, tls: bool) -> String {
     format!("{}://{}", if tls { "https" } else { "http" }, SocketAddr::new(ip, listen.port()))
 }
 
-/// Takes an address as people write it: with http, ws or no scheme, with or without a slash at the end.
+/// Normalises an address: with http, ws or no scheme, with or without a trailing slash.
 fn normal_url(given: &str) -> Result<String, String> {
     let bare = given.trim_end_matches('/').trim_end_matches("/v1/ws");
     let url = match bare.split_once("://") {
@@ -127,7 +134,7 @@ fn normal_url(given: &str) -> Result<String, String> {
         Some(("https" | "wss", rest)) => format!("https://{rest}"),
         None => format!("http://{bare}"),
         Some((other, _)) => {
-            return Err(format!("{other}:// is not how a server is reached; give http:// or https://"));
+            return Err(format!("{other}:// is not supported; give http:// or https://"));
         }
     };
     match reqwest::Url::parse(&url) {

@@ -1,12 +1,11 @@
-//! `bluetick token`: signs a token with the secret that the server checks with. No server need be asked, so it
-//! works while one holds the data directory, and before the first start.
+//! `bluetick token`: signs a token with the server's secret. It needs no running server.
 
 use std::{path::PathBuf, time::Duration};
 
 use bluetick_protocol::UserId;
 use clap::Args;
 
-use super::{Failure, Outcome, output, target::Place};
+use super::{Failure, Outcome, output, target::ResolvedTarget};
 use crate::{
     auth,
     config::{Config, Overrides},
@@ -39,9 +38,9 @@ pub fn run(args: TokenArgs) -> Outcome {
     Ok(output::print(&format!("{token}\n"))?)
 }
 
-/// A token for the terminal client. Unlike `bluetick token` it makes no secret: the server that is to take the
-/// token runs already and has one.
-pub fn mint_for_chat(place: &Place, user: &UserId) -> Outcome<String> {
+/// A token for the terminal client. Unlike `bluetick token` it never creates a secret: the server
+/// that verifies the token is running and has one.
+pub fn mint_for_chat(place: &ResolvedTarget, user: &UserId) -> Outcome<String> {
     let config = &place.config;
     if !config.auth.is_configured() && !config.jwt_secret_path().exists() {
         return Err(Failure::Failed(format!(

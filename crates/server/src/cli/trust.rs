@@ -1,4 +1,4 @@
-//! Which certificate authorities a command trusts: the one place for every command that talks to a server.
+//! The certificate authorities that commands trust when they connect to a server.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -39,8 +39,8 @@ impl Trust {
         }
     }
 
-    /// For a WebSocket to this address; nothing means the public authorities. The file is read only if it is
-    /// needed: SSL_CERT_FILE may be set for other programs.
+    /// For a WebSocket to this address; `None` means the public authorities. The file is read only
+    /// when needed, because SSL_CERT_FILE may be set for other programs.
     pub fn websocket(&self, url: &str) -> Outcome<Option<Arc<ClientConfig>>> {
         if !url.starts_with("wss:") {
             return Ok(None);
@@ -65,7 +65,8 @@ impl Trust {
         }
     }
 
-    /// For HTTP to an address that the server names, such as a bucket's: the public authorities as well.
+    /// For HTTP to an address that the server names, such as a bucket's: trusts the public
+    /// authorities too.
     pub fn http_elsewhere(&self, builder: reqwest::ClientBuilder) -> Outcome<reqwest::ClientBuilder> {
         match self.for_http("https:")? {
             Some(certificates) => Ok(builder.tls_certs_merge(certificates)),

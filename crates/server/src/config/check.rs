@@ -141,6 +141,10 @@ impl Config {
                 ));
             }
         }
+        self.check_hosts()
+    }
+
+    fn check_hosts(&self) -> Result<(), ConfigError> {
         for host in &self.profiles.avatar_hosts {
             if host != "*" && !is_host(host) {
                 return wrong(format!(
@@ -149,7 +153,7 @@ impl Config {
                 ));
             }
         }
-        for origin in &limits.allowed_origins {
+        for origin in &self.limits.allowed_origins {
             if origin != "*" && !is_origin(origin) {
                 return wrong(format!(
                     "limits.allowed_origins: {origin:?} is not an origin; write it as https://app.example, with \
@@ -263,7 +267,7 @@ fn is_origin(text: &str) -> bool {
         && authority.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.:[]_".contains(&b))
 }
 
-/// Whoever can change the answer can sign tokens, so it must not travel in the clear beyond this machine.
+/// Whoever can change the response can sign tokens, so it must be encrypted beyond this machine.
 fn check_jwks_url(url: &str) -> Result<(), ConfigError> {
     let parsed = reqwest::Url::parse(url)
         .map_err(|e| ConfigError::Contradiction(format!("auth.jwks_url is not a URL: {e}")))?;

@@ -1,4 +1,5 @@
-//! The settings of many processes: what this one does, how it reaches the others, and what they share.
+//! The settings of a cluster: the roles of this process, how it reaches the others, and the
+//! backends they share.
 
 #[cfg(feature = "cluster")]
 use std::time::Duration;

@@ -5,8 +5,8 @@ use clap::ValueEnum;
 /// Every setting with its default. It is the first layer of the configuration.
 pub(super) const DEFAULTS: &str = include_str!("../config.default.toml");
 
-/// Begins the comment of settings that are for tests and for problems that no default foresees. They
-/// are accepted like all others, but printed only on request.
+/// Begins the comment of settings that are for tests and for problems that no default foresees.
+/// They are accepted like all others, but printed only on request.
 const ADVANCED: &str = "# Advanced: ";
 
 /// Which settings `bluetick serve --print-config` prints.

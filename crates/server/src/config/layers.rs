@@ -1,4 +1,4 @@
-//! Where settings come from, in the order in which they win, and how a mistake in one is told.
+//! The layers of the configuration in order of precedence, and the errors for mistakes in them.
 
 use std::path::Path;
 
@@ -45,7 +45,8 @@ struct Environment {
 }
 
 impl Environment {
-    /// Refuses a variable that looks like a setting and is none: a misspelt one would silently do nothing.
+    /// Refuses a variable that looks like a setting and is none: otherwise a misspelt one would
+    /// have no effect.
     fn read<T: DeserializeOwned>(
         variables: impl Iterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
@@ -86,7 +87,7 @@ impl Environment {
     }
 }
 
-/// Puts a value under its section; a section inside a section has two underscores before its keys as well.
+/// Inserts a value under its section. A nested section has two underscores before its keys as well.
 fn put(root: &mut Dict, section: &str, key: &str, value: Value) {
     let entry = root.entry(section.to_owned()).or_insert_with(|| Value::from(Dict::new()));
     let Value::Dict(_, keys) = entry else { return };
@@ -96,8 +97,8 @@ fn put(root: &mut Dict, section: &str, key: &str, value: Value) {
     }
 }
 
-/// The text of a variable as a value of the type that the setting's default has. Text settings are taken as they stand: a
-/// secret of digits must not become a number on the way.
+/// The text of a variable as a value of the type of the setting's default. Text settings are taken
+/// literally: a secret of digits must not become a number.
 fn env_value(defaults: &Dict, section: &str, key: &str, text: String) -> Value {
     let default = match defaults.get(section) {
         Some(Value::Dict(_, keys)) => keys.get(key),
@@ -163,7 +164,7 @@ impl Provider for Flag {
     }
 }
 
-/// A sentence that names the key and where it stands, without the value where that could be a secret.
+/// An error that names the key and its source, without the value, which may be a secret.
 fn explain(error: figment::Error, file: Option<&Path>) -> ConfigError {
     let place = match (&error.metadata, file) {
         (Some(metadata), _) => metadata.name.to_string(),

@@ -1,4 +1,4 @@
-//! Which variables of the environment are settings, and what a misspelt one was meant to be.
+//! Which environment variables are settings, and suggestions for misspelt ones.
 
 use figment::{
     Figment,
@@ -10,9 +10,9 @@ use serde::de::DeserializeOwned;
 
 use super::{ConfigError, defaults::DEFAULTS, layers::ENV_PREFIX};
 
-/// Ours, and no settings: those of the command line, of `deploy/`, of a build, of examples, and of
-/// tests and their scripts. None may be a setting's name but for an underscore: the mistake would
-/// pass in silence.
+/// Variables that are not settings: those of the command line, of `deploy/`, of a build, of
+/// examples, and of tests and their scripts. None may differ from a setting only by an underscore,
+/// because that mistake would go unnoticed.
 const NO_SETTINGS: [&str; 14] = [
     "TOKEN",
     "HEALTH_URL",
@@ -33,13 +33,15 @@ const OF_TESTS: &str = "TEST_";
 /// A key that no section has.
 const NO_KEY: &str = "?";
 
-/// Whether a variable without two underscores was meant as a setting. `rest` is its name behind the prefix.
+/// Whether a variable without two underscores was meant as a setting. `rest` is its name without
+/// the prefix.
 pub(super) fn is_misspelt(rest: &str, value: &str) -> bool {
     !NO_SETTINGS.contains(&rest) && !rest.starts_with(OF_TESTS) && !is_of_kubernetes(rest, value)
 }
 
-/// Kubernetes tells every container of the services beside it: one called `bluetick` or `bluetick-app` becomes
-/// `BLUETICK_PORT`, `BLUETICK_APP_SERVICE_HOST`, `BLUETICK_PORT_8080_TCP_ADDR` and more.
+/// Kubernetes sets variables for the services of a namespace: one called `bluetick` or
+/// `bluetick-app` becomes `BLUETICK_PORT`, `BLUETICK_APP_SERVICE_HOST`,
+/// `BLUETICK_PORT_8080_TCP_ADDR` and more.
 fn is_of_kubernetes(rest: &str, value: &str) -> bool {
     let words: Vec<&str> = rest.split('_').collect();
     let is_address = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
@@ -91,8 +93,8 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// Every setting, as a variable. The sections say themselves which keys they have when they are given one that
-/// they do not; this takes a while and is done only for a refusal.
+/// Every setting, as a variable. An unknown key makes serde list the known keys of a section; this
+/// is slow and runs only for an error message.
 fn settings<T: DeserializeOwned>() -> Vec<String> {
     let defaults = Figment::from(Toml::string(DEFAULTS));
     let mut found = Vec::new();

@@ -1,6 +1,7 @@
-//! Fewer and larger reads and writes. The WebSocket library reads and writes whenever its small buffers are used up, and keeps those
-//! buffers for as long as the connection lives. What it writes in a row is gathered here, and what the socket has for it is read at
-//! once; the room for either is given back.
+//! Fewer and larger reads and writes. The WebSocket library reads and writes whenever its small
+//! buffers are full or empty, and keeps those buffers for the life of the connection. This layer
+//! collects consecutive writes and reads all that the socket has at once. It frees its buffers when
+//! they are empty.
 
 use std::{
     io::{ErrorKind, Result},

@@ -1,5 +1,5 @@
-//! The operator's interface, `/admin/v1/`: rows as they are stored, traces, tests of notifications, repair, export,
-//! revocation, erasure, backup. Every path, known or not, wants the admin key.
+//! The admin API, `/admin/v1/`: stored rows, traces, push tests, repair, export, revocation,
+//! erasure and backup. Every path, known or not, requires the admin key.
 
 use std::{io, time::Instant};
 
@@ -21,13 +21,13 @@ use tokio::sync::mpsc;
 
 use super::{
     AppState,
-    error::ApiError,
+    error::{ApiError, ApiResult},
     request::{JsonBody, Params},
     watch::{self, Whom},
 };
 
-/// What the operator is shown, as whoever has the data wrote it.
-type Answer = Result<Json<Raw>, ApiError>;
+/// JSON as the process with the data wrote it: passed on without parsing.
+type AdminResult = ApiResult<Raw>;
 
 /// Pieces of a backup on their way to a client; beyond it the store waits for the socket.
 const BACKUP_PIECES_AHEAD: usize = 4;
@@ -93,59 +93,59 @@ async fn info(State(state): State<AppState>, started: Instant) -> impl IntoRespo
     }))
 }
 
-async fn pending(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+async fn pending(State(state): State<AppState>, Path(user): Path<String>) -> AdminResult {
     Ok(Json(state.operator.run(AdminCall::Pending(UserId::new(&user)?)).await?))
 }
 
-async fn status(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+async fn status(State(state): State<AppState>, Path(user): Path<String>) -> AdminResult {
     Ok(Json(state.operator.run(AdminCall::Status(UserId::new(&user)?)).await?))
 }
 
-async fn conversations(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+async fn conversations(State(state): State<AppState>, Path(user): Path<String>) -> AdminResult {
     Ok(Json(state.operator.run(AdminCall::Conversations(UserId::new(&user)?)).await?))
 }
 
-async fn sessions(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+async fn sessions(State(state): State<AppState>, Path(user): Path<String>) -> AdminResult {
     Ok(Json(state.operator.run(AdminCall::Sessions(UserId::new(&user)?)).await?))
 }
 
-async fn devices(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+async fn devices(State(state): State<AppState>, Path(user): Path<String>) -> AdminResult {
     Ok(Json(state.operator.run(AdminCall::Devices(UserId::new(&user)?)).await?))
 }
 
-async fn owed(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+async fn owed(State(state): State<AppState>, Path(user): Path<String>) -> AdminResult {
     Ok(Json(state.operator.run(AdminCall::Owed(UserId::new(&user)?)).await?))
 }
 
-async fn upload_usage(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+async fn upload_usage(State(state): State<AppState>, Path(user): Path<String>) -> AdminResult {
     Ok(Json(state.operator.run(AdminCall::UploadUsage(UserId::new(&user)?)).await?))
 }
 
-async fn push_test(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+async fn push_test(State(state): State<AppState>, Path(user): Path<String>) -> AdminResult {
     let user = UserId::new(&user)?;
     tracing::info!(%user, "admin: push test");
     Ok(Json(state.operator.run(AdminCall::PushTest(user)).await?))
 }
 
-async fn repair(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+async fn repair(State(state): State<AppState>, Path(user): Path<String>) -> AdminResult {
     let user = UserId::new(&user)?;
     tracing::info!(%user, "admin: repair");
     Ok(Json(state.operator.run(AdminCall::Repair(user)).await?))
 }
 
-async fn export(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+async fn export(State(state): State<AppState>, Path(user): Path<String>) -> AdminResult {
     let user = UserId::new(&user)?;
     tracing::info!(%user, "admin: export");
     Ok(Json(state.operator.run(AdminCall::Export(user)).await?))
 }
 
-async fn erase(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+async fn erase(State(state): State<AppState>, Path(user): Path<String>) -> AdminResult {
     let user = UserId::new(&user)?;
     tracing::warn!(%user, "admin: erase");
     Ok(Json(state.operator.run(AdminCall::Erase(user)).await?))
 }
 
-async fn profile(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+async fn profile(State(state): State<AppState>, Path(user): Path<String>) -> AdminResult {
     Ok(Json(state.operator.run(AdminCall::Profile(UserId::new(&user)?)).await?))
 }
 
@@ -153,24 +153,27 @@ async fn set_profile(
     State(state): State<AppState>,
     Path(user): Path<String>,
     JsonBody(profile): JsonBody<Profile>,
-) -> Answer {
+) -> AdminResult {
     let user = UserId::new(&user)?;
     tracing::info!(%user, "admin: set profile");
     Ok(Json(state.operator.run(AdminCall::SetProfile(user, profile)).await?))
 }
 
-async fn revoke(State(state): State<AppState>, Path(user): Path<String>) -> Answer {
+async fn revoke(State(state): State<AppState>, Path(user): Path<String>) -> AdminResult {
     let user = UserId::new(&user)?;
     tracing::warn!(%user, "admin: revoke");
     Ok(Json(state.operator.run(AdminCall::Revoke(user)).await?))
 }
 
-async fn trace_id(State(state): State<AppState>, Path(id): Path<String>) -> Answer {
+async fn trace_id(State(state): State<AppState>, Path(id): Path<String>) -> AdminResult {
     let id: MessageId = id.parse()?;
     Ok(Json(state.operator.run(AdminCall::TraceId(id)).await?))
 }
 
-async fn trace(State(state): State<AppState>, Path((conversation, seq)): Path<(String, String)>) -> Answer {
+async fn trace(
+    State(state): State<AppState>,
+    Path((conversation, seq)): Path<(String, String)>,
+) -> AdminResult {
     let conversation = ConversationId::new(&conversation)?;
     let seq: Seq = match seq.parse() {
         Ok(seq) if seq > 0 => seq,
@@ -193,15 +196,15 @@ async fn rows(State(state): State<AppState>, Params(whom): Params<Whom>) -> Resu
 }
 
 /// Each of these is a step: what it answers says where the next one goes on.
-async fn cold_run(State(state): State<AppState>, Json(step): Json<ColdStep>) -> Answer {
+async fn cold_run(State(state): State<AppState>, Json(step): Json<ColdStep>) -> AdminResult {
     Ok(Json(state.operator.run(AdminCall::ColdStep(step)).await?))
 }
 
-async fn cold_status(State(state): State<AppState>, Json(survey): Json<ColdSurvey>) -> Answer {
+async fn cold_status(State(state): State<AppState>, Json(survey): Json<ColdSurvey>) -> AdminResult {
     Ok(Json(state.operator.run(AdminCall::ColdSurvey(survey)).await?))
 }
 
-async fn cold_verify(State(state): State<AppState>, Json(after): Json<Option<ColdRun>>) -> Answer {
+async fn cold_verify(State(state): State<AppState>, Json(after): Json<Option<ColdRun>>) -> AdminResult {
     Ok(Json(state.operator.run(AdminCall::ColdVerify(after)).await?))
 }
 
@@ -217,8 +220,8 @@ async fn backup(State(state): State<AppState>) -> Result<Response, ApiError> {
         return Err(ApiError::new(ErrorCode::Unsupported, why));
     };
     let mut pieces = start_backup(store);
-    // A backup that cannot even begin is an error like any other; one that breaks off can only break the
-    // connection, so that nobody takes what came before for the whole.
+    // A backup that fails at the start returns an error. One that fails later aborts the
+    // connection, so that nobody takes the beginning for the whole.
     let first = match pieces.recv().await {
         Some(Ok(piece)) => piece,
         Some(Err(error)) => return Err(error.into()),

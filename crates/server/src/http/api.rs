@@ -10,18 +10,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AppState,
-    error::ApiError,
+    error::{ApiError, ApiResult},
     openapi::schema,
     request::{Bearer, JsonBody, Params, PathId},
 };
 
-type Answer<T> = Result<Json<T>, ApiError>;
-
 /// Sends a message
 ///
-/// The answer comes when the message is durable. Repeating a request with the same `client_msg_id` is safe: it is
-/// answered with the original and `duplicate: true`. The same id with another `body`, `attachment` or `meta` is
-/// refused with 409 and `client_msg_id_conflict`. Without `seen_seq` nothing counts as read.
+/// The response is sent when the message is durable. Repeating a request with the same
+/// `client_msg_id` is safe: the response is the original with `duplicate: true`. The same id with
+/// another `body`, `attachment` or `meta` is refused with 409 and `client_msg_id_conflict`. Without
+/// `seen_seq` nothing is marked as read.
 #[utoipa::path(
     post, path = "/v1/messages", tag = "messages", operation_id = "sendMessage",
     request_body = schema::Send,
@@ -31,14 +30,15 @@ pub async fn send(
     Bearer(who): Bearer,
     State(state): State<AppState>,
     JsonBody(send): JsonBody<Send>,
-) -> Answer<Sent> {
+) -> ApiResult<Sent> {
     if matches!(&send.reference, Some(Ref::Text(text)) if text.len() > limits::REF_MAX_BYTES) {
         return Err(ApiError::new(ErrorCode::BadRequest, "\"ref\" may have at most 64 characters"));
     }
     let mut send = check_send(send)?;
     // A back end that writes in somebody's name does not know what they have seen (R10).
     send.seen_seq.get_or_insert(0);
-    // In a task of its own: a caller who hangs up must not stop a stored message on its way to the receiver.
+    // In its own task: a client that disconnects must not stop a stored message on its way to the
+    // receiver.
     let app = state.app.clone();
     let request = SendRequest { user: who.user, session: None, sends: vec![send] };
     let answers = tokio::spawn(async move { app.send(request).await }).await;
@@ -56,7 +56,8 @@ pub struct InboxParams {
 
 /// Lists conversations, newest first
 ///
-/// One page draws the whole list, unread counts and ticks included. A page has at most 256 KiB, or one entry; `next` is null at the end.
+/// A page has everything a conversation list shows, unread counts and ticks included. A page has at
+/// most 256 KiB, or one entry. `next` is null at the end.
 #[utoipa::path(
     get, path = "/v1/inbox", tag = "conversations", operation_id = "listInbox",
     params(
@@ -69,7 +70,7 @@ pub async fn inbox(
     Bearer(who): Bearer,
     State(state): State<AppState>,
     Params(params): Params<InboxParams>,
-) -> Answer<InboxPage> {
+) -> ApiResult<InboxPage> {
     let query = InboxQuery { reference: None, limit: params.limit, before: params.before };
     Ok(Json(state.app.inbox(who.user, query).await?))
 }
@@ -83,9 +84,9 @@ pub struct HistoryParams {
 
 /// Reads a conversation's messages
 ///
-/// With `after_seq` the page that follows it, with `before_seq` the page that ends there, with neither the newest. A page has
-/// at most 256 KiB, or one message, and may end before its `limit`: go by `next`, which is null at the end.
-/// An empty page ends before it begins: `to_seq` is `from_seq` − 1.
+/// With `after_seq` the page after it, with `before_seq` the page before it, with neither the
+/// newest page. A page has at most 256 KiB, or one message, and may be shorter than `limit`:
+/// continue until `next` is null. In an empty page, `to_seq` is `from_seq` − 1.
 #[utoipa::path(
     get, path = "/v1/conversations/{id}/messages", tag = "conversations", operation_id = "listMessages",
     params(
@@ -101,7 +102,7 @@ pub async fn history(
     State(state): State<AppState>,
     PathId(conversation_id): PathId<ConversationId>,
     Params(params): Params<HistoryParams>,
-) -> Answer<HistoryPage> {
+) -> ApiResult<HistoryPage> {
     let HistoryParams { after_seq, before_seq, limit } = params;
     let query = HistoryQuery { reference: None, conversation_id, after_seq, before_seq, limit };
     Ok(Json(state.app.history(who.user, query).await?))
@@ -117,7 +118,7 @@ pub async fn status(
     Bearer(who): Bearer,
     State(state): State<AppState>,
     PathId(conversation): PathId<ConversationId>,
-) -> Answer<StatusAnswer> {
+) -> ApiResult<StatusAnswer> {
     Ok(Json(state.app.status(who.user, conversation).await?))
 }
 
@@ -153,13 +154,14 @@ pub async fn read(
     get, path = "/v1/me", tag = "users", operation_id = "getMe",
     responses((status = 200, description = "The profile", body = schema::UserCard)),
 )]
-pub async fn me(Bearer(who): Bearer, State(state): State<AppState>) -> Answer<UserCard> {
+pub async fn me(Bearer(who): Bearer, State(state): State<AppState>) -> ApiResult<UserCard> {
     Ok(Json(state.app.profile(who.user).await?))
 }
 
 /// Sets one's own name and avatar
 ///
-/// What is left out is removed. Refused with `profile_managed` where names come from tokens or the operator.
+/// A field that is left out is removed. Refused with `profile_managed` if names come from tokens or
+/// the operator.
 #[utoipa::path(
     put, path = "/v1/me", tag = "users", operation_id = "putMe",
     request_body = schema::Profile,
@@ -169,7 +171,7 @@ pub async fn put_me(
     Bearer(who): Bearer,
     State(state): State<AppState>,
     JsonBody(profile): JsonBody<Profile>,
-) -> Answer<UserCard> {
+) -> ApiResult<UserCard> {
     Ok(Json(state.app.put_profile(who.user, profile).await?))
 }
 
@@ -183,7 +185,7 @@ pub async fn user(
     Bearer(who): Bearer,
     State(state): State<AppState>,
     PathId(other): PathId<UserId>,
-) -> Answer<UserCard> {
+) -> ApiResult<UserCard> {
     Ok(Json(state.app.user_card(who.user, other).await?))
 }
 
@@ -231,7 +233,7 @@ pub async fn blocks(
     Bearer(who): Bearer,
     State(state): State<AppState>,
     Params(params): Params<ListParams<UserId>>,
-) -> Answer<Blocks> {
+) -> ApiResult<Blocks> {
     let (blocks, next) = page_of(state.app.blocks(who.user).await?, params.after, |user| user);
     Ok(Json(Blocks { blocks, next }))
 }

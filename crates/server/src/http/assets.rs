@@ -1,5 +1,6 @@
-//! The pages that are built into the binary: the chat, the tour and the operator's page. Their sources are in `web/`; a
-//! debug build reads what was built of them from the disk, so that a page is changed without building the server.
+//! The pages inside the binary: the chat, the tour and the operator's page. Their sources are in
+//! `web/`. A debug build reads the built files from disk, so that a page can change without
+//! building the server.
 
 use std::{
     borrow::Cow,
@@ -27,7 +28,7 @@ struct Dist;
 
 /// What a page shows besides its own files decides what its policy lets in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Page {
+pub enum StaticPage {
     Chat,
     Tour,
     Admin,
@@ -35,18 +36,18 @@ pub enum Page {
 
 /// `GET /admin`: for anyone; what it shows needs the admin key.
 pub async fn admin(State(state): State<AppState>, headers: HeaderMap) -> Response {
-    page(Page::Admin, &state.config, &headers)
+    page(StaticPage::Admin, &state.config, &headers)
 }
 
 /// `GET /tour`: where there is a demo.
 pub async fn tour(State(state): State<AppState>, headers: HeaderMap) -> Response {
-    page(Page::Tour, &state.config, &headers)
+    page(StaticPage::Tour, &state.config, &headers)
 }
 
-/// `GET /assets/{name}`: scripts, styles and the icon. The client library is there too, for pages of other origins as
-/// well: it is the same for everybody.
+/// `GET /assets/{name}`: scripts, styles and the icon. The client library is served to pages of
+/// other origins too, because it is the same for everybody.
 pub async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Response {
-    // A debug build looks for it on the disk: nothing but a plain name may get there. Pages have paths of their own.
+    // A debug build reads from disk, so only plain names are allowed. Pages have their own paths.
     let is_plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_".contains(&b));
     if !is_plain || name.starts_with('.') || name.ends_with(".html") {
         return no_such_part();
@@ -63,11 +64,11 @@ fn no_such_part() -> Response {
     ApiError::new(ErrorCode::NotFound, "no page of this server has such a part").into_response()
 }
 
-pub fn page(page: Page, config: &Config, headers: &HeaderMap) -> Response {
+pub fn page(page: StaticPage, config: &Config, headers: &HeaderMap) -> Response {
     let name = match page {
-        Page::Chat => "index.html",
-        Page::Tour => "tour.html",
-        Page::Admin => "admin.html",
+        StaticPage::Chat => "index.html",
+        StaticPage::Tour => "tour.html",
+        StaticPage::Admin => "admin.html",
     };
     let mut response = file(name, headers);
     if let Ok(policy) = HeaderValue::try_from(policy(page, config, headers)) {
@@ -76,17 +77,18 @@ pub fn page(page: Page, config: &Config, headers: &HeaderMap) -> Response {
     response
 }
 
-/// Lets run what this server serves, and nothing that found its way into a page. No script can be made from text. Other
-/// hosts: the bucket that attachments are in, and, on the chat, those of people's pictures.
-fn policy(page: Page, config: &Config, headers: &HeaderMap) -> String {
-    // Not every browser takes 'self' to cover WebSockets, so the host is named, if it is a plain name.
+/// Allows scripts of this server only, and no script from text. Other hosts: the bucket of
+/// attachments and, on the chat page, those of avatars.
+fn policy(page: StaticPage, config: &Config, headers: &HeaderMap) -> String {
+    // In some browsers 'self' does not cover WebSockets, so the host is named if it is a plain
+    // name.
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let sockets = if is_plain(host) { format!(" ws://{host} wss://{host}") } else { String::new() };
     let bucket = bucket(config);
     let sources = match page {
-        Page::Admin => "connect-src 'self'; img-src 'self' data:".to_owned(),
-        Page::Chat | Page::Tour => {
-            let pictures = if page == Page::Chat { " https:" } else { "" };
+        StaticPage::Admin => "connect-src 'self'; img-src 'self' data:".to_owned(),
+        StaticPage::Chat | StaticPage::Tour => {
+            let pictures = if page == StaticPage::Chat { " https:" } else { "" };
             format!(
                 "connect-src 'self'{sockets}{bucket}; img-src 'self' data: blob:{pictures}{bucket}; \
                  media-src 'self' blob:{bucket}"
@@ -99,7 +101,7 @@ fn policy(page: Page, config: &Config, headers: &HeaderMap) -> String {
     )
 }
 
-/// Where uploads and downloads of attachments go if not to this server, each with a space before it.
+/// The hosts of uploads and downloads other than this server, each after a space.
 fn bucket(config: &Config) -> String {
     let objects = &config.objects;
     let Some(bucket) = objects.s3_bucket.as_deref() else { return String::new() };
@@ -208,7 +210,7 @@ mod tests {
     fn the_policy_names_this_host_and_the_bucket_and_nobody_else() {
         let at = |host| HeaderMap::from_iter([(header::HOST, HeaderValue::from_static(host))]);
         let here = "connect-src 'self' ws://chat.example:8080 wss://chat.example:8080";
-        let chat = |config: &Config| policy(Page::Chat, config, &at("chat.example:8080"));
+        let chat = |config: &Config| policy(StaticPage::Chat, config, &at("chat.example:8080"));
         let own = chat(&config(None, None));
         assert!(own.contains(&format!("{here}; ")) && !own.contains("unsafe"), "{own}");
         let other = chat(&config(Some("b"), Some("https://s3.example.org")));
@@ -220,12 +222,12 @@ mod tests {
         assert!(chat(&amazon).contains(&format!("{here} https://*.amazonaws.com; ")));
         amazon.objects.s3_region = Some("eu-west-1".into());
         assert!(chat(&amazon).contains(" https://b.s3.eu-west-1.amazonaws.com; img-src"));
-        let forged = policy(Page::Chat, &config(None, None), &at("evil; script-src *"));
+        let forged = policy(StaticPage::Chat, &config(None, None), &at("evil; script-src *"));
         assert!(forged.contains("connect-src 'self'; ") && !forged.contains("evil"), "{forged}");
         // Who has the operator's key has nothing to do with other hosts.
-        let admin = policy(Page::Admin, &amazon, &at("chat.example:8080"));
+        let admin = policy(StaticPage::Admin, &amazon, &at("chat.example:8080"));
         assert!(admin.contains("connect-src 'self'; img-src 'self' data:; base-uri"), "{admin}");
-        assert!(!policy(Page::Tour, &config(None, None), &at("localhost")).contains("https:"));
+        assert!(!policy(StaticPage::Tour, &config(None, None), &at("localhost")).contains("https:"));
     }
 
     #[test]

@@ -9,17 +9,15 @@ use bluetick_protocol::{ConversationId, Download, ErrorCode, S3Ref, Upload, Uplo
 
 use super::{
     AppState,
-    error::ApiError,
+    error::{ApiError, ApiResult},
     openapi::schema,
     request::{Bearer, JsonBody, PathId},
 };
 
-type Answer<T> = Result<Json<T>, ApiError>;
-
 /// Announces an attachment
 ///
-/// The answer has an `s3_ref`, which a message then refers to, and the request by which the bytes are uploaded: make it as it
-/// is, with its headers, before it expires.
+/// The response has an `s3_ref`, for the message to refer to, and the request that uploads the
+/// bytes: send it unchanged, with its headers, before it expires.
 #[utoipa::path(
     post, path = "/v1/attachments", tag = "attachments", operation_id = "announceAttachment",
     request_body = schema::UploadRequest,
@@ -30,7 +28,7 @@ pub async fn announce(
     State(state): State<AppState>,
     base: Base,
     JsonBody(request): JsonBody<UploadRequest>,
-) -> Answer<Upload> {
+) -> ApiResult<Upload> {
     let mut upload = state.app.begin_upload(who.user, request).await?;
     if let Some(request) = &mut upload.upload {
         request.url = base.absolute(&request.url);
@@ -59,8 +57,8 @@ pub async fn complete(
 
 /// Tells where an attachment is read from
 ///
-/// For members of the conversation whose messages refer to it. The address is good for a short time, for whoever has it, and
-/// takes range requests.
+/// For members of a conversation whose messages refer to it. The URL is valid for a short time, for
+/// whoever has it, and supports range requests.
 #[utoipa::path(
     get, path = "/v1/conversations/{id}/attachments/{s3_ref}", tag = "attachments", operation_id = "getAttachment",
     params(
@@ -74,7 +72,7 @@ pub async fn download(
     State(state): State<AppState>,
     base: Base,
     path: Result<Path<(String, String)>, PathRejection>,
-) -> Answer<Download> {
+) -> ApiResult<Download> {
     let Path((conversation, s3_ref)) =
         path.map_err(|rejection| ApiError::new(ErrorCode::BadRequest, rejection.body_text()))?;
     let (conversation, s3_ref) = (ConversationId::new(&conversation)?, S3Ref::new(&s3_ref)?);
@@ -112,7 +110,8 @@ impl FromRequestParts<AppState> for Base {
     }
 }
 
-/// A proxy that ends TLS says so. Whoever lies gets an address that leads nowhere, and nobody else does.
+/// A proxy that terminates TLS sets this header. A client that forges it only gets a wrong URL
+/// itself.
 fn scheme(headers: &HeaderMap, tls: bool) -> &'static str {
     let forwarded = headers.get("x-forwarded-proto").and_then(|value| value.to_str().ok());
     let outermost = forwarded.and_then(|list| list.split(',').next()).map(str::trim);

@@ -1,5 +1,5 @@
-//! The bytes of attachments that are kept in a directory of this server's: taken once, streamed to the disk and checked on the
-//! way, and given back as streams. Whoever has the signed address may; no token is asked for.
+//! Attachments in a directory of this server: an upload is streamed to disk and verified, a
+//! download is streamed back. The signed URL authorises a request; no token is needed.
 
 use std::{
     ops::Range,
@@ -26,7 +26,7 @@ use super::{
     request::{Params, PathId},
 };
 use crate::{
-    attachments::{Incoming, NotNow, ObjectUploads, Refused, disposition, key_of},
+    attachments::{AdmissionError, IncomingUpload, ObjectUploads, SignatureError, disposition, key_of},
     auth::hex,
 };
 
@@ -40,7 +40,7 @@ pub struct Signed {
 }
 
 /// Where a request leads, or what there is of that.
-type Address = (Result<PathId<S3Ref>, ApiError>, Result<Params<Signed>, ApiError>);
+type SignedUrl = (Result<PathId<S3Ref>, ApiError>, Result<Params<Signed>, ApiError>);
 
 fn unknown() -> ApiError {
     ApiError::new(ErrorCode::NotFound, "there is no such attachment")
@@ -55,21 +55,21 @@ fn too_slow(why: &str) -> ApiError {
     WireError::new(ErrorCode::UploadTooSlow, why).retry_after(1_000).into()
 }
 
-fn not_now(why: NotNow) -> ApiError {
+fn not_now(why: AdmissionError) -> ApiError {
     let (code, message, retry_after) = match why {
-        NotNow::InProgress => {
+        AdmissionError::InProgress => {
             (ErrorCode::Unavailable, "these bytes are being uploaded just now".to_owned(), 5_000)
         }
-        NotNow::TooManyOfUser(most) => {
+        AdmissionError::TooManyOfUser(most) => {
             let message =
                 format!("you may have {most} uploads in progress at a time: wait until one is done");
             (ErrorCode::RateLimited, message, 1_000)
         }
-        NotNow::TooMany => {
+        AdmissionError::TooMany => {
             let message = "the server has as many uploads in progress as it takes; try again later";
             (ErrorCode::Unavailable, message.to_owned(), 5_000)
         }
-        NotNow::NoRoom => {
+        AdmissionError::NoRoom => {
             let message = "the server has no room for this file; try again later";
             (ErrorCode::StorageFull, message.to_owned(), 5_000)
         }
@@ -87,15 +87,15 @@ struct Blob<'a> {
 async fn admitted<'a>(
     state: &'a AppState,
     method: &str,
-    (s3_ref, signed): Address,
+    (s3_ref, signed): SignedUrl,
 ) -> Result<(Blob<'a>, Signed), ApiError> {
     let uploads = state.uploads.as_deref().filter(|uploads| uploads.is_own()).ok_or_else(unknown)?;
     let store = state.store.as_ref().ok_or_else(unknown)?;
     let altered = || ApiError::new(ErrorCode::LinkRefused, "this address was altered; ask for a new one");
     let (Ok(PathId(s3_ref)), Ok(Params(signed))) = (s3_ref, signed) else { return Err(altered()) };
     uploads.check(method, &s3_ref, signed.expires, &signed.signature).map_err(|refused| match refused {
-        Refused::Altered => altered(),
-        Refused::Expired => {
+        SignatureError::Altered => altered(),
+        SignatureError::Expired => {
             ApiError::new(ErrorCode::LinkRefused, "this address has expired; ask for a new one")
         }
     })?;
@@ -106,7 +106,7 @@ async fn admitted<'a>(
 /// `PUT /v1/blobs/{s3_ref}`: the bytes, once.
 pub async fn put(
     State(state): State<AppState>,
-    address: Address,
+    address: SignedUrl,
     request: Request,
 ) -> Result<Response, ApiError> {
     let (blob, _) = admitted(&state, "PUT", address).await?;
@@ -144,8 +144,9 @@ fn check_length(headers: &HeaderMap, announced: u64) -> Result<(), ApiError> {
 }
 
 impl Blob<'_> {
-    /// Streams the bytes aside, and lets them appear if they are what was announced. Returns false if they are there already.
-    async fn receive(&self, body: Body, incoming: &mut Incoming<'_>) -> Result<bool, ApiError> {
+    /// Streams the bytes to a temporary file and publishes it if they match the announcement.
+    /// Returns false if the attachment exists already.
+    async fn receive(&self, body: Body, incoming: &mut IncomingUpload<'_>) -> Result<bool, ApiError> {
         let objects = self.uploads.objects();
         let unique = self.uploads.unique(&self.row.s3_ref);
         let mut new = objects.create(&key_of(&self.row.s3_ref), &unique).await.map_err(wire)?;
@@ -159,7 +160,7 @@ impl Blob<'_> {
         &self,
         body: Body,
         new: &mut NewObject,
-        incoming: &mut Incoming<'_>,
+        incoming: &mut IncomingUpload<'_>,
     ) -> Result<(), ApiError> {
         let announced = self.row.bytes;
         let mut pieces = body.into_data_stream();
@@ -218,7 +219,7 @@ impl Blob<'_> {
 /// `GET /v1/blobs/{s3_ref}`: all the bytes, or a range of them.
 pub async fn get(
     State(state): State<AppState>,
-    address: Address,
+    address: SignedUrl,
     request: Request,
 ) -> Result<Response, ApiError> {
     let (parts, _) = request.into_parts();
@@ -236,16 +237,17 @@ pub async fn get(
     }
     let wanted = text(header::RANGE).filter(|_| text(header::IF_RANGE).is_none_or(|given| given == tag));
     let whole = 0..row.bytes;
-    let (status, range) = match wanted.map_or(Asked::Whole, |wanted| asked(wanted, row.bytes)) {
-        Asked::Whole => (StatusCode::OK, whole),
-        Asked::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
-        Asked::Nothing => {
-            let mut response = (StatusCode::RANGE_NOT_SATISFIABLE, guarded).into_response();
-            put_header(&mut response, header::CACHE_CONTROL, "no-store");
-            put_header(&mut response, header::CONTENT_RANGE, &format!("bytes */{}", row.bytes));
-            return Ok(response);
-        }
-    };
+    let (status, range) =
+        match wanted.map_or(RequestedRange::Whole, |wanted| requested_range(wanted, row.bytes)) {
+            RequestedRange::Whole => (StatusCode::OK, whole),
+            RequestedRange::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
+            RequestedRange::Nothing => {
+                let mut response = (StatusCode::RANGE_NOT_SATISFIABLE, guarded).into_response();
+                put_header(&mut response, header::CACHE_CONTROL, "no-store");
+                put_header(&mut response, header::CONTENT_RANGE, &format!("bytes */{}", row.bytes));
+                return Ok(response);
+            }
+        };
     // Each answer keeps a file open until it is read, and a signed address may be used any number
     // of times.
     state.in_flight.enter_download(&parts, &row.s3_ref).await?;
@@ -265,8 +267,8 @@ pub async fn get(
     Ok(response)
 }
 
-/// What every answer says: these bytes are somebody else's, and may do nothing here. They are kept no longer than the address
-/// is good.
+/// Headers of every response. The bytes come from a user, so they must not run as part of this
+/// site. Caches keep them no longer than the URL is valid.
 fn guarded(row: &AttachmentRow, lasts: Duration) -> [(HeaderName, String); 6] {
     [
         (header::ETAG, etag(row)),
@@ -289,31 +291,32 @@ fn etag(row: &AttachmentRow) -> String {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+enum RequestedRange {
     Whole,
     Part(Range<u64>),
     Nothing,
 }
 
-/// What a `Range` asks for. One that is not understood, or asks for several, is passed over, as RFC 9110 allows.
-fn asked(header: &str, length: u64) -> Asked {
+/// Parses a `Range` header. One that is malformed, or has several ranges, is ignored, as RFC 9110
+/// allows.
+fn requested_range(header: &str, length: u64) -> RequestedRange {
     let Some((first, last)) = header
         .trim()
         .strip_prefix("bytes=")
         .filter(|ranges| !ranges.contains(','))
         .and_then(|range| range.trim().split_once('-'))
     else {
-        return Asked::Whole;
+        return RequestedRange::Whole;
     };
     let range = match (first.parse::<u64>(), last.parse::<u64>()) {
         (Ok(first), Ok(last)) if first <= last => first..last.saturating_add(1).min(length),
         (Ok(first), Err(_)) if last.is_empty() => first..length,
         (Err(_), Ok(count)) if first.is_empty() => length.saturating_sub(count)..length,
-        _ => return Asked::Whole,
+        _ => return RequestedRange::Whole,
     };
     match range.start < range.end {
-        true => Asked::Part(range),
-        false => Asked::Nothing,
+        true => RequestedRange::Part(range),
+        false => RequestedRange::Nothing,
     }
 }
 
@@ -324,21 +327,21 @@ mod tests {
     #[test]
     fn a_range_is_read_as_it_is_meant() {
         for (header, expected) in [
-            ("bytes=0-0", Asked::Part(0..1)),
-            ("bytes=2-", Asked::Part(2..10)),
-            ("bytes=-3", Asked::Part(7..10)),
-            ("bytes=-30", Asked::Part(0..10)),
-            ("bytes=5-99", Asked::Part(5..10)),
-            ("bytes=5-18446744073709551615", Asked::Part(5..10)),
-            ("bytes=10-", Asked::Nothing),
-            ("bytes=-0", Asked::Nothing),
-            ("bytes=3-2", Asked::Whole),
-            ("bytes=0-1,3-4", Asked::Whole),
-            ("lines=0-1", Asked::Whole),
-            ("bytes=x-y", Asked::Whole),
-            ("", Asked::Whole),
+            ("bytes=0-0", RequestedRange::Part(0..1)),
+            ("bytes=2-", RequestedRange::Part(2..10)),
+            ("bytes=-3", RequestedRange::Part(7..10)),
+            ("bytes=-30", RequestedRange::Part(0..10)),
+            ("bytes=5-99", RequestedRange::Part(5..10)),
+            ("bytes=5-18446744073709551615", RequestedRange::Part(5..10)),
+            ("bytes=10-", RequestedRange::Nothing),
+            ("bytes=-0", RequestedRange::Nothing),
+            ("bytes=3-2", RequestedRange::Whole),
+            ("bytes=0-1,3-4", RequestedRange::Whole),
+            ("lines=0-1", RequestedRange::Whole),
+            ("bytes=x-y", RequestedRange::Whole),
+            ("", RequestedRange::Whole),
         ] {
-            assert_eq!(asked(header, 10), expected, "{header}");
+            assert_eq!(requested_range(header, 10), expected, "{header}");
         }
     }
 }

@@ -1,11 +1,12 @@
-//! The demo: tokens without a password, and the rows and steps behind the pages, for whoever tries the server on their
-//! own machine.
+//! The demo, for a server on one's own machine: tokens without a password, and the rows and steps
+//! behind the pages.
 //!
-//! A request must carry the demo key, come from a loopback address, and name this machine as its host. The key is random,
-//! made at every start, and part of the address that the server prints (`http://127.0.0.1:8080/#demo=KEY`); a fragment never
-//! leaves the browser, so the page sends the key in a header. A request for a token, rows or events
-//! without it is answered as if there were no demo. The page `/tour` is served without a key and
-//! holds no data; that it is there tells that a demo is on.
+//! A request must carry the demo key, come from a loopback address, and name this machine as its
+//! host. The key is random, new at every start, and part of the address that the server prints
+//! (`http://127.0.0.1:8080/#demo=KEY`). A fragment never leaves the browser, so the page sends the
+//! key in a header. A request for a token, rows or events without the key is answered as if there
+//! were no demo. The page `/tour` is served without a key and holds no data; its presence shows
+//! that a demo is on.
 
 use axum::{
     Json,
@@ -20,7 +21,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     AppState,
-    assets::{self, Page},
+    assets::{self, StaticPage},
     error::ApiError,
     origin,
     request::{JsonBody, Params},
@@ -30,11 +31,12 @@ use super::{
 use crate::{
     auth::{self, keys_match},
     config::is_loopback_name,
-    listen::Peer,
+    listen::PeerConnection,
 };
 
 const TOKEN_TTL: Duration = Duration::from_secs(12 * 3600);
-/// The header that carries the demo key. Another site's page cannot set it without a preflight, which is not granted.
+/// The header with the demo key. A page of another site cannot set it without a preflight, which is
+/// refused.
 pub const KEY_HEADER: &str = "x-bluetick-demo";
 const KEY_BYTES: usize = 16;
 
@@ -65,7 +67,7 @@ impl Demo {
 /// `GET /`: the chat, or, where there is none, the page about the API.
 pub async fn root(State(state): State<AppState>, headers: HeaderMap) -> Response {
     match state.config.chat_page_is_on() {
-        true => assets::page(Page::Chat, &state.config, &headers),
+        true => assets::page(StaticPage::Chat, &state.config, &headers),
         false => Redirect::temporary("/v1/docs").into_response(),
     }
 }
@@ -76,7 +78,7 @@ pub struct TokenBody {
 }
 
 #[derive(Serialize)]
-pub struct Token {
+pub struct DemoToken {
     token: String,
     user: UserId,
     expires_in_secs: u64,
@@ -84,19 +86,19 @@ pub struct Token {
 
 /// `POST /demo/token`: a token for any name.
 pub async fn token(
-    visitor: Visitor,
+    access: DemoAccess,
     State(state): State<AppState>,
     JsonBody(TokenBody { user }): JsonBody<TokenBody>,
-) -> Result<Json<Token>, ApiError> {
-    let (secret, auth) = (&visitor.secret, &state.config.auth);
+) -> Result<Json<DemoToken>, ApiError> {
+    let (secret, auth) = (&access.secret, &state.config.auth);
     let token = auth::mint_for(secret, &user, TOKEN_TTL, auth.audience.as_deref(), auth.issuer.as_deref())
         .map_err(|_| ApiError::new(ErrorCode::Internal, "the server met an error it did not expect"))?;
-    Ok(Json(Token { token, user, expires_in_secs: TOKEN_TTL.as_secs() }))
+    Ok(Json(DemoToken { token, user, expires_in_secs: TOKEN_TTL.as_secs() }))
 }
 
 /// `GET /demo/events`: the steps of delivery for these users, each with the rows it wrote.
 pub async fn events(
-    _: Visitor,
+    _: DemoAccess,
     State(state): State<AppState>,
     Params(whom): Params<Whom>,
 ) -> Result<Response, ApiError> {
@@ -105,28 +107,28 @@ pub async fn events(
 
 /// `GET /demo/rows`: the rows of these users.
 pub async fn rows(
-    _: Visitor,
+    _: DemoAccess,
     State(state): State<AppState>,
     Params(whom): Params<Whom>,
 ) -> Result<Response, ApiError> {
     watch::rows(&state, &whom).await
 }
 
-/// A request that the demo answers. It may have a token for any name, so it may see any row. Handlers take it first:
-/// nothing else of a request is looked at before.
-pub struct Visitor {
+/// Proof that a request may use the demo. It could get a token for any name, so it may see any row.
+/// Handlers extract it first, before anything else of the request is examined.
+pub struct DemoAccess {
     secret: Arc<str>,
 }
 
-impl FromRequestParts<AppState> for Visitor {
+impl FromRequestParts<AppState> for DemoAccess {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
-        let peer = parts.extensions.get::<Peer>();
+        let peer = parts.extensions.get::<PeerConnection>();
         let is_near = peer.is_some_and(|peer| peer.address.ip().to_canonical().is_loopback());
         match &state.demo {
             Some(demo) if is_near && has_key(demo, &parts.headers) && is_asked_locally(&parts.headers) => {
-                Ok(Visitor { secret: demo.secret.clone() })
+                Ok(DemoAccess { secret: demo.secret.clone() })
             }
             _ => Err(unknown_path().await),
         }
@@ -138,8 +140,8 @@ fn has_key(demo: &Demo, headers: &HeaderMap) -> bool {
     keys_match(given, &demo.key)
 }
 
-/// Refuses what comes by another host's name (DNS rebinding), from another site's page or through a proxy. The key alone
-/// keeps these out as long as it is secret; this holds if it is not.
+/// Refuses requests that name another host (DNS rebinding), or come from another site's page or
+/// through a proxy. The key keeps these out while it is secret; this check holds even if it is not.
 fn is_asked_locally(headers: &HeaderMap) -> bool {
     const PROXIED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
@@ -149,7 +151,8 @@ fn is_asked_locally(headers: &HeaderMap) -> bool {
     };
     let page_is_ours = match headers.get(header::ORIGIN) {
         Some(origin) => origin.to_str().is_ok_and(|origin| origin::is_own(origin, headers)),
-        // Without an origin, a browser still says whose page asks. One that is too old to say so is not listened to.
+        // Without an `Origin`, browsers send `Sec-Fetch-Site`. Browsers too old for that are
+        // refused.
         None => match headers.get("sec-fetch-site") {
             Some(site) => site == "same-origin" || site == "none",
             None => !headers

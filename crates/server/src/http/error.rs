@@ -1,4 +1,4 @@
-//! Errors over HTTP: `{"error": {code, message, retry_after_ms?}}`, with the status that the code stands for.
+//! Errors over HTTP: `{"error": {code, message, retry_after_ms?}}` with the status of the code.
 
 use axum::{
     Json,
@@ -6,6 +6,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bluetick_protocol::{ErrorBody, ErrorCode, InvalidId, WireError};
+
+/// The result of a handler: a JSON body, or an error with its status.
+pub type ApiResult<T> = Result<Json<T>, ApiError>;
 
 #[derive(Debug)]
 pub struct ApiError {

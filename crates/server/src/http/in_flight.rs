@@ -1,6 +1,6 @@
-//! How many HTTP requests of one user, and how many for the bytes of one attachment, are in flight
-//! in this process. A request is in flight until its answer has been written to the socket: an
-//! answer that nobody reads is memory or an open file, and whoever asks may open many connections.
+//! The limit of HTTP requests in flight in this process, per user and per downloaded attachment. A
+//! request is in flight until its response has been written to the socket: a response that its
+//! client does not read holds memory or an open file, and one client may open many connections.
 
 use std::{
     collections::HashMap,
@@ -25,143 +25,144 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::error::ApiError;
 use crate::listen::Unwritten;
 
-/// How long a request waits for an earlier one of its user to end.
+/// How long a request waits for a permit.
 const WAIT: Duration = Duration::from_secs(5);
-/// When to try again after that.
+/// The retry time in the error after that.
 const RETRY_AFTER_MS: u64 = 1_000;
-/// Requests for the bytes of one attachment at a time. Two people read it, each on a few devices,
-/// and a player may ask for several ranges at once.
+/// Downloads of one attachment at a time. Two users read it, each on a few devices, and a media
+/// player may request several ranges at once.
 const DOWNLOADS_PER_ATTACHMENT: usize = 16;
 
-/// Counts requests by user or attachment. Only those with a request in flight take memory.
+/// Counts requests by user or attachment. Keys without a request in flight take no memory.
 #[derive(Clone)]
-pub struct InFlight {
+pub struct InFlightLimit {
     /// Requests of one user; 0 is no limit.
-    most: usize,
-    counts: Counts,
+    max: usize,
+    counts: Semaphores,
 }
 
-type Counts = Arc<Mutex<HashMap<CountedBy, Arc<Semaphore>>>>;
+type Semaphores = Arc<Mutex<HashMap<CountedBy, Arc<Semaphore>>>>;
 
-/// Downloads come with a signed address and no token: nobody knows whose they are.
+/// Downloads carry a signed URL and no token, so their user is unknown.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum CountedBy {
     User(UserId),
     Attachment(S3Ref),
 }
 
-/// One request's place among those that are counted with it, given back when dropped.
-pub struct Place {
+/// The permit of one request, returned when dropped.
+pub struct InFlightPermit {
     by: CountedBy,
-    counts: Counts,
+    counts: Semaphores,
     semaphore: Option<Arc<Semaphore>>,
-    permit: Option<OwnedSemaphorePermit>,
+    acquired: Option<OwnedSemaphorePermit>,
 }
 
-impl InFlight {
-    /// With 0, everybody has a place.
-    pub fn new(most: usize) -> Self {
-        InFlight { most, counts: Arc::default() }
+impl InFlightLimit {
+    /// With 0 there is no limit.
+    pub fn new(max: usize) -> Self {
+        InFlightLimit { max, counts: Arc::default() }
     }
 
-    /// Waits a moment for a place if the user has none left. `None`: there was no limit to keep.
-    async fn take(&self, user: &UserId) -> Result<Option<Place>, WireError> {
-        match self.most {
+    /// Waits up to `WAIT` for a permit. `None` without a limit.
+    async fn take(&self, user: &UserId) -> Result<Option<InFlightPermit>, WireError> {
+        match self.max {
             0 => Ok(None),
-            most => self.take_one_of(most, CountedBy::User(user.clone())).await.map(Some),
+            max => self.take_one_of(max, CountedBy::User(user.clone())).await.map(Some),
         }
     }
 
-    async fn take_one_of(&self, most: usize, by: CountedBy) -> Result<Place, WireError> {
+    async fn take_one_of(&self, max: usize, by: CountedBy) -> Result<InFlightPermit, WireError> {
         let semaphore = {
             let mut counts = self.counts.lock();
-            counts.entry(by.clone()).or_insert_with(|| Arc::new(Semaphore::new(most))).clone()
+            counts.entry(by.clone()).or_insert_with(|| Arc::new(Semaphore::new(max))).clone()
         };
-        // From here on the entry is looked after, whether or not the request gets its place.
+        // From here on, dropping the permit removes an unused entry, even if the wait times out.
         let counts = self.counts.clone();
-        let mut place = Place { by, counts, semaphore: Some(semaphore.clone()), permit: None };
+        let mut permit = InFlightPermit { by, counts, semaphore: Some(semaphore.clone()), acquired: None };
         match tokio::time::timeout(WAIT, semaphore.acquire_owned()).await {
-            Ok(Ok(permit)) => {
-                place.permit = Some(permit);
-                Ok(place)
+            Ok(Ok(acquired)) => {
+                permit.acquired = Some(acquired);
+                Ok(permit)
             }
-            // A semaphore that nobody closes has no other error.
+            // The semaphore is never closed, so only the timeout occurs.
             Ok(Err(_)) | Err(_) => {
-                let whose = match place.by {
+                let whose = match permit.by {
                     CountedBy::User(_) => "of this user",
                     CountedBy::Attachment(_) => "for this attachment",
                 };
-                let why = format!("{most} requests {whose} are in flight already; read their answers first");
+                let why = format!("{max} requests {whose} are already in flight; read their responses first");
                 Err(WireError::new(ErrorCode::RateLimited, why).retry_after(RETRY_AFTER_MS))
             }
         }
     }
 
-    /// Takes a place for a request of a user, and leaves it for [`hold`].
+    /// Takes a permit for a user's request and leaves it for [`hold`].
     pub async fn enter(&self, parts: &Parts, user: &UserId) -> Result<(), ApiError> {
-        if let Some(held) = parts.extensions.get::<Held>()
-            && let Some(place) = self.take(user).await?
+        if let Some(slot) = parts.extensions.get::<PermitSlot>()
+            && let Some(permit) = self.take(user).await?
         {
-            held.0.lock().get_or_insert(place);
+            slot.0.lock().get_or_insert(permit);
         }
         Ok(())
     }
 
-    /// Takes a place for a request for the bytes of an attachment, and leaves it for [`hold`].
+    /// Takes a permit for a download and leaves it for [`hold`].
     pub async fn enter_download(&self, parts: &Parts, s3_ref: &S3Ref) -> Result<(), ApiError> {
-        if let Some(held) = parts.extensions.get::<Held>() {
+        if let Some(slot) = parts.extensions.get::<PermitSlot>() {
             let by = CountedBy::Attachment(s3_ref.clone());
-            let place = self.take_one_of(DOWNLOADS_PER_ATTACHMENT, by).await?;
-            held.0.lock().get_or_insert(place);
+            let permit = self.take_one_of(DOWNLOADS_PER_ATTACHMENT, by).await?;
+            slot.0.lock().get_or_insert(permit);
         }
         Ok(())
     }
 }
 
-impl Drop for Place {
+impl Drop for InFlightPermit {
     fn drop(&mut self) {
         let mut counts = self.counts.lock();
-        drop((self.permit.take(), self.semaphore.take()));
-        // Whoever waits for a permit has the semaphore too, and new ones take it under the lock.
+        drop((self.acquired.take(), self.semaphore.take()));
+        // Waiters hold the semaphore too, and new requests clone it under the lock.
         if counts.get(&self.by).is_some_and(|semaphore| Arc::strong_count(semaphore) == 1) {
             counts.remove(&self.by);
         }
-        // Room made for a crowd is given back when it has left.
+        // Shrink after a peak.
         if counts.capacity() > 1024 && counts.len() < counts.capacity() / 8 {
             counts.shrink_to_fit();
         }
     }
 }
 
-/// Where a handler leaves its request's place.
+/// Where an extractor leaves the permit of its request.
 #[derive(Clone, Default)]
-struct Held(Arc<Mutex<Option<Place>>>);
+struct PermitSlot(Arc<Mutex<Option<InFlightPermit>>>);
 
-/// Answers a request, and lets the place that it takes last until the answer has been written.
+/// Handles a request and keeps its permit until the response has been written.
 pub async fn hold<F: Future<Output = Response>>(
     mut request: Request,
     answer: impl FnOnce(Request) -> F,
 ) -> Response {
-    let held = Held::default();
+    let slot = PermitSlot::default();
     let unwritten = request.extensions().get::<Unwritten>().cloned();
-    request.extensions_mut().insert(held.clone());
+    request.extensions_mut().insert(slot.clone());
     let response = answer(request).await;
-    let place = held.0.lock().take();
-    match place {
-        Some(place) => response.map(|body| Body::new(Answer { body, place: Some(place), unwritten })),
+    let permit = slot.0.lock().take();
+    match permit {
+        Some(permit) => response.map(|body| Body::new(CountedBody { body, permit: Some(permit), unwritten })),
         None => response,
     }
 }
 
-/// A body that holds a place. HTTP takes it whole into its write buffer long before a slow client reads it, so the
-/// place goes on to the connection, which gives it back when that buffer is empty.
-struct Answer {
+/// A response body that holds a permit. hyper moves the body into its write buffer long before a
+/// slow client reads it, so dropping the body passes the permit to the connection, which returns it
+/// when that buffer is empty.
+struct CountedBody {
     body: Body,
-    place: Option<Place>,
+    permit: Option<InFlightPermit>,
     unwritten: Option<Unwritten>,
 }
 
-impl HttpBody for Answer {
+impl HttpBody for CountedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -181,10 +182,10 @@ impl HttpBody for Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for CountedBody {
     fn drop(&mut self) {
-        if let (Some(place), Some(unwritten)) = (self.place.take(), &self.unwritten) {
-            unwritten.keep(Box::new(place));
+        if let (Some(permit), Some(unwritten)) = (self.permit.take(), &self.unwritten) {
+            unwritten.keep(Box::new(permit));
         }
     }
 }
@@ -199,7 +200,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_user_has_so_many_places_and_others_have_their_own() {
-        let in_flight = InFlight::new(2);
+        let in_flight = InFlightLimit::new(2);
         let alice = user("alice");
         let first = in_flight.take(&alice).await.unwrap().unwrap();
         let _second = in_flight.take(&alice).await.unwrap().unwrap();
@@ -211,60 +212,60 @@ mod tests {
             tokio::time::sleep(WAIT / 2).await;
             drop(first);
         });
-        assert!(third.unwrap().is_some(), "a place that is given back goes to who waits");
-        assert!(InFlight::new(0).take(&alice).await.unwrap().is_none());
+        assert!(third.unwrap().is_some(), "a permit that is given back goes to who waits");
+        assert!(InFlightLimit::new(0).take(&alice).await.unwrap().is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_attachment_has_so_many_downloads_whoever_makes_them() {
-        let in_flight = InFlight::new(0);
+        let in_flight = InFlightLimit::new(0);
         let download = async |n: u8| {
             let mut request = Request::new(Body::empty());
-            request.extensions_mut().insert(Held::default());
+            request.extensions_mut().insert(PermitSlot::default());
             let (parts, _) = request.into_parts();
             in_flight.enter_download(&parts, &S3Ref::mint(1, [n; 10])).await.map(|()| parts)
         };
-        let mut places = Vec::new();
+        let mut permits = Vec::new();
         for _ in 0..DOWNLOADS_PER_ATTACHMENT {
-            places.push(download(1).await.unwrap());
+            permits.push(download(1).await.unwrap());
         }
         assert!(download(1).await.is_err());
         assert!(download(2).await.is_ok(), "another one has its own");
-        places.pop();
+        permits.pop();
         assert!(download(1).await.is_ok());
-        drop(places);
+        drop(permits);
         assert!(in_flight.counts.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_in_flight_takes_no_memory() {
-        let in_flight = InFlight::new(1);
+        let in_flight = InFlightLimit::new(1);
         let alice = user("alice");
-        let place = in_flight.take(&alice).await.unwrap();
+        let permit = in_flight.take(&alice).await.unwrap();
         assert!(in_flight.take(&alice).await.is_err());
         let gave_up = tokio::time::timeout(WAIT / 2, in_flight.take(&alice)).await;
         assert!(gave_up.is_err());
         assert_eq!(in_flight.counts.lock().len(), 1);
-        drop(place);
+        drop(permit);
         assert!(in_flight.counts.lock().is_empty());
         let many: Vec<_> = (0..5000).map(|n| user(&format!("u{n}"))).collect();
-        let mut places = Vec::new();
+        let mut permits = Vec::new();
         for user in &many {
-            places.push(in_flight.take(user).await.unwrap());
+            permits.push(in_flight.take(user).await.unwrap());
         }
-        drop(places);
+        drop(permits);
         assert!(in_flight.counts.lock().is_empty() && in_flight.counts.lock().capacity() <= 1024);
     }
 
     #[tokio::test]
     async fn an_answer_holds_its_place_until_it_is_written() {
-        let in_flight = InFlight::new(1);
+        let in_flight = InFlightLimit::new(1);
         let unwritten = Unwritten::default();
         let mut request = Request::new(Body::empty());
         request.extensions_mut().insert(unwritten.clone());
         let response = hold(request, async |request: Request| {
             let (parts, _) = request.into_parts();
-            in_flight.enter(&parts, &user("alice")).await.unwrap_or_else(|_| panic!("a place"));
+            in_flight.enter(&parts, &user("alice")).await.unwrap_or_else(|_| panic!("a permit"));
             Response::new(Body::from("an answer"))
         });
         let response = response.await;

@@ -44,7 +44,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 
 use crate::{attachments::ObjectUploads, config::Config, gateway, push::Providers, readiness::Readiness};
 use error::ApiError;
-use in_flight::InFlight;
+use in_flight::InFlightLimit;
 
 /// What handlers work with. Cheap to clone.
 #[derive(Clone)]
@@ -56,9 +56,9 @@ pub struct Services {
     pub readiness: Arc<Readiness>,
     /// For backups. None where the data are elsewhere.
     pub store: Option<Store>,
-    /// Those who carry notifications; None where nobody does. Which devices may register depends on them.
+    /// The push providers; `None` without any. They decide which devices may register.
     pub providers: Option<Arc<Providers>>,
-    /// Where attachments are kept, for those that come through this server; None where that is elsewhere.
+    /// Attachments that go through this server; `None` if they are elsewhere.
     pub uploads: Option<Arc<ObjectUploads>>,
     pub tokens: Arc<dyn TokenCheck>,
     pub sessions: Arc<SessionHost>,
@@ -68,7 +68,7 @@ pub struct Services {
     /// `None` where there is no demo.
     pub demo: Option<demo::Demo>,
     /// Requests of each user that have not been answered, or whose answers have not been read.
-    pub in_flight: InFlight,
+    pub in_flight: InFlightLimit,
     /// Set when the server is going down.
     pub draining: AtomicBool,
 }

@@ -222,7 +222,7 @@ mod tests {
         };
         let inbox = wire::InboxPage { reference: None, conversations: vec![], next: None };
         let store = bluetick_store::Health::default();
-        let readiness = ops::Readiness { ready: true, reason: None, store, push: vec![] };
+        let readiness = ops::ReadinessReport { ready: true, reason: None, store, push: vec![] };
         let route = bluetick_chat::RouteHealth {
             route: "apns".into(),
             paused_ms: 0,

@@ -27,12 +27,12 @@ pub struct Alive {
 }
 
 #[derive(Serialize)]
-pub struct Readiness {
+pub struct ReadinessReport {
     pub ready: bool,
     /// Why not; null when ready.
     pub reason: Option<String>,
     pub store: Health,
-    /// Ways to devices by which notifications do not get through. They wait; messages are taken all the same.
+    /// Push routes that fail. Their notifications wait; messages are still taken.
     pub push: Vec<RouteHealth>,
 }
 
@@ -52,7 +52,7 @@ pub async fn readyz(State(state): State<AppState>) -> Response {
     };
     let status = if reason.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let push = state.readiness.failing_routes();
-    (status, Json(Readiness { ready: reason.is_none(), reason, store, push })).into_response()
+    (status, Json(ReadinessReport { ready: reason.is_none(), reason, store, push })).into_response()
 }
 
 /// Shows the server's figures in Prometheus's format

@@ -1,4 +1,5 @@
-//! Web pages that may talk to this server: its own, and those the configuration lists. Programs send no `Origin`.
+//! Which web pages may use this server: its own, and those that the configuration lists. Programs
+//! send no `Origin`.
 
 use axum::{
     extract::Request,
@@ -10,8 +11,8 @@ use bluetick_protocol::ErrorCode;
 
 use super::{AppState, error::ApiError};
 
-/// Refuses a WebSocket from a page that is neither this server's nor listed. Browsers do not guard WebSockets the
-/// way they guard requests, so this is the server's to do.
+/// Refuses a WebSocket from a page that is neither this server's nor listed. Browsers do not apply
+/// CORS to WebSockets, so the server must check.
 pub fn check_page(headers: &HeaderMap, allowed: &[String]) -> Result<(), ApiError> {
     let Some(origin) = headers.get(header::ORIGIN) else {
         return Ok(());

@@ -30,8 +30,8 @@ pub async fn docs() -> Response {
     with_policy(&DOCS)
 }
 
-/// Lets run what is in the page and nothing that found its way into it: its own `<script>` and `<style>` elements
-/// get a number that nobody could know beforehand.
+/// A content security policy with a nonce: only the page's own `<script>` and `<style>` elements
+/// run.
 fn with_policy(html: &str) -> Response {
     let nonce = nonce();
     let policy = format!(

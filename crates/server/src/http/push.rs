@@ -1,4 +1,4 @@
-//! Notifications over HTTP: where a device wants to be told of messages, and which conversations tell nobody.
+//! Push notifications over HTTP: device registrations and muted conversations.
 
 use axum::{Json, extract::State, http::StatusCode};
 use bluetick_protocol::{
@@ -10,13 +10,11 @@ use serde::{Deserialize, Serialize};
 use super::{
     AppState,
     api::{ListParams, page_of},
-    error::ApiError,
+    error::{ApiError, ApiResult},
     openapi::schema,
     request::{Bearer, JsonBody, Params, PathId},
 };
 use crate::auth;
-
-type Answer<T> = Result<Json<T>, ApiError>;
 
 #[derive(Serialize)]
 pub struct PushOffer {
@@ -27,7 +25,8 @@ pub struct PushOffer {
 
 /// Tells by whom this server notifies
 ///
-/// What a client needs before it registers a device. Without any provider this server notifies nobody.
+/// What a client needs before it registers a device. Without providers this server sends no
+/// notifications.
 #[utoipa::path(
     get, path = "/v1/push", tag = "notifications", operation_id = "getPush",
     responses((status = 200, description = "The providers, and the key for Web Push", body = schema::PushOffer)),
@@ -51,14 +50,14 @@ pub struct PushDevices {
     get, path = "/v1/devices", tag = "notifications", operation_id = "listDevices",
     responses((status = 200, description = "The registrations, in order of device", body = schema::PushDevices)),
 )]
-pub async fn devices(Bearer(who): Bearer, State(state): State<AppState>) -> Answer<PushDevices> {
+pub async fn devices(Bearer(who): Bearer, State(state): State<AppState>) -> ApiResult<PushDevices> {
     Ok(Json(PushDevices { devices: state.app.push_devices(who.user).await? }))
 }
 
 /// Registers a device for notifications
 ///
-/// Again whenever its provider gives it another token; what it had registered before is replaced. A token belongs to
-/// one device of one user: whoever registers it last has it.
+/// Repeat it whenever the provider issues a new token; it replaces the previous registration. A
+/// token belongs to the device of the user who registered it last.
 #[utoipa::path(
     put, path = "/v1/devices/{device}/push", tag = "notifications", operation_id = "putPush",
     params(("device" = String, Path, description = "The device's id, the same as in `hello`")),
@@ -73,7 +72,7 @@ pub async fn register(
     State(state): State<AppState>,
     PathId(device): PathId<DeviceId>,
     JsonBody(registration): JsonBody<PushRegistration>,
-) -> Answer<PushDeviceCard> {
+) -> ApiResult<PushDeviceCard> {
     allow(&state, &registration.target)?;
     // A registration outlives its request, so nothing is taken from what a gateway remembers. It is
     // checked once more afterwards, as a session is after it registered: a revocation that ran
@@ -127,7 +126,8 @@ pub struct MuteBody {
 
 /// Mutes a conversation
 ///
-/// Its messages notify none of one's devices, until a time or for ever. They are delivered and counted as before.
+/// Its messages notify none of the user's devices, until a time or for ever. They are delivered and
+/// counted as before.
 #[utoipa::path(
     put, path = "/v1/conversations/{id}/mute", tag = "notifications", operation_id = "putMute",
     params(("id" = String, Path, description = "The conversation")),
@@ -176,7 +176,7 @@ pub async fn mutes(
     Bearer(who): Bearer,
     State(state): State<AppState>,
     Params(params): Params<ListParams<ConversationId>>,
-) -> Answer<Mutes> {
+) -> ApiResult<Mutes> {
     let all = state.app.mutes(who.user).await?;
     let (mutes, next) = page_of(all, params.after, |mute| &mute.conversation_id);
     Ok(Json(Mutes { mutes, next }))

@@ -1,4 +1,4 @@
-//! The limits across nodes: a user's buckets in Redis, behind those of this node.
+//! Rate limits across nodes: a user's buckets in Redis, behind those of this node.
 
 use std::sync::{
     Arc,
@@ -10,17 +10,17 @@ use bluetick_protocol::UserId;
 use bluetick_store::{Clock, Redis, StoreError, TokenBucket};
 use futures_util::future::Either;
 
-use super::{Buckets, Rate, Rates};
+use super::{LocalBuckets, Rate, Rates};
 
-/// Which part of a full bucket of units is taken here before the other nodes are told. A bucket
-/// owes at most what it holds, so on up to this many nodes all that passes is charged.
+/// A node charges Redis each time it has taken this fraction of a full bucket. A bucket can be
+/// overdrawn by at most its size, so on up to this many nodes everything is charged.
 const SHARES: u32 = 20;
 
-/// Asks the node's own buckets first: who does too much on one node is told so without a round trip. While Redis cannot
-/// be asked, each node's own buckets are the limit.
+/// Checks the node's own buckets first, which refuses without a round trip. While Redis is down,
+/// the own buckets are the limit.
 #[derive(Clone)]
 pub struct SharedBuckets {
-    own: Arc<Buckets>,
+    own: Arc<LocalBuckets>,
     redis: Redis,
     clock: Arc<dyn Clock>,
     rates: Rates,
@@ -28,18 +28,18 @@ pub struct SharedBuckets {
 }
 
 impl SharedBuckets {
-    /// With the rates that `own` was made with.
-    pub fn new(own: Arc<Buckets>, redis: Redis, clock: Arc<dyn Clock>, rates: Rates) -> Self {
+    /// `rates` must be those of `own`.
+    pub fn new(own: Arc<LocalBuckets>, redis: Redis, clock: Arc<dyn Clock>, rates: Rates) -> Self {
         SharedBuckets { own, redis, clock, rates, warned_ms: Default::default() }
     }
 
-    /// Whether a minute is over since somebody was last told yes.
+    /// True at most once a minute.
     fn may_warn(&self, now_ms: u64) -> bool {
         let due = |warned: u64| (warned == 0 || now_ms >= warned.saturating_add(60_000)).then_some(now_ms);
         self.warned_ms.fetch_update(Relaxed, Relaxed, due).is_ok()
     }
 
-    /// Takes from buckets that all nodes share, all of it or nothing.
+    /// Takes from the shared buckets: all of the tokens or none.
     async fn take_shared(&self, user: &UserId, buckets: &[TokenBucket]) -> Result<(), u64> {
         let now_ms = self.clock.now_ms();
         let taken = self.redis.take_tokens(user, buckets, now_ms).await;
@@ -49,9 +49,9 @@ impl SharedBuckets {
         })
     }
 
-    /// Charges the bucket of all nodes for units that passed here, and holds the user off here
-    /// until it is out of debt. A bucket that has too little is charged all the same: what passes
-    /// and is charged nowhere gives the user one rate on each node.
+    /// Charges the shared bucket for units that passed here, and refuses the user here until it is
+    /// no longer overdrawn. A bucket with too few tokens is charged too; otherwise a user would get
+    /// the full rate on each node.
     async fn charge_units(&self, user: &UserId, units: u32) {
         let now_ms = self.clock.now_ms();
         let requests = bucket("requests", self.rates.requests, units);
@@ -65,7 +65,7 @@ impl SharedBuckets {
     fn note_unshared(&self, error: &StoreError, now_ms: u64) {
         metrics::counter!("bluetick_rate_limits_unshared_total").increment(1);
         if self.may_warn(now_ms) {
-            tracing::warn!(%error, "rate limits hold for each node by itself while redis cannot be asked");
+            tracing::warn!(%error, "redis is unavailable: each node enforces its rate limits alone");
         }
     }
 }
@@ -97,8 +97,8 @@ impl SendBudget for SharedBuckets {
 }
 
 impl RequestBudget for SharedBuckets {
-    /// No request waits for Redis: what was taken here is told in portions, and who has taken too much on all nodes
-    /// together is held off here until there is room again.
+    /// No request waits for Redis: units are charged in portions, and a user over the shared limit
+    /// is refused here until the bucket has refilled.
     fn take(&self, user: &UserId, units: u32) -> Result<(), u64> {
         let portion = (self.rates.requests.burst / SHARES).max(1);
         if let Some(taken) = self.own.take_units(user, units, portion)? {
@@ -126,7 +126,7 @@ mod tests {
             requests: Rate::per_second(1, 3),
             profile: Rate::NONE,
         };
-        let own = Arc::new(Buckets::new(rates));
+        let own = Arc::new(LocalBuckets::new(rates));
         let shared = SharedBuckets::new(own, redis, clock.clone(), rates);
         let alice = UserId::new("alice").unwrap();
         let one = SendCost { messages: 1, bytes: 10 };

@@ -1,5 +1,5 @@
-//! A close that lets the last words arrive. Closing a socket with unread bytes makes the kernel send a reset, which
-//! may destroy what was written just before: a `bye`, or the answer to a request that was too long to be read.
+//! A lingering close. Closing a socket with unread bytes makes the kernel send a reset, which may
+//! discard what was written just before: a `bye`, or the response to a request that was too long.
 
 use std::{
     pin::Pin,
@@ -14,13 +14,14 @@ use tokio::{
 };
 
 const LINGER: Duration = Duration::from_secs(2);
-/// Beyond so many, connections are closed at once: lingering is a courtesy, and must not use up the open files.
+/// Above this many, connections are closed at once, so that lingering ones cannot exhaust file
+/// descriptors.
 const LINGERING_MAX: usize = 512;
 
 static LINGERING: AtomicUsize = AtomicUsize::new(0);
 
-/// A stream that, when dropped before the client has closed its side, ends its own side and reads for a while
-/// what the client still sends.
+/// A stream that, when dropped before the client has closed its side, shuts down its own side and
+/// discards what the client still sends for a while.
 pub struct Lingering {
     stream: Option<TcpStream>,
     client_ended: bool,
@@ -31,12 +32,12 @@ impl Lingering {
         Lingering { stream: Some(stream), client_ended: false }
     }
 
-    /// The client has said in its own way that it sends nothing more: nothing is waited for then.
+    /// The client has announced that it sends nothing more, so a drop need not linger.
     pub fn client_ended(&mut self) {
         self.client_ended = true;
     }
 
-    /// Ready when there may be something to read, or nothing more will come.
+    /// Ready when a read would not block.
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &self.stream {
             Some(stream) => stream.poll_read_ready(cx).map(drop),
@@ -104,13 +105,14 @@ impl Drop for Lingering {
             return;
         }
         runtime.spawn(async move {
-            let _ = tokio::time::timeout(LINGER, read_out(stream)).await;
+            let _ = tokio::time::timeout(LINGER, discard_input(stream)).await;
             LINGERING.fetch_sub(1, Ordering::Relaxed);
         });
     }
 }
 
-async fn read_out(mut stream: TcpStream) {
+/// Reads until the client closes its side.
+async fn discard_input(mut stream: TcpStream) {
     let mut ignored = [0u8; 2048];
     if stream.shutdown().await.is_err() {
         return;

@@ -15,7 +15,10 @@ async fn start(router: Router) -> (SocketAddr, watch::Sender<bool>, JoinHandle<(
 
 fn routes() -> Router {
     Router::new()
-        .route("/who", get(|Extension(peer): Extension<Peer>| async move { peer.address.ip().to_string() }))
+        .route(
+            "/who",
+            get(|Extension(peer): Extension<PeerConnection>| async move { peer.address.ip().to_string() }),
+        )
         .route(
             "/slow",
             get(|| async {
@@ -81,7 +84,7 @@ async fn who_is_turned_away_is_told_why() {
     let client = tokio::spawn(async move { ask(address, "GET / HTTP/1.1\r\nhost: x\r\n\r\n").await });
     let (stream, _) = tcp.accept().await.unwrap();
     tokio::time::sleep(Duration::from_millis(20)).await;
-    turn_away(stream, false);
+    refuse(stream, false);
     let answer = client.await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();

@@ -1,4 +1,4 @@
-//! What a connection owes until its write buffer is empty.
+//! Values that live until a connection's write buffer is empty.
 
 use std::{
     any::Any,
@@ -10,30 +10,30 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// Things that are dropped when all that was answered on a connection has been written to its socket, or when the
-/// connection ends. Requests carry it as an extension.
+/// Values that are dropped when all responses on a connection have been written to its socket, or
+/// when the connection ends. Every request carries a handle as an extension.
 #[derive(Clone, Default)]
-pub struct Unwritten(Arc<State>);
+pub struct Unwritten(Arc<ConnectionState>);
 
 #[derive(Default)]
-struct State {
+struct ConnectionState {
     kept: Mutex<Vec<Box<dyn Any + Send>>>,
     is_upgraded: AtomicBool,
 }
 
 impl Unwritten {
-    /// Keeps something until what was answered before is written.
+    /// Keeps a value until the responses so far are written.
     pub fn keep(&self, thing: Box<dyn Any + Send>) {
         self.0.kept.lock().push(thing);
     }
 
-    /// All is written.
+    /// Drops all values: the write buffer is empty.
     pub fn written(&self) {
         let kept = std::mem::take(&mut *self.0.kept.lock());
         drop(kept);
     }
 
-    /// The connection becomes a WebSocket, whose session judges how fast it is read.
+    /// The connection becomes a WebSocket. Its session enforces a minimum read rate itself.
     pub fn upgrade(&self) {
         self.0.is_upgraded.store(true, Ordering::Relaxed);
     }

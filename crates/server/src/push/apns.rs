@@ -13,16 +13,16 @@ use serde_json::{Value, json};
 use super::{
     PushError,
     config::ApnsConfig,
-    http::{Answer, Http, word},
+    http::{Http, ProviderResponse, word},
     keys::read_p256,
-    payload::{Shown, collapse_id, data, fit, request_id, shown},
+    payload::{AlertText, collapse_id, data, fit, request_id, shown},
 };
 
 const PAYLOAD_MAX_BYTES: usize = 4096;
 /// Apple wants a token to be used for at least 20 minutes and at most 60.
 const TOKEN_LIFE_SECS: u64 = 40 * 60;
-/// A token that Apple calls expired is made anew at most this often: more would be refused as too many, and the connection
-/// with it.
+/// The minimum time between two provider tokens. Apple refuses more frequent ones, and closes the
+/// connection.
 const RENEW_EVERY_SECS: u64 = 20 * 60;
 
 pub(super) struct Apns {
@@ -34,7 +34,7 @@ pub(super) struct Apns {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Address<'a> {
+pub(super) struct ApnsTarget<'a> {
     pub(super) token: &'a str,
     /// The app's, where it is not the one in the configuration.
     pub(super) topic: Option<&'a str>,
@@ -69,10 +69,10 @@ impl Apns {
     pub(super) async fn push(
         &self,
         device: &DeviceRow,
-        to: Address<'_>,
+        to: ApnsTarget<'_>,
         notification: &Notification,
     ) -> Pushed {
-        let request = Request {
+        let request = ApnsRequest {
             id: request_id(device, notification),
             collapse_id: collapse_id(notification),
             // 0 would mean: now or never.
@@ -86,10 +86,11 @@ impl Apns {
         }
     }
 
-    /// A token that no device has: if that is all that Apple finds wrong, the key and the topic are right.
+    /// A device token that does not exist: if Apple objects only to it, the key and the topic are
+    /// right.
     pub(super) async fn check(&self) -> Result<String, String> {
-        let nobody = Address { token: &"0".repeat(64), topic: None, sandbox: false };
-        let request = Request {
+        let nobody = ApnsTarget { token: &"0".repeat(64), topic: None, sandbox: false };
+        let request = ApnsRequest {
             id: "00000000-0000-8000-8000-000000000000".into(),
             collapse_id: "check".into(),
             expiration: 1,
@@ -109,7 +110,7 @@ impl Apns {
     }
 
     /// Sends, and a second time with a new token if the first one was too old.
-    async fn send(&self, to: Address<'_>, request: &Request) -> Result<Answer, String> {
+    async fn send(&self, to: ApnsTarget<'_>, request: &ApnsRequest) -> Result<ProviderResponse, String> {
         let token = self.signer.token(SystemClock.now_ms() / 1_000)?;
         let answer = self.send_with(&token, to, request).await?;
         if answer.status != 403 || reason(&answer).reason != "ExpiredProviderToken" {
@@ -121,7 +122,12 @@ impl Apns {
         }
     }
 
-    async fn send_with(&self, token: &str, to: Address<'_>, request: &Request) -> Result<Answer, String> {
+    async fn send_with(
+        &self,
+        token: &str,
+        to: ApnsTarget<'_>,
+        request: &ApnsRequest,
+    ) -> Result<ProviderResponse, String> {
         let base = if to.sandbox { &self.sandbox_url } else { &self.url };
         let request = self
             .http
@@ -139,7 +145,7 @@ impl Apns {
     }
 }
 
-struct Request {
+struct ApnsRequest {
     id: String,
     collapse_id: String,
     expiration: u64,
@@ -147,8 +153,9 @@ struct Request {
     payload: String,
 }
 
-/// What clears sets the badge, and wakes the app to take the notification away. Apple has the type "background" for
-/// what wakes only: with a badge in it, which the phone sets by itself even if the app is not running, it is "alert".
+/// A clearing notification sets the badge and wakes the app, which removes the notification.
+/// Apple's type "background" is only for waking: with a badge, which the phone sets even if the app
+/// is not running, the type is "alert".
 fn payload(notification: &Notification) -> String {
     let mut about = json!(data(notification));
     // By this the app finds what it is to take away.
@@ -156,7 +163,7 @@ fn payload(notification: &Notification) -> String {
     let write = |aps: Value| json!({"aps": aps, "bluetick": about}).to_string();
     match shown(notification) {
         None => write(json!({"badge": notification.badge, "content-available": 1})),
-        Some(shown) => fit(PAYLOAD_MAX_BYTES, shown, |Shown { title, body }| {
+        Some(shown) => fit(PAYLOAD_MAX_BYTES, shown, |AlertText { title, body }| {
             let mut alert = json!({"title": title});
             if let Some(body) = body {
                 alert["body"] = body.into();
@@ -172,12 +179,12 @@ fn payload(notification: &Notification) -> String {
     }
 }
 
-fn reason(answer: &Answer) -> Reason {
+fn reason(answer: &ProviderResponse) -> Reason {
     serde_json::from_slice(&answer.body).unwrap_or_default()
 }
 
 /// A topic that the device named is the device's mistake, and no reason to doubt the operator's.
-fn judge(answer: &Answer, own_topic: bool) -> Pushed {
+fn judge(answer: &ProviderResponse, own_topic: bool) -> Pushed {
     let Reason { reason, timestamp } = reason(answer);
     let why = format!("APNs answered {} {}", answer.status.as_u16(), word(&reason));
     match (answer.status.as_u16(), reason.as_str()) {
@@ -225,7 +232,7 @@ struct Current {
 }
 
 #[derive(Serialize)]
-struct Claims<'a> {
+struct ApnsClaims<'a> {
     iss: &'a str,
     iat: u64,
 }
@@ -242,7 +249,8 @@ impl Signer {
         }
     }
 
-    /// Another one than `stale`: the one that somebody else made meanwhile, or a new one if it is time for it.
+    /// A token other than `stale`: the one that another task has made meanwhile, or a new one if
+    /// allowed.
     fn renewed(&self, stale: &str, now: u64) -> Result<Option<Arc<str>>, String> {
         let mut current = self.current.lock();
         match &*current {
@@ -254,7 +262,7 @@ impl Signer {
 
     fn sign(&self, now: u64, in_place: bool) -> Result<Current, String> {
         let header = Header { kid: Some(self.key_id.clone()), ..Header::new(Algorithm::ES256) };
-        let claims = Claims { iss: &self.team_id, iat: now };
+        let claims = ApnsClaims { iss: &self.team_id, iat: now };
         let token = jsonwebtoken::encode(&header, &claims, &self.key)
             .map_err(|e| format!("the key of push.apns.key_file cannot sign: {e}"))?;
         Ok(Current { token: token.into(), made: now, in_place })

@@ -1,5 +1,5 @@
-//! `[push]`: what a notification may show, how patient the service is, and who carries notifications. A provider is
-//! set up by its section being there.
+//! `[push]`: the content and timing of notifications, and their providers. A provider is on if its
+//! section exists.
 
 use std::path::PathBuf;
 

@@ -22,8 +22,8 @@ use tokio::sync::Mutex;
 use super::{
     PushError,
     config::{FcmConfig, guarded_url},
-    http::{Answer, Http, word},
-    payload::{Shown, collapse_id, data, fit, seconds_left, shown},
+    http::{Http, ProviderResponse, word},
+    payload::{AlertText, collapse_id, data, fit, seconds_left, shown},
 };
 
 const SCOPE: &str = "https://www.googleapis.com/auth/firebase.messaging";
@@ -32,7 +32,8 @@ const GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 const GRANT_LIFE_SECS: u64 = 3_600;
 /// A token is used until so long before its end.
 const MARGIN_SECS: u64 = 60;
-/// FCM counts only what the app gets. What is around that is short, and is counted here for simplicity.
+/// FCM limits only the part that the app receives. The rest is short and counted too, for
+/// simplicity.
 const MESSAGE_MAX_BYTES: usize = 4096;
 /// What Google asks for where it says nothing with "too many".
 const QUOTA_PAUSE: Duration = Duration::from_secs(60);
@@ -41,14 +42,14 @@ const LIFE_MAX_SECS: u64 = 28 * 86_400;
 pub(super) struct Fcm {
     http: Http,
     url: String,
-    account: Account,
+    account: ServiceAccount,
     key: RsaKeyPair,
     access: Mutex<Access>,
 }
 
 /// What is needed of the file that Google gives for a service account.
 #[derive(Deserialize)]
-struct Account {
+struct ServiceAccount {
     project_id: String,
     private_key_id: Option<String>,
     private_key: String,
@@ -70,14 +71,14 @@ struct Granted {
 }
 
 #[derive(Default, Deserialize)]
-struct Failure {
+struct FcmError {
     #[serde(default)]
-    error: FailureBody,
+    error: FcmErrorBody,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct FailureBody {
+struct FcmErrorBody {
     status: String,
     message: String,
     details: Vec<Detail>,
@@ -102,7 +103,7 @@ impl Fcm {
         let refused =
             |why: String| PushError(format!("push.fcm.service_account_file: {}: {why}", path.display()));
         let text = fs::read(path).map_err(|e| refused(e.to_string()))?;
-        let mut account: Account = serde_json::from_slice(&text)
+        let mut account: ServiceAccount = serde_json::from_slice(&text)
             .map_err(|e| refused(format!("this is not the JSON key of a service account: {e}")))?;
         guarded_url("token_uri", &account.token_uri).map_err(&refused)?;
         let pem = std::mem::take(&mut account.private_key);
@@ -122,7 +123,8 @@ impl Fcm {
         }
     }
 
-    /// Has a message looked at that is not sent: if only its token is found to be wrong, the account is right.
+    /// Validates a message without sending it: if FCM objects only to its token, the account is
+    /// right.
     pub(super) async fn check(&self) -> Result<String, String> {
         let nobody = json!({"validate_only": true, "message": {"token": "bluetick-check", "data": {}}});
         let pushed = match self.send(&nobody.to_string()).await {
@@ -139,10 +141,10 @@ impl Fcm {
     }
 
     /// Sends, and a second time with a new access token if the first one was not taken.
-    async fn send(&self, message: &str) -> Result<Answer, Pushed> {
+    async fn send(&self, message: &str) -> Result<ProviderResponse, Pushed> {
         let token = self.access_token(None).await?;
         let answer = self.send_with(&token, message).await?;
-        // By 401 Google also tells of a key that Apple or a browser wants of the project and does not get.
+        // Google also answers 401 if the project lacks a key for Apple or for browsers.
         if answer.status != 401 || error_code(&failure(&answer)) == "THIRD_PARTY_AUTH_ERROR" {
             return Ok(answer);
         }
@@ -150,7 +152,7 @@ impl Fcm {
         self.send_with(&token, message).await
     }
 
-    async fn send_with(&self, token: &str, message: &str) -> Result<Answer, Pushed> {
+    async fn send_with(&self, token: &str, message: &str) -> Result<ProviderResponse, Pushed> {
         let request = self
             .http
             .post(&self.url)
@@ -160,7 +162,8 @@ impl Fcm {
         self.http.send(PushProvider::Fcm, request).await.map_err(|why| Pushed::Later { after: None, why })
     }
 
-    /// The token at hand, or another one than `stale`. One caller fetches; the others wait for what it gets.
+    /// The current token, or one other than `stale`. One caller fetches, and the others wait for
+    /// its result.
     async fn access_token(&self, stale: Option<&str>) -> Result<Arc<str>, Pushed> {
         let asked = Instant::now();
         let mut access = self.access.lock().await;
@@ -221,9 +224,9 @@ impl Fcm {
         }
     }
 
-    /// The claim that a token is asked for with (RFC 7523). It is signed by ring, which keeps the key's bits to itself.
+    /// The JWT assertion that requests a token (RFC 7523), signed by ring.
     fn grant(&self, now: u64) -> Result<String, String> {
-        let Account { private_key_id, client_email, token_uri, .. } = &self.account;
+        let ServiceAccount { private_key_id, client_email, token_uri, .. } = &self.account;
         let header = json!({"alg": "RS256", "typ": "JWT", "kid": private_key_id});
         let claims = json!({
             "iss": client_email,
@@ -261,7 +264,8 @@ fn message(token: &str, notification: &Notification) -> String {
         return json!({"message": {
             "token": token,
             "data": strings(&facts),
-            // Without a collapse key: a phone that is off has four of them, which are for what is shown.
+            // Without a collapse key: a phone that is off keeps four of them, which are for visible
+            // notifications.
             "android": {"priority": "NORMAL", "ttl": format!("{ttl}s")},
             "apns": {
                 "headers": headers("5"),
@@ -270,7 +274,7 @@ fn message(token: &str, notification: &Notification) -> String {
         }})
         .to_string();
     };
-    fit(MESSAGE_MAX_BYTES, shown, |Shown { title, body }| {
+    fit(MESSAGE_MAX_BYTES, shown, |AlertText { title, body }| {
         let mut seen = json!({"title": title});
         if let Some(body) = body {
             seen["body"] = body.into();
@@ -309,17 +313,17 @@ fn strings(facts: &Value) -> Value {
     facts.map(|(key, value)| (key.clone(), Value::from(text(value)))).collect()
 }
 
-fn failure(answer: &Answer) -> FailureBody {
-    serde_json::from_slice::<Failure>(&answer.body).unwrap_or_default().error
+fn failure(answer: &ProviderResponse) -> FcmErrorBody {
+    serde_json::from_slice::<FcmError>(&answer.body).unwrap_or_default().error
 }
 
 /// FCM's own code where there is one, and the general one otherwise.
-fn error_code(failure: &FailureBody) -> &str {
+fn error_code(failure: &FcmErrorBody) -> &str {
     let own = failure.details.iter().find_map(|detail| detail.error_code.as_deref());
     own.unwrap_or(&failure.status)
 }
 
-fn judge(answer: &Answer) -> Pushed {
+fn judge(answer: &ProviderResponse) -> Pushed {
     let failure = failure(answer);
     let code = error_code(&failure);
     let why = format!("FCM answered {} {}", answer.status.as_u16(), word(code));
@@ -343,15 +347,15 @@ fn judge(answer: &Answer) -> Pushed {
         },
         // Not an answer of FCM's: every device would seem to be gone.
         (300..=399 | 404 | 405, _) => Pushed::Misconfigured { why: format!("{why}: look at push.fcm.url") },
-        // Google does not say whether it is one device that gets too many, or the project that sends too many.
+        // Google does not say whether the device or the project exceeds its quota.
         (429, _) => Pushed::NotThisDevice { after: answer.retry_after.or(Some(QUOTA_PAUSE)), why },
         (500..=599, _) => Pushed::Later { after: answer.retry_after, why },
         _ => Pushed::Refused { why },
     }
 }
 
-/// Whether it is the device's token that is not as it should be, rather than something that we wrote.
-fn names_the_token(failure: &FailureBody) -> bool {
+/// Whether FCM objects to the device's token, and not to another part of the message.
+fn names_the_token(failure: &FcmErrorBody) -> bool {
     let mut violations = failure.details.iter().flat_map(|detail| &detail.field_violations);
     violations.any(|violation| violation.field == "message.token")
         || failure.message.contains("registration token")

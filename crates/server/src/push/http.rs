@@ -1,5 +1,5 @@
-//! The one client for all providers: HTTP/2 where they speak it, connections that are kept, and answers that are read
-//! so far as they are of use. Nothing here logs: tokens are in addresses, keys in headers, messages in bodies.
+//! The HTTP client of all providers: HTTP/2 where possible, kept connections, bounded responses. It
+//! never logs, because addresses contain tokens, headers keys and bodies messages.
 
 use std::{
     error::Error as _,
@@ -27,7 +27,7 @@ pub(super) struct Http {
     timeout: Duration,
 }
 
-pub(super) struct Answer {
+pub(super) struct ProviderResponse {
     pub(super) status: StatusCode,
     pub(super) retry_after: Option<Duration>,
     pub(super) body: Vec<u8>,
@@ -36,7 +36,8 @@ pub(super) struct Answer {
 /// What the other end is known to speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speaks {
-    /// HTTP/2, so that what begins together shares one connection from the start: Apple takes many for an attack.
+    /// HTTP/2 with prior knowledge, so that concurrent requests share one connection: Apple treats
+    /// many connections as an attack.
     Http2,
     Either,
 }
@@ -82,7 +83,7 @@ impl Http {
         &self,
         provider: PushProvider,
         request: RequestBuilder,
-    ) -> Result<Answer, String> {
+    ) -> Result<ProviderResponse, String> {
         let request = request.build().map_err(|e| format!("no request can be made: {}", cause(&e)))?;
         let host = request.url().host_str().unwrap_or_default().to_owned();
         let begun = Instant::now();
@@ -100,7 +101,7 @@ impl Http {
 }
 
 /// The status decides; a body that breaks off, or goes on and on, is taken so far as it came.
-async fn read(mut response: reqwest::Response) -> Answer {
+async fn read(mut response: reqwest::Response) -> ProviderResponse {
     let status = response.status();
     let retry_after = response
         .headers()
@@ -115,7 +116,7 @@ async fn read(mut response: reqwest::Response) -> Answer {
             break;
         }
     }
-    Answer { status, retry_after, body }
+    ProviderResponse { status, retry_after, body }
 }
 
 /// Seconds, or a date (RFC 9110, 10.2.3).

@@ -19,8 +19,8 @@ pub(super) struct SigningPair {
     pub(super) public: String,
 }
 
-/// Reads PKCS#8 (as Apple's .p8) or SEC1 (as `openssl ecparam -genkey` writes it). `setting` is named in errors; what
-/// is in the file is not.
+/// Reads PKCS#8 (as Apple's .p8) or SEC1 (as `openssl ecparam -genkey` writes it). Errors name
+/// `setting`, and never the content of the file.
 pub(super) fn read_p256(setting: &str, path: &Path) -> Result<SigningPair, PushError> {
     let refused = |why: &str| PushError(format!("{setting}: {}: {why}", path.display()));
     let pem = fs::read(path).map_err(|e| refused(&e.to_string()))?;

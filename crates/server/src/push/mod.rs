@@ -1,5 +1,5 @@
-//! Those who carry notifications to devices, each by its own protocol. Here one notification is carried once; when,
-//! to whom and how often is decided in `chat`.
+//! The push providers, each with its own protocol. This module sends one notification once; `chat`
+//! decides when, to whom and how often.
 
 mod apns;
 mod config;
@@ -82,8 +82,8 @@ impl Providers {
         }
     }
 
-    /// Whether a device may register with this: its provider is set up, and an address that the client chose is one
-    /// that this server is willing to call. What is wrong is said to the client.
+    /// Whether a device may register with this target: its provider is configured, and this server
+    /// may call an address that the client chose. The error is for the client.
     pub fn allows(&self, target: &PushTarget) -> Result<(), String> {
         let provider = target.provider();
         if !self.is_set_up(provider) {
@@ -100,7 +100,7 @@ impl Providers {
         self.webpush.as_ref().map(WebPush::public_key)
     }
 
-    /// Asks each provider whether it would take notifications from this server, without sending one to anybody.
+    /// Asks each provider whether it accepts our credentials. No device is notified.
     pub async fn check(&self) -> Vec<(PushProvider, Result<String, String>)> {
         let mut found = Vec::new();
         if let Some(apns) = &self.apns {
@@ -169,7 +169,7 @@ impl Notifier for Providers {
         let pushed = match target {
             PushTarget::Apns { token, topic, sandbox } => match &self.apns {
                 Some(apns) => {
-                    let to = apns::Address { token, topic: topic.as_deref(), sandbox: *sandbox };
+                    let to = apns::ApnsTarget { token, topic: topic.as_deref(), sandbox: *sandbox };
                     Some(apns.push(device, to, notification).await)
                 }
                 None => None,

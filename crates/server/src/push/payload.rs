@@ -24,7 +24,7 @@ pub(super) struct Data<'a> {
 
 /// What the user sees of it.
 #[derive(Clone, Copy)]
-pub(super) struct Shown<'a> {
+pub(super) struct AlertText<'a> {
     pub(super) title: &'a str,
     pub(super) body: Option<&'a str>,
 }
@@ -47,16 +47,17 @@ pub(super) fn data(notification: &Notification) -> Data<'_> {
 }
 
 /// Nothing where nothing is to be seen.
-pub(super) fn shown(notification: &Notification) -> Option<Shown<'_>> {
+pub(super) fn shown(notification: &Notification) -> Option<AlertText<'_>> {
     match &notification.kind {
-        NotificationKind::Alert { title, body, .. } => Some(Shown { title, body: body.as_deref() }),
-        NotificationKind::Test { title, body } => Some(Shown { title, body: Some(body) }),
+        NotificationKind::Alert { title, body, .. } => Some(AlertText { title, body: body.as_deref() }),
+        NotificationKind::Test { title, body } => Some(AlertText { title, body: Some(body) }),
         NotificationKind::Clear { .. } => None,
     }
 }
 
-/// What it replaces at the provider and on the phone. What clears has a name of its own: it may arrive after the
-/// next message's notification, and must not take its place.
+/// The collapse id: what the notification replaces at the provider and on the phone. A clearing
+/// notification has its own id: it may arrive after the next message's notification, and must not
+/// replace it.
 pub(super) fn collapse_id(notification: &Notification) -> String {
     match &notification.kind {
         NotificationKind::Clear { .. } => {
@@ -86,10 +87,10 @@ pub(super) fn seconds_left(notification: &Notification) -> u64 {
 }
 
 /// Writes with `write`, and again with less of what is shown until it has at most `limit` bytes.
-pub(super) fn fit(limit: usize, shown: Shown<'_>, write: impl Fn(Shown<'_>) -> String) -> String {
+pub(super) fn fit(limit: usize, shown: AlertText<'_>, write: impl Fn(AlertText<'_>) -> String) -> String {
     let (mut title, mut body) = (shown.title.to_owned(), shown.body.map(str::to_owned));
     loop {
-        let text = write(Shown { title: &title, body: body.as_deref() });
+        let text = write(AlertText { title: &title, body: body.as_deref() });
         // No character is shorter in JSON than it is in itself.
         let excess = text.len().saturating_sub(limit);
         let longer = match &mut body {
@@ -103,7 +104,7 @@ pub(super) fn fit(limit: usize, shown: Shown<'_>, write: impl Fn(Shown<'_>) -> S
     }
 }
 
-/// Makes a text shorter by at least `excess` bytes, at a character, with a sign that something is missing.
+/// Truncates a text by at least `excess` bytes, at a character boundary, with an ellipsis.
 fn cut(text: &mut String, excess: usize) {
     const SIGN: char = '…';
     let keep = text.len().saturating_sub(excess + SIGN.len_utf8());

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     PushError,
     config::WebhookConfig,
-    http::{Answer, Http},
+    http::{Http, ProviderResponse},
     payload::{data, request_id, shown},
 };
 
@@ -64,8 +64,9 @@ impl Webhook {
         }
     }
 
-    /// The same id on every try tells the endpoint that it is the same; the time is that of the try.
-    async fn send(&self, id: &str, body: String) -> Result<Answer, String> {
+    /// The id is the same for every attempt, so that the endpoint can deduplicate; the timestamp is
+    /// that of the attempt.
+    async fn send(&self, id: &str, body: String) -> Result<ProviderResponse, String> {
         let timestamp = SystemClock.now_ms() / 1_000;
         let signed = hmac::sign(&self.key, format!("{id}.{timestamp}.{body}").as_bytes());
         let request = self
@@ -102,7 +103,7 @@ fn body(device: &DeviceRow, token: &str, notification: &Notification) -> String 
     all.to_string()
 }
 
-fn judge(answer: &Answer) -> Pushed {
+fn judge(answer: &ProviderResponse) -> Pushed {
     let why = format!("the webhook answered {}", answer.status.as_u16());
     match answer.status.as_u16() {
         200..=299 => Pushed::Accepted,

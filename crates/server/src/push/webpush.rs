@@ -1,5 +1,4 @@
-//! Browsers: RFC 8030, with the payload encrypted for the subscription (RFC 8291) and this server named by its key
-//! (VAPID, RFC 8292).
+//! Web Push (RFC 8030), with an encrypted payload (RFC 8291) and a VAPID key (RFC 8292).
 
 use std::collections::HashMap;
 
@@ -20,9 +19,9 @@ use web_push_native::{Auth, p256::PublicKey};
 use super::{
     PushError,
     config::WebPushConfig,
-    http::{Answer, Http, word},
+    http::{Http, ProviderResponse, word},
     keys::{SigningPair, read_p256},
-    payload::{Shown, collapse_id, data, fit, seconds_left, shown},
+    payload::{AlertText, collapse_id, data, fit, seconds_left, shown},
 };
 
 /// Push services take 4096 bytes encrypted; what is over leaves them room.
@@ -43,7 +42,7 @@ pub(super) struct WebPush {
 }
 
 #[derive(Serialize)]
-struct Claims<'a> {
+struct VapidClaims<'a> {
     aud: &'a str,
     exp: u64,
     sub: &'a str,
@@ -64,8 +63,8 @@ impl WebPush {
         &self.key.public
     }
 
-    /// The push service that a subscription leads to, as it is called in the configuration: there are only so many of
-    /// them, whatever clients make up. Nothing if it is not allowed.
+    /// The push service of a subscription, as the configuration names it: a bounded set, whatever
+    /// clients send. `None` if it is not allowed.
     pub(super) fn service(&self, subscription: &PushSubscription) -> Option<&str> {
         self.endpoint(subscription).map(|(_, service)| service)
     }
@@ -80,7 +79,8 @@ impl WebPush {
         }
     }
 
-    /// The address comes from a client: without this list, whoever registers could have this server call anything.
+    /// The endpoint comes from a client. Without this list a client could make this server call any
+    /// host.
     fn endpoint(&self, subscription: &PushSubscription) -> Option<(Url, &str)> {
         let url = Url::parse(&subscription.endpoint).ok()?;
         if url.scheme() != "https" || !url.username().is_empty() || url.password().is_some() {
@@ -141,7 +141,7 @@ impl WebPush {
             signed.clear();
         }
         let until = now + SIGNATURE_LIFE_SECS;
-        let claims = Claims { aud: origin, exp: until, sub: &self.subject };
+        let claims = VapidClaims { aud: origin, exp: until, sub: &self.subject };
         let unable = |why: String| format!("the key of push.webpush.key_file cannot sign: {why}");
         let token = jsonwebtoken::encode(&Header::new(Algorithm::ES256), &claims, &self.key.private)
             .map_err(|e| unable(e.to_string()))?;
@@ -153,7 +153,7 @@ impl WebPush {
     }
 }
 
-/// The key and the secret that a payload is encrypted for; nothing if they are no point of the curve or no secret.
+/// The key and the secret that a payload is encrypted with; `None` if they are invalid.
 fn recipient(subscription: &PushSubscription) -> Option<(PublicKey, Auth)> {
     let decode = |text: &str| URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok();
     let key = PublicKey::from_sec1_bytes(&decode(&subscription.keys.p256dh)?).ok()?;
@@ -168,7 +168,7 @@ fn payload(notification: &Notification) -> String {
     facts["tag"] = notification.collapse_id.as_str().into();
     match shown(notification) {
         None => facts.to_string(),
-        Some(shown) => fit(PAYLOAD_MAX_BYTES, shown, |Shown { title, body }| {
+        Some(shown) => fit(PAYLOAD_MAX_BYTES, shown, |AlertText { title, body }| {
             let mut all = facts.clone();
             all["title"] = title.into();
             if let Some(body) = body {
@@ -179,7 +179,7 @@ fn payload(notification: &Notification) -> String {
     }
 }
 
-fn judge(host: &str, answer: &Answer) -> Pushed {
+fn judge(host: &str, answer: &ProviderResponse) -> Pushed {
     let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let reason = body["reason"].as_str().or(body["message"].as_str()).unwrap_or_default();
     let why = format!("{host} answered {} {}", answer.status.as_u16(), word(reason));

@@ -48,7 +48,6 @@ use super::{
     link::{Link, LinkConfig, LinkError, Peer, Standing},
     wire::{DebtsLeft, Request},
 };
-use crate::chance;
 
 #[derive(Debug, Clone)]
 pub struct PoolConfig {
@@ -93,7 +92,7 @@ pub struct AppServers {
 
 impl AppServers {
     pub fn new(guard: Guard, config: PoolConfig) -> AppServers {
-        let rng = Mutex::new(StdRng::seed_from_u64(chance::draw()));
+        let rng = Mutex::new(StdRng::seed_from_u64(rand::random::<u64>()));
         AppServers {
             guard,
             config,

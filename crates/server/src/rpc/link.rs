@@ -33,7 +33,7 @@ use super::{
     proof,
     wire::{Answers, Assembly, Call, Calls, NONCE, OPEN, Waiting as Batches, parts},
 };
-use crate::{auth::hex, chance};
+use crate::auth::hex;
 
 #[derive(Debug, Clone)]
 pub struct LinkConfig {
@@ -270,7 +270,7 @@ struct Keeper {
 
 impl Keeper {
     async fn keep(self, mut queued: mpsc::Receiver<Outgoing>) {
-        let mut rng = StdRng::seed_from_u64(chance::draw());
+        let mut rng = StdRng::seed_from_u64(rand::random::<u64>());
         let (first, longest) = self.config.backoff;
         let mut wait = first;
         loop {

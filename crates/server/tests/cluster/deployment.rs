@@ -47,7 +47,7 @@ pub struct Cluster {
     common: Vec<(String, String)>,
     balancer: Option<Balancer>,
     pub tables: Tables,
-    _place: Place,
+    _place: ClusterSlot,
 }
 
 impl Deployment {
@@ -88,7 +88,7 @@ impl Deployment {
 
     /// The parts, not running yet.
     fn build(&mut self, data: &Path) -> Cluster {
-        let place = Place::take();
+        let place = ClusterSlot::take();
         let tables = Tables::named();
         std::thread::scope(|scope| scope.spawn(|| tables.make()).join().unwrap());
         let names = ["app-1", "app-2", "gateway-1", "gateway-2"];
@@ -220,20 +220,20 @@ impl Cluster {
 }
 
 /// One of the places for a cluster; given back when it is dropped.
-struct Place;
+struct ClusterSlot;
 
 static TAKEN: Mutex<usize> = Mutex::new(0);
 static GIVEN_BACK: Condvar = Condvar::new();
 
-impl Place {
-    fn take() -> Place {
+impl ClusterSlot {
+    fn take() -> ClusterSlot {
         let taken = TAKEN.lock().unwrap();
         *GIVEN_BACK.wait_while(taken, |taken| *taken >= AT_ONCE).unwrap() += 1;
-        Place
+        ClusterSlot
     }
 }
 
-impl Drop for Place {
+impl Drop for ClusterSlot {
     fn drop(&mut self) {
         *TAKEN.lock().unwrap() -= 1;
         GIVEN_BACK.notify_one();

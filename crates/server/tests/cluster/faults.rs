@@ -1,5 +1,5 @@
-//! Parts of a cluster die, stand still, or lose each other while people write. Afterwards everybody has every message
-//! that was confirmed, once and in order, and ticks and counts are right.
+//! Processes of a cluster crash, hang, or lose each other while users write. Afterwards every user has
+//! every confirmed message, once and in order, and ticks and counts are right.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use tokio::time::{Instant, sleep};
 use crate::{
     deployment::Cluster,
     harness::*,
+    node::Node,
     own_redis::OwnRedis,
-    proxy::{Proxy, Wire},
-    scene::{Scene, prepared},
+    proxy::{Proxy, ProxyMode},
+    scene::{FaultScenario, prepared},
     tables::service,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_app_server_that_is_killed_under_load_loses_nothing() {
-    let mut scene = Scene::begin(prepared(), 1).await;
+    let mut scene = FaultScenario::begin(prepared(), 1).await;
     scene.cluster().apps[0].kill();
     scene.goes_on("with one app server").await;
-    sleep(Duration::from_secs(2)).await;
     scene.cluster().apps[0].restart();
     scene.goes_on("with both").await;
     scene.cluster().apps[1].kill();
@@ -31,10 +31,9 @@ async fn an_app_server_that_is_killed_under_load_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_is_killed_under_load_loses_nothing() {
-    let mut scene = Scene::begin(prepared(), 2).await;
+    let mut scene = FaultScenario::begin(prepared(), 2).await;
     scene.cluster().gateways[0].kill();
     scene.goes_on("with one gateway").await;
-    sleep(Duration::from_secs(2)).await;
     scene.cluster().gateways[0].restart();
     scene.goes_on("with both").await;
     scene.cluster().gateways[1].kill();
@@ -43,12 +42,12 @@ async fn a_gateway_that_is_killed_under_load_loses_nothing() {
     scene.end("killed gateways").await;
 }
 
-/// Longer than the session store believes in a session that says nothing.
+/// Longer than the TTL of an entry in the session store (4 s).
 const PAUSE: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_stands_still_for_ten_seconds_loses_nothing() {
-    let mut scene = Scene::begin(prepared(), 3).await;
+    let mut scene = FaultScenario::begin(prepared(), 3).await;
     scene.cluster().gateways[0].pause();
     let until = Instant::now() + PAUSE;
     scene.goes_on("with one gateway standing still").await;
@@ -60,7 +59,7 @@ async fn a_gateway_that_stands_still_for_ten_seconds_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_app_server_that_stands_still_for_ten_seconds_loses_nothing() {
-    let mut scene = Scene::begin(prepared(), 4).await;
+    let mut scene = FaultScenario::begin(prepared(), 4).await;
     scene.cluster().apps[0].pause();
     let until = Instant::now() + PAUSE;
     scene.goes_on("with one app server standing still").await;
@@ -70,11 +69,11 @@ async fn an_app_server_that_stands_still_for_ten_seconds_loses_nothing() {
     scene.end("an app server's pause").await;
 }
 
-async fn with_own_redis(seed: u64) -> (Scene, OwnRedis) {
+async fn with_own_redis(seed: u64) -> (FaultScenario, OwnRedis) {
     let redis = OwnRedis::start();
     let mut server = prepared();
     server.set("BLUETICK_REDIS__URLS", &redis.url());
-    (Scene::begin(server, seed).await, redis)
+    (FaultScenario::begin(server, seed).await, redis)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,23 +96,21 @@ async fn a_redis_that_is_flushed_or_comes_back_empty_loses_nothing() {
 async fn a_redis_that_stands_still_loses_nothing() {
     let (mut scene, redis) = with_own_redis(6).await;
     redis.pause();
-    sleep(Duration::from_secs(1)).await;
-    scene.goes_on("with Redis standing still").await;
     redis_is_named_as_down(&mut scene);
-    sleep(Duration::from_secs(5)).await;
+    scene.goes_on("with Redis standing still").await;
     redis.resume();
     scene.goes_on("with Redis back").await;
     scene.end("Redis's pause").await;
 }
 
-/// Without Redis messages are taken all the same, and both roles say what is wrong.
-fn redis_is_named_as_down(scene: &mut Scene) {
+/// Waits until both roles report that Redis is down. They still take messages.
+fn redis_is_named_as_down(scene: &mut FaultScenario) {
     let Cluster { apps, gateways, .. } = scene.cluster();
     for node in [&apps[0], &gateways[0]] {
-        let (status, said) = node.readiness();
-        assert_eq!(status, 200, "{}: {said}", node.name);
-        let degraded = said["store"]["degraded"].as_str().unwrap_or_else(|| panic!("{}: {said}", node.name));
-        assert!(degraded.contains("Redis"), "{}: {said}", node.name);
+        node.wait_for_readiness(|status, said| {
+            let degraded = said["store"]["degraded"].as_str().unwrap_or_default();
+            status == 200 && degraded.contains("Redis")
+        });
         let (healthy, text) = node.doctor();
         assert!(healthy && text.contains("warn") && text.contains("Redis"), "{}: {text}", node.name);
     }
@@ -125,8 +122,8 @@ async fn a_dynamodb_that_cannot_be_reached_puts_people_off_and_loses_nothing() {
     let proxy = Proxy::to(target.strip_prefix("http://").unwrap().to_owned());
     let mut server = prepared();
     server.set("BLUETICK_DYNAMODB__ENDPOINT", &format!("http://127.0.0.1:{}", proxy.port));
-    let mut scene = Scene::begin(server, 7).await;
-    for wire in [Wire::Refusing, Wire::Swallowing] {
+    let mut scene = FaultScenario::begin(server, 7).await;
+    for wire in [ProxyMode::Refusing, ProxyMode::Swallowing] {
         let mut gina = scene.town.server.connect("gina", "phone").await;
         proxy.set(wire);
         sleep(Duration::from_millis(200)).await;
@@ -134,24 +131,30 @@ async fn a_dynamodb_that_cannot_be_reached_puts_people_off_and_loses_nothing() {
         assert_eq!(refused.code, ErrorCode::Unavailable, "{wire:?}");
         assert!(refused.retry_after_ms.is_some_and(|ms| ms > 0), "{wire:?}: {refused:?}");
         let app = &scene.cluster().apps[0];
-        let (status, said) = app.readiness();
-        let reason = said["reason"].as_str().unwrap_or_default();
-        assert!(status == 503 && reason.contains("DynamoDB"), "{wire:?}: {status} {said}");
+        is_not_ready(app, "DynamoDB");
         let (healthy, text) = app.doctor();
         assert!(!healthy && text.contains("DynamoDB"), "{wire:?}: {text}");
-        proxy.set(Wire::Whole);
+        proxy.set(ProxyMode::Whole);
         scene.goes_on("with DynamoDB back").await;
         app_is_ready(&mut scene);
     }
     scene.end("DynamoDB out of reach").await;
 }
 
-fn app_is_ready(scene: &mut Scene) {
+/// Waits until a process refuses messages for a reason that names `part`.
+fn is_not_ready(node: &Node, part: &str) {
+    node.wait_for_readiness(|status, said| {
+        status == 503 && said["reason"].as_str().unwrap_or_default().contains(part)
+    });
+}
+
+fn app_is_ready(scene: &mut FaultScenario) {
     scene.cluster().apps.iter().for_each(|app| app.wait_until_ready());
 }
 
-/// A cluster whose processes speak to each other through wires that can be cut. The wires to the app servers come first.
-async fn with_wires(seed: u64) -> (Scene, Vec<Proxy>) {
+/// A cluster whose processes call each other through proxies that can fail. The proxies of the app
+/// servers come first.
+async fn with_wires(seed: u64) -> (FaultScenario, Vec<Proxy>) {
     let mut server = prepared();
     let (made, wires) = std::sync::mpsc::channel();
     server.deployment.put_between(move |port| {
@@ -160,7 +163,7 @@ async fn with_wires(seed: u64) -> (Scene, Vec<Proxy>) {
         made.send(proxy).unwrap();
         reached_by
     });
-    let scene = Scene::begin(server, seed).await;
+    let scene = FaultScenario::begin(server, seed).await;
     let wires = wires.try_iter().collect();
     (scene, wires)
 }
@@ -169,10 +172,10 @@ async fn with_wires(seed: u64) -> (Scene, Vec<Proxy>) {
 async fn gateways_that_lose_their_app_servers_put_people_off_and_lose_nothing() {
     let (mut scene, wires) = with_wires(8).await;
     // One is out of reach: the other does it all.
-    wires[0].set(Wire::Swallowing);
+    wires[0].set(ProxyMode::Swallowing);
     scene.goes_on("with one app server out of reach").await;
-    wires[0].set(Wire::Whole);
-    for wire in [Wire::Refusing, Wire::Swallowing] {
+    wires[0].set(ProxyMode::Whole);
+    for wire in [ProxyMode::Refusing, ProxyMode::Swallowing] {
         let mut gina = scene.town.server.connect("gina", "phone").await;
         wires[..2].iter().for_each(|to_app| to_app.set(wire));
         sleep(Duration::from_millis(200)).await;
@@ -180,12 +183,10 @@ async fn gateways_that_lose_their_app_servers_put_people_off_and_lose_nothing() 
         assert_eq!(refused.code, ErrorCode::Unavailable, "{wire:?}");
         assert!(refused.retry_after_ms.is_some_and(|ms| ms > 0), "{wire:?}: {refused:?}");
         let gateway = &scene.cluster().gateways[0];
-        let (status, said) = gateway.readiness();
-        let reason = said["reason"].as_str().unwrap_or_default();
-        assert!(status == 503 && reason.contains("app server"), "{wire:?}: {status} {said}");
+        is_not_ready(gateway, "app server");
         let (healthy, text) = gateway.doctor();
         assert!(!healthy && text.contains("app server"), "{wire:?}: {text}");
-        wires[..2].iter().for_each(|to_app| to_app.set(Wire::Whole));
+        wires[..2].iter().for_each(|to_app| to_app.set(ProxyMode::Whole));
         scene.goes_on("with the app servers back").await;
     }
     scene.end("gateways without app servers").await;
@@ -193,19 +194,18 @@ async fn gateways_that_lose_their_app_servers_put_people_off_and_lose_nothing() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn app_servers_that_lose_their_gateways_lose_nothing() {
-    let (scene, wires) = with_wires(9).await;
-    // Messages are taken, and go the offline way although their receivers are there.
-    for wire in [Wire::Swallowing, Wire::Refusing] {
+    let (mut scene, wires) = with_wires(9).await;
+    // Messages are taken and queued as for offline users, although their receivers are connected.
+    for wire in [ProxyMode::Swallowing, ProxyMode::Refusing] {
         wires[2..].iter().for_each(|to_gateway| to_gateway.set(wire));
         scene.goes_on("with no way to the gateways").await;
-        sleep(Duration::from_secs(2)).await;
-        wires[2..].iter().for_each(|to_gateway| to_gateway.set(Wire::Whole));
+        wires[2..].iter().for_each(|to_gateway| to_gateway.set(ProxyMode::Whole));
         scene.goes_on("with the gateways back").await;
     }
-    // And nobody reaches anybody.
-    wires.iter().for_each(|all| all.set(Wire::Swallowing));
-    sleep(Duration::from_secs(4)).await;
-    wires.iter().for_each(|all| all.set(Wire::Whole));
+    // No process reaches any other.
+    wires.iter().for_each(|all| all.set(ProxyMode::Swallowing));
+    scene.cluster().gateways.iter().for_each(|gateway| is_not_ready(gateway, "app server"));
+    wires.iter().for_each(|all| all.set(ProxyMode::Whole));
     scene.goes_on("with all wires whole").await;
     scene.end("a partition").await;
 }
@@ -216,8 +216,7 @@ async fn an_app_server_that_comes_later_is_found() {
     let data = server.data();
     let cluster = server.deployment.cluster();
     cluster.add_app_server(&data);
-    // Gateways look every two seconds.
-    sleep(Duration::from_secs(3)).await;
+    cluster.gateways.iter().for_each(|gateway| gateway.wait_for_metric("bluetick_app_servers", 3));
     cluster.apps[..2].iter_mut().for_each(|app| app.kill());
     let mut alice = server.connect("alice", "phone").await;
     assert_eq!(alice.send("bob", "who does this?").await.seq, 1);

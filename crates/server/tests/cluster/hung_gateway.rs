@@ -19,13 +19,13 @@ const SENDS: usize = 10;
 /// much less than one hand-over deadline (2 s), which a sender waited for before, once for each session.
 const P99_MAX: Duration = Duration::from_millis(1_200);
 
-type Got = Arc<Mutex<Vec<(Seq, String)>>>;
+type ReceivedMessages = Arc<Mutex<Vec<(Seq, String)>>>;
 
 /// One of Bob's devices, with the real client: it acks, and drops what it has seen.
-fn device(server: &Server, url: &str, n: usize) -> (Client, Got) {
+fn device(server: &Server, url: &str, n: usize) -> (Client, ReceivedMessages) {
     let name = DeviceId::new(&format!("d{n}")).unwrap();
     let (client, mut hears) = Client::connect(Options::new(url, name, server.mint("bob")));
-    let got = Got::default();
+    let got = ReceivedMessages::default();
     let keeps = got.clone();
     tokio::spawn(async move {
         while let Some(event) = hears.next().await {

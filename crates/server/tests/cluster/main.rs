@@ -5,7 +5,7 @@
 //! `embedded` (its directory, backups, free space, figures), `near` (the demo gives no tokens through a proxy, and what a
 //! device acked in the session that it resumes is known to that gateway alone).
 
-#![allow(clippy::unwrap_used)]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 // A release build cannot be told where to die: what is used only for that is not, there.
 #![cfg_attr(not(debug_assertions), allow(dead_code))]
 

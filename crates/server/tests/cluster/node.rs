@@ -124,6 +124,29 @@ impl Node {
         (status, serde_json::from_str(&body).unwrap())
     }
 
+    /// Waits until `/readyz` answers as `expected` says.
+    pub fn wait_for_readiness(&self, expected: impl Fn(u16, &Value) -> bool) {
+        let until = Instant::now() + SOON;
+        loop {
+            let (status, said) = self.readiness();
+            if expected(status, &said) {
+                return;
+            }
+            assert!(Instant::now() < until, "{}: {status} {said}", self.name);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until a metric without labels has this value.
+    pub fn wait_for_metric(&self, name: &str, value: u64) {
+        let until = Instant::now() + SOON;
+        let line = format!("\n{name} {value}\n");
+        while !plain_http::get(&self.address, "/metrics").is_some_and(|(_, text)| text.contains(&line)) {
+            assert!(Instant::now() < until, "{}: {name} does not become {value}", self.name);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// What `bluetick doctor` says of it: whether all is well, and the text.
     pub fn doctor(&self) -> (bool, String) {
         let mut command = Command::new(binary());

@@ -1,4 +1,4 @@
-//! Pairs of people who write to each other, spread over both gateways: the real client on three devices a pair, which
+//! Pairs of users who write to each other, spread over both gateways: the real client on three devices a pair, which
 //! reconnects and sends again whatever was not confirmed.
 
 use std::{
@@ -14,18 +14,18 @@ use tokio::sync::watch;
 use crate::{
     harness::*,
     history::History,
-    rows::{Rows, wait_for},
+    rows::{StoredRows, wait_for},
 };
 
 /// Messages that a writer has on their way at a time.
 const AHEAD: usize = 6;
 
-pub struct Pairs {
-    pairs: Vec<Pair>,
+pub struct ChatPairs {
+    pairs: Vec<ChatPair>,
     at_work: watch::Sender<bool>,
 }
 
-struct Pair {
+struct ChatPair {
     id: ConversationId,
     /// Who, on which device, as the history calls it.
     devices: Vec<(UserId, String)>,
@@ -33,11 +33,11 @@ struct Pair {
     history: Arc<Mutex<History>>,
 }
 
-impl Pairs {
-    pub fn settle_in(server: &Server, count: usize, seed: u64) -> Pairs {
+impl ChatPairs {
+    pub fn settle_in(server: &Server, count: usize, seed: u64) -> ChatPairs {
         let (at_work, working) = watch::channel(false);
-        let pairs = (0..count).map(|n| Pair::settle_in(server, n, seed, &working)).collect();
-        Pairs { pairs, at_work }
+        let pairs = (0..count).map(|n| ChatPair::settle_in(server, n, seed, &working)).collect();
+        ChatPairs { pairs, at_work }
     }
 
     pub fn work(&self, at_work: bool) {
@@ -56,8 +56,8 @@ impl Pairs {
     }
 }
 
-impl Pair {
-    fn settle_in(server: &Server, n: usize, seed: u64, working: &watch::Receiver<bool>) -> Pair {
+impl ChatPair {
+    fn settle_in(server: &Server, n: usize, seed: u64, working: &watch::Receiver<bool>) -> ChatPair {
         let (one, other) = (format!("p{n}-a"), format!("p{n}-b"));
         let history: Arc<Mutex<History>> = Arc::default();
         let id = conversation(&format!("{one}~{other}"));
@@ -73,17 +73,17 @@ impl Pair {
             let (client, hears) = Client::connect(options);
             let label = format!("{name} {device}");
             devices.push((user(name), label.clone()));
-            let listener = Listener { me: user(name), label, history: history.clone() };
+            let listener = PairListener { me: user(name), label, history: history.clone() };
             tokio::spawn(listener.listen(client.clone(), hears));
             // The tablet only reads.
             if device == "phone" {
                 let rng = StdRng::seed_from_u64(seed ^ (n * 8 + place) as u64);
-                let writer = Writer { me: name.clone(), to: to.clone(), id: id.clone(), rng };
+                let writer = PairWriter { me: name.clone(), to: to.clone(), id: id.clone(), rng };
                 tokio::spawn(writer.write(client.clone(), history.clone(), working.clone()));
             }
             reader = Some(client);
         }
-        Pair { id, devices, reader: reader.unwrap(), history }
+        ChatPair { id, devices, reader: reader.unwrap(), history }
     }
 
     async fn check(&self, server: &Server, after: &str) {
@@ -96,7 +96,7 @@ impl Pair {
             wait_for(|| format!("after {after}: {device} lacks {:?}", missing()), || missing().is_empty())
                 .await;
         }
-        let rows = Rows { server, client: &self.reader, history: &self.history };
+        let rows = StoredRows { server, client: &self.reader, history: &self.history };
         for (user, _) in &self.devices {
             rows.pending_go(user.as_str(), after).await;
         }
@@ -106,14 +106,14 @@ impl Pair {
     }
 }
 
-struct Writer {
+struct PairWriter {
     me: String,
     to: String,
     id: ConversationId,
     rng: StdRng,
 }
 
-impl Writer {
+impl PairWriter {
     async fn write(
         mut self,
         client: Client,
@@ -135,13 +135,13 @@ impl Writer {
     }
 }
 
-struct Listener {
+struct PairListener {
     me: UserId,
     label: String,
     history: Arc<Mutex<History>>,
 }
 
-impl Listener {
+impl PairListener {
     async fn listen(self, client: Client, mut hears: Events) {
         let mut count = 0u64;
         while let Some(event) = hears.next().await {

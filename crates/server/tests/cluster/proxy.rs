@@ -9,7 +9,7 @@ use tokio::{
 use crate::harness::quiet_port;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wire {
+pub enum ProxyMode {
     Whole,
     /// Connections end at once, and new ones as well.
     Refusing,
@@ -20,7 +20,7 @@ pub enum Wire {
 /// The handle of a proxy, which lives as long as the runtime that it was made in.
 pub struct Proxy {
     pub port: u16,
-    wire: watch::Sender<Wire>,
+    wire: watch::Sender<ProxyMode>,
 }
 
 impl Proxy {
@@ -29,7 +29,7 @@ impl Proxy {
         let listener = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
         listener.set_nonblocking(true).unwrap();
         let listener = TcpListener::from_std(listener).unwrap();
-        let (wire, state) = watch::channel(Wire::Whole);
+        let (wire, state) = watch::channel(ProxyMode::Whole);
         tokio::spawn(async move {
             while let Ok((incoming, _)) = listener.accept().await {
                 tokio::spawn(carry(incoming, target.clone(), state.clone()));
@@ -38,12 +38,12 @@ impl Proxy {
         Proxy { port, wire }
     }
 
-    pub fn set(&self, wire: Wire) {
+    pub fn set(&self, wire: ProxyMode) {
         self.wire.send_replace(wire);
     }
 }
 
-async fn carry(incoming: TcpStream, target: String, mut state: watch::Receiver<Wire>) {
+async fn carry(incoming: TcpStream, target: String, mut state: watch::Receiver<ProxyMode>) {
     let (mut one, other) = (state.clone(), state.clone());
     let carried = async {
         state_is_whole(&mut one).await;
@@ -55,11 +55,11 @@ async fn carry(incoming: TcpStream, target: String, mut state: watch::Receiver<W
     tokio::select! {
         () = carried => {}
         // What is open is dropped, which ends both connections.
-        _ = state.wait_for(|wire| *wire == Wire::Refusing) => {}
+        _ = state.wait_for(|wire| *wire == ProxyMode::Refusing) => {}
     }
 }
 
-async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch::Receiver<Wire>) {
+async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch::Receiver<ProxyMode>) {
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         state_is_whole(&mut state).await;
@@ -70,6 +70,6 @@ async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch:
     let _ = to.shutdown().await;
 }
 
-async fn state_is_whole(state: &mut watch::Receiver<Wire>) {
-    let _ = state.wait_for(|wire| *wire == Wire::Whole).await;
+async fn state_is_whole(state: &mut watch::Receiver<ProxyMode>) {
+    let _ = state.wait_for(|wire| *wire == ProxyMode::Whole).await;
 }

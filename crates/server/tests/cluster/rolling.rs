@@ -8,7 +8,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{deployment::Cluster, harness::*, scene::Scene};
+use crate::{deployment::Cluster, harness::*, scene::FaultScenario};
 
 const DRAIN: Duration = Duration::from_secs(4);
 const IDLE: usize = 24;
@@ -35,7 +35,7 @@ async fn gateways_that_are_restarted_one_by_one_let_their_sessions_go_in_a_strea
         ("BLUETICK_CLUSTER__DRAIN_SECS", "4"),
         ("BLUETICK_SESSIONS__RECONNECT_SPREAD_SECS", "2"),
     ]);
-    let mut scene = Scene::begin(server, 10).await;
+    let mut scene = FaultScenario::begin(server, 10).await;
     for n in 0..2 {
         let url = format!("ws://{}/v1/ws", scene.cluster().gateways[n].address);
         let names: Vec<_> = (0..IDLE).map(|i| format!("idle-{n}-{i}")).collect();

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::{deployment::Cluster, harness::*, pairs::Pairs, town::Town};
+use crate::{deployment::Cluster, harness::*, pairs::ChatPairs, town::Town};
 
-pub struct Scene {
+pub struct FaultScenario {
     pub town: Town,
-    pairs: Pairs,
+    pairs: ChatPairs,
 }
 
 /// Short, so that a test sees what takes a minute in life: an entry of a session expires, a dead peer is noticed.
@@ -24,17 +24,17 @@ pub fn prepared() -> Server {
     Server::prepared(SHORT_LIVES)
 }
 
-impl Scene {
+impl FaultScenario {
     /// Starts the server, and everybody begins to write.
-    pub async fn begin(mut server: Server, seed: u64) -> Scene {
+    pub async fn begin(mut server: Server, seed: u64) -> FaultScenario {
         // Where processes stand still, ids may be as late as in life.
         server.set("BLUETICK_SESSIONS__OVERLAP_SECS", "60");
         server.restart();
-        let pairs = Pairs::settle_in(&server, 3, seed);
+        let pairs = ChatPairs::settle_in(&server, 3, seed);
         let town = Town::found_in(server);
         pairs.work(true);
         town.begin_work().await;
-        let scene = Scene { town, pairs };
+        let scene = FaultScenario { town, pairs };
         scene.goes_on("at the beginning").await;
         scene
     }

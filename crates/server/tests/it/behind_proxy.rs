@@ -18,7 +18,7 @@ use crate::{
     reverse_proxy::{ReverseProxy, haproxy_with_tls, nginx_with_tls},
 };
 
-type Start = fn(&Path, &str, &str) -> ReverseProxy;
+type StartProxy = fn(&Path, &str, &str) -> ReverseProxy;
 
 /// A server, and the way to it through a proxy.
 struct Site {
@@ -33,7 +33,7 @@ struct Site {
 }
 
 impl Site {
-    fn start(proxy: Start) -> Site {
+    fn start(proxy: StartProxy) -> Site {
         let server = Server::with(&[("BLUETICK_LIMITS__CONNECTIONS_PER_ADDRESS", "0")]);
         let dir = server.dir.path().join("proxy");
         std::fs::create_dir(&dir).unwrap();
@@ -96,7 +96,7 @@ impl Site {
 }
 
 /// A file of several megabytes goes up and down at the addresses that the server gives, which begin as the client's own.
-async fn attachments_pass(proxy: Start) {
+async fn attachments_pass(proxy: StartProxy) {
     let site = Site::start(proxy);
     let (alice, bob) = (site.server.token("alice"), site.server.token("bob"));
     let bytes: Vec<u8> = (0..5_000_000u32).map(|n| (n % 251) as u8).collect();
@@ -123,7 +123,7 @@ async fn attachments_pass(proxy: Start) {
 }
 
 /// What is for people is passed on, WebSockets included; what is for operators, and the demo, is not.
-async fn only_what_is_for_people_passes(proxy: Start) {
+async fn only_what_is_for_people_passes(proxy: StartProxy) {
     let site = Site::start(proxy);
     let upgrade = [
         ("connection", "upgrade"),

@@ -47,7 +47,7 @@ async fn stored(server: &Server) -> Vec<(Seq, String)> {
 }
 
 /// One sender who remembers what was confirmed.
-struct Sender {
+struct RetryingSender {
     alice: Person,
     confirmed: Vec<(Seq, String)>,
     /// What was refused last; to be sent again with the same id.
@@ -58,10 +58,10 @@ struct Sender {
     body: String,
 }
 
-impl Sender {
-    async fn new(server: &Server, body_bytes: usize) -> Sender {
+impl RetryingSender {
+    async fn new(server: &Server, body_bytes: usize) -> RetryingSender {
         let alice = server.connect("alice", "phone").await;
-        Sender {
+        RetryingSender {
             alice,
             confirmed: Vec::new(),
             refused: None,
@@ -185,7 +185,7 @@ async fn a_log_that_cannot_grow_refuses_sends_until_there_is_room() {
     let mut server = prepared(&[]);
     server.started_by(without_size_signals);
     server.restart();
-    let mut sender = Sender::new(&server, 300).await;
+    let mut sender = RetryingSender::new(&server, 300).await;
     sender.send_all(20).await;
     for round in 0..3u64 {
         // Somewhere in the middle of a group: a part of it is written before the error.
@@ -211,7 +211,7 @@ async fn an_engine_that_cannot_grow_refuses_sends_until_there_is_room() {
     let mut server = prepared(&[("BLUETICK_STORE__CHECKPOINT_BYTES", "150000")]);
     server.started_by(without_size_signals);
     server.restart();
-    let mut sender = Sender::new(&server, 4000).await;
+    let mut sender = RetryingSender::new(&server, 4000).await;
     sender.send_all(10).await;
     // A segment of the log stays below this for longer than a run of the engine does.
     limit_files(&server, Some(120_000));
@@ -231,7 +231,7 @@ async fn an_engine_whose_own_work_failed_is_opened_anew() {
     let mut server = prepared(&[("BLUETICK_STORE__CHECKPOINT_BYTES", "60000")]);
     server.started_by(without_size_signals);
     server.restart();
-    let mut sender = Sender::new(&server, 0).await;
+    let mut sender = RetryingSender::new(&server, 0).await;
     // Of a kind that does not become small when it is compressed.
     let mut random = StdRng::seed_from_u64(1);
     sender.body = (0..4000).map(|_| random.random_range('!'..='~')).collect();
@@ -296,7 +296,7 @@ async fn a_read_only_directory_is_refused_and_not_touched() {
     let mut server = prepared(&[]);
     as_an_ordinary_user(&mut server);
     server.restart();
-    let mut sender = Sender::new(&server, 100).await;
+    let mut sender = RetryingSender::new(&server, 100).await;
     sender.send_all(20).await;
     server.kill();
     make_writable(&server.data(), false);
@@ -317,7 +317,7 @@ async fn a_log_or_an_engine_that_becomes_read_only_refuses_sends_until_it_is_wri
         let mut server = prepared(&[("BLUETICK_STORE__CHECKPOINT_BYTES", "200000")]);
         as_an_ordinary_user(&mut server);
         server.restart();
-        let mut sender = Sender::new(&server, 16_000).await;
+        let mut sender = RetryingSender::new(&server, 16_000).await;
         sender.send_all(5).await;
         make_writable(&server.data().join(part), false);
         sender.send_until_refused().await;
@@ -337,7 +337,7 @@ async fn a_crash_after_a_segment_could_not_be_begun_leaves_a_log_that_opens() {
     let mut server = prepared(&[("BLUETICK_STORE__CHECKPOINT_BYTES", "20000")]);
     as_an_ordinary_user(&mut server);
     server.restart();
-    let mut sender = Sender::new(&server, 4000).await;
+    let mut sender = RetryingSender::new(&server, 4000).await;
     sender.send_all(3).await;
     server.kill();
     assert!(server.start_armed("log.half_a_group:5"));
@@ -360,7 +360,7 @@ async fn a_crash_after_a_segment_could_not_be_begun_leaves_a_log_that_opens() {
 async fn an_fsync_that_fails_ends_the_process() {
     let mut server = prepared(&[]);
     server.restart();
-    let mut sender = Sender::new(&server, 100).await;
+    let mut sender = RetryingSender::new(&server, 100).await;
     sender.send_all(3).await;
     assert_eq!(server.terminate(), Some(0));
     let segment = last_segment(&server);
@@ -406,7 +406,7 @@ async fn the_floor_of_free_space_refuses_sends_and_lets_them_pass_again() {
     server.set("BLUETICK_STORE__FREE_SPACE_FLOOR_BYTES", &floor.to_string());
     server.set("BLUETICK_ATTACHMENTS__UPLOAD_FREE_SPACE_FLOOR_BYTES", &floor.to_string());
     server.restart();
-    let mut sender = Sender::new(&server, 100).await;
+    let mut sender = RetryingSender::new(&server, 100).await;
     sender.send_all(5).await;
     let filler = server.dir.path().join("filler");
     fs::write(&filler, vec![1; 40 << 20]).unwrap();

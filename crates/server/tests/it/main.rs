@@ -1,6 +1,6 @@
 //! Tests that start the real `bluetick` process and talk to its socket.
 
-#![allow(clippy::unwrap_used)]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 // A release build cannot be told where to die: what is used only for that is not, there.
 #![cfg_attr(not(debug_assertions), allow(dead_code))]
 

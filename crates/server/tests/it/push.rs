@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use self::recorder::{Recorded, Recorder, Reply};
+use self::recorder::{RecordedRequest, Recorder, ScriptedReply};
 use crate::{deployment::VOIDS, harness::*};
 
 const TOKEN: &str = "00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff";
 
 /// A server whose APNs and webhook are the test's own, and what they got.
-pub struct Scene {
+pub struct PushScenario {
     pub server: Server,
     pub provider: Recorder,
 }
 
-impl Scene {
-    pub async fn start(settings: &[(&'static str, &str)]) -> Scene {
+impl PushScenario {
+    pub async fn start(settings: &[(&'static str, &str)]) -> PushScenario {
         let provider = Recorder::start().await;
         let mut server = Server::prepared(&[]);
         set_up(&mut server, &provider);
@@ -27,7 +27,7 @@ impl Scene {
             server.set(key, value);
         }
         server.restart();
-        Scene { server, provider }
+        PushScenario { server, provider }
     }
 
     /// Registers a device by HTTP, as an app does.
@@ -59,14 +59,14 @@ impl Scene {
         (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
     }
 
-    async fn with_bobs_phone(settings: &[(&'static str, &str)]) -> Scene {
-        let scene = Scene::start(settings).await;
+    async fn with_bobs_phone(settings: &[(&'static str, &str)]) -> PushScenario {
+        let scene = PushScenario::start(settings).await;
         scene.register("bob", "phone", json!({"provider": "apns", "token": TOKEN})).await;
         scene
     }
 
     /// What Bob's phone was sent, once there is as much of it.
-    async fn notified(&self, count: usize) -> Vec<Recorded> {
+    async fn notified(&self, count: usize) -> Vec<RecordedRequest> {
         self.provider.wait_for("/3/device/", count).await
     }
 }
@@ -91,7 +91,7 @@ fn set_up(server: &mut Server, provider: &Recorder) {
     server.set("BLUETICK_PUSH__WEBHOOK__SECRET", "a secret of a length that nobody guesses soon");
 }
 
-fn shown(request: &Recorded) -> String {
+fn shown(request: &RecordedRequest) -> String {
     let body = request.json();
     let alert = &body["aps"]["alert"];
     format!("{}: {}", alert["title"].as_str().unwrap_or("?"), alert["body"].as_str().unwrap_or("?"))
@@ -99,7 +99,7 @@ fn shown(request: &Recorded) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_messages_to_somebody_offline_and_a_fourth_to_somebody_who_is_not() {
-    let scene = Scene::with_bobs_phone(&[]).await;
+    let scene = PushScenario::with_bobs_phone(&[]).await;
     let mut alice = scene.server.connect("alice", "phone").await;
     let mut sent = Vec::new();
     for (n, body) in ["hello", "are you there?", "where are you?"].into_iter().enumerate() {
@@ -156,7 +156,7 @@ async fn sessions_end(server: &Server, user: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_between_the_row_and_the_notification_loses_nothing() {
-    let mut scene = Scene::with_bobs_phone(&[("BLUETICK_PUSH__DELAY_MS", "3000")]).await;
+    let mut scene = PushScenario::with_bobs_phone(&[("BLUETICK_PUSH__DELAY_MS", "3000")]).await;
     let mut alice = scene.server.connect("alice", "phone").await;
     let sent = alice.send("bob", "before the crash").await;
     scene.server.kill();
@@ -172,7 +172,7 @@ async fn a_kill_between_the_row_and_the_notification_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_half_open_socket_is_found_out_by_its_missing_acks() {
     let settings = [("BLUETICK_PUSH__UNACKED_SECS", "2"), ("BLUETICK_SESSIONS__ACK_TIMEOUT_SECS", "60")];
-    let scene = Scene::with_bobs_phone(&settings).await;
+    let scene = PushScenario::with_bobs_phone(&settings).await;
     let mut alice = scene.server.connect("alice", "phone").await;
     // Nobody reads what comes to it: as a phone out of reach, which has sent no FIN.
     let bob = scene.server.connect("bob", "phone").await;
@@ -186,7 +186,7 @@ async fn a_half_open_socket_is_found_out_by_its_missing_acks() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_read_on_one_device_is_cleared_on_the_other() {
-    let scene = Scene::with_bobs_phone(&[]).await;
+    let scene = PushScenario::with_bobs_phone(&[]).await;
     let mut alice = scene.server.connect("alice", "phone").await;
     alice.send("bob", "one").await;
     scene.notified(1).await;
@@ -201,7 +201,7 @@ async fn what_is_read_on_one_device_is_cleared_on_the_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_that_is_down_for_a_while_gets_the_last_of_each_conversation() {
-    let scene = Scene::with_bobs_phone(&[]).await;
+    let scene = PushScenario::with_bobs_phone(&[]).await;
     scene.provider.set_down(true);
     let mut alice = scene.server.connect("alice", "phone").await;
     let mut carol = scene.server.connect("carol", "phone").await;
@@ -233,10 +233,12 @@ async fn a_provider_that_is_down_for_a_while_gets_the_last_of_each_conversation(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_is_gone_is_forgotten_and_a_wrong_key_is_not_its_fault() {
-    let scene = Scene::with_bobs_phone(&[]).await;
+    let scene = PushScenario::with_bobs_phone(&[]).await;
     scene.register("bob", "hook", json!({"provider": "webhook", "token": "bob-1", "content": "none"})).await;
     let mut alice = scene.server.connect("alice", "phone").await;
-    scene.provider.answer("/3/device/", Reply::status(403).body(r#"{"reason":"InvalidProviderToken"}"#));
+    scene
+        .provider
+        .answer("/3/device/", ScriptedReply::status(403).body(r#"{"reason":"InvalidProviderToken"}"#));
     alice.send("bob", "one").await;
     let hook = scene.provider.wait_for("/hook", 1).await.remove(0).json();
     assert_eq!(hook["token"], "bob-1");
@@ -264,7 +266,7 @@ async fn a_token_that_is_gone_is_forgotten_and_a_wrong_key_is_not_its_fault() {
 
     // The key is put right, and what waited goes out; the phone has been thrown away meanwhile.
     let gone = r#"{"reason":"Unregistered","timestamp":4000000000000}"#;
-    scene.provider.answer("/3/device/", Reply::status(410).body(gone));
+    scene.provider.answer("/3/device/", ScriptedReply::status(410).body(gone));
     let before = scene.provider.requests("/3/device/").len();
     scene.notified(before + 1).await;
     for _ in 0..200 {
@@ -278,16 +280,16 @@ async fn a_token_that_is_gone_is_forgotten_and_a_wrong_key_is_not_its_fault() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_tests_the_way_to_somebodys_devices() {
-    let scene = Scene::with_bobs_phone(&[]).await;
+    let scene = PushScenario::with_bobs_phone(&[]).await;
     scene.register("bob", "hook", json!({"provider": "webhook", "token": "bob-1"})).await;
-    scene.provider.answer("/hook", Reply::status(503));
+    scene.provider.answer("/hook", ScriptedReply::status(503));
     let tested = scene.server.run(&["push", "test", "--user", "bob"]);
     let said = String::from_utf8_lossy(&tested.stdout).into_owned();
     assert_eq!(tested.status.code(), Some(1), "one of them did not take it: {said}");
     let line = |of: &str| said.lines().find(|line| line.contains(of)).unwrap_or_default().to_owned();
     assert!(line("phone").contains("accepted"), "{said}");
     assert!(line("hook").contains("503"), "{said}");
-    scene.provider.answer("/hook", Reply::status(200));
+    scene.provider.answer("/hook", ScriptedReply::status(200));
     let tested = scene.server.run(&["push", "test", "--user", "bob"]);
     assert!(tested.status.success(), "{}", String::from_utf8_lossy(&tested.stdout));
     let nobody = scene.server.run(&["push", "test", "--user", "carol"]);
@@ -298,7 +300,7 @@ async fn an_operator_tests_the_way_to_somebodys_devices() {
 #[tokio::test(flavor = "multi_thread")]
 async fn devices_are_registered_listed_and_taken_over() {
     use reqwest::Method;
-    let scene = Scene::with_bobs_phone(&[]).await;
+    let scene = PushScenario::with_bobs_phone(&[]).await;
     let (status, listed) = scene.call(Method::GET, "bob", "/v1/devices", None).await;
     assert_eq!(status, 200);
     assert_eq!(listed["devices"][0]["device"], "phone");

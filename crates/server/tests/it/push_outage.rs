@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::{
     harness::*,
-    push::{Scene, recorder::Recorded},
+    push::{PushScenario, recorder::RecordedRequest},
 };
 
 const PEOPLE: usize = 1_000;
@@ -64,12 +64,13 @@ fn token_of(person: usize) -> String {
 }
 
 /// The last that each phone was shown.
-fn last_shown(requests: &[Recorded]) -> BTreeMap<String, String> {
-    let body = |request: &Recorded| request.json()["aps"]["alert"]["body"].as_str().unwrap_or("").to_owned();
+fn last_shown(requests: &[RecordedRequest]) -> BTreeMap<String, String> {
+    let body =
+        |request: &RecordedRequest| request.json()["aps"]["alert"]["body"].as_str().unwrap_or("").to_owned();
     requests.iter().map(|request| (request.path.clone(), body(request))).collect()
 }
 
-async fn wait_until_shown(scene: &Scene, what: &str) -> Vec<Recorded> {
+async fn wait_until_shown(scene: &PushScenario, what: &str) -> Vec<RecordedRequest> {
     let until = Instant::now() + Duration::from_secs(240);
     loop {
         let requests = scene.provider.requests("/3/device/");
@@ -85,7 +86,7 @@ async fn wait_until_shown(scene: &Scene, what: &str) -> Vec<Recorded> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_of_the_provider_costs_senders_nothing_and_memory_little() {
-    let scene = Scene::start(&[("BLUETICK_LIMITS__SENDS_PER_SECOND", "0")]).await;
+    let scene = PushScenario::start(&[("BLUETICK_LIMITS__SENDS_PER_SECOND", "0")]).await;
     let server = &scene.server;
     server.token("sender0");
     let http = crate::http::client();

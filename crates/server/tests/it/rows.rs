@@ -12,14 +12,14 @@ use tokio::time::Instant;
 
 use crate::{harness::*, history::History};
 
-pub struct Rows<'a> {
+pub struct StoredRows<'a> {
     pub server: &'a Server,
     /// Of a member of the conversations that are looked at.
     pub client: &'a Client,
     pub history: &'a Mutex<History>,
 }
 
-impl Rows<'_> {
+impl StoredRows<'_> {
     fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap()
     }

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use crate::{
     harness::*,
     history::History,
-    rows::{Rows, wait_for},
+    rows::{StoredRows, wait_for},
 };
 
 /// Messages that alice has on their way at a time.
@@ -31,11 +31,11 @@ const FILLER: &str = "whatever happens, this arrives; ";
 
 pub struct Town {
     pub server: Server,
-    shared: Shared,
+    shared: TownState,
     alice: Client,
     bob: Client,
-    carol: Device,
-    dave: Arc<tokio::sync::Mutex<Device>>,
+    carol: PlainDevice,
+    dave: Arc<tokio::sync::Mutex<PlainDevice>>,
     erasing: Arc<tokio::sync::Mutex<Erasing>>,
     at_work: watch::Sender<bool>,
     /// How much of each conversation has been compared.
@@ -44,12 +44,12 @@ pub struct Town {
 
 /// What the people's tasks have in common.
 #[derive(Clone)]
-struct Shared {
+struct TownState {
     history: Arc<Mutex<History>>,
     url: String,
 }
 
-impl Shared {
+impl TownState {
     fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap()
     }
@@ -58,21 +58,21 @@ impl Shared {
 impl Town {
     /// Everybody moves into a server that runs.
     pub fn found_in(server: Server) -> Town {
-        let shared = Shared { history: Arc::default(), url: server.url() };
+        let shared = TownState { history: Arc::default(), url: server.url() };
         let connect = |name: &str| {
             let options = Options::new(server.url(), DeviceId::new("phone").unwrap(), server.mint(name));
             Client::connect(options)
         };
         let ((alice, alice_hears), (bob, bob_hears)) = (connect("alice"), connect("bob"));
         let (at_work, working) = watch::channel(false);
-        let dave = Arc::new(tokio::sync::Mutex::new(Device::new(&server, "dave", true)));
+        let dave = Arc::new(tokio::sync::Mutex::new(PlainDevice::new(&server, "dave", true)));
         let erasing = Arc::new(tokio::sync::Mutex::new(Erasing::new(&server)));
         tokio::spawn(write(alice.clone(), shared.clone(), working.clone()));
         tokio::spawn(listen_as_alice(alice_hears, shared.clone()));
         tokio::spawn(listen_as_bob(bob.clone(), bob_hears, shared.clone()));
         tokio::spawn(come_and_go(dave.clone(), shared.clone(), working.clone()));
         tokio::spawn(write_and_be_erased(erasing.clone(), working));
-        let carol = Device::new(&server, "carol", false);
+        let carol = PlainDevice::new(&server, "carol", false);
         Town { server, shared, alice, bob, carol, dave, erasing, at_work, compared: BTreeMap::new() }
     }
 
@@ -124,7 +124,7 @@ impl Town {
             wait_for(|| format!("after {after}: {name} lacks {:?}", missing()), || missing().is_empty())
                 .await;
         }
-        let rows = Rows { server: &self.server, client: &self.alice, history: &self.shared.history };
+        let rows = StoredRows { server: &self.server, client: &self.alice, history: &self.shared.history };
         for name in ["alice", "bob", "carol", "dave"] {
             rows.pending_go(name, after).await;
         }
@@ -138,7 +138,7 @@ impl Town {
 
     /// Everybody reads everything, and nobody has anything unread.
     async fn everybody_reads(&self, after: &str) {
-        let rows = Rows { server: &self.server, client: &self.alice, history: &self.shared.history };
+        let rows = StoredRows { server: &self.server, client: &self.alice, history: &self.shared.history };
         for (id, last) in &self.compared {
             rows.all_turn_blue(id, *last, after).await;
             let peer = user(id.as_str().split_once('~').unwrap().1);
@@ -149,7 +149,7 @@ impl Town {
     }
 }
 
-async fn write(alice: Client, shared: Shared, mut working: watch::Receiver<bool>) {
+async fn write(alice: Client, shared: TownState, mut working: watch::Receiver<bool>) {
     for n in 0u64.. {
         if working.wait_for(|at_work| *at_work).await.is_err() {
             return;
@@ -169,7 +169,7 @@ async fn write(alice: Client, shared: Shared, mut working: watch::Receiver<bool>
     }
 }
 
-async fn post(client: &Client, shared: &Shared, to: &str, id: &str, body: String) -> Option<()> {
+async fn post(client: &Client, shared: &TownState, to: &str, id: &str, body: String) -> Option<()> {
     let named = client.post(Draft::text(user(to), body.clone())).await.ok()?;
     shared.history().posted(named, conversation(id), body);
     Some(())
@@ -181,7 +181,7 @@ fn told(history: &mut History, name: &str, sent: Sent) {
     history.told(sent);
 }
 
-async fn listen_as_alice(mut hears: Events, shared: Shared) {
+async fn listen_as_alice(mut hears: Events, shared: TownState) {
     while let Some(event) = hears.next().await {
         let mut history = shared.history();
         match event {
@@ -204,7 +204,7 @@ async fn listen_as_alice(mut hears: Events, shared: Shared) {
     }
 }
 
-async fn listen_as_bob(bob: Client, mut hears: Events, shared: Shared) {
+async fn listen_as_bob(bob: Client, mut hears: Events, shared: TownState) {
     let mut count = 0u64;
     while let Some(event) = hears.next().await {
         match event {
@@ -237,8 +237,8 @@ async fn listen_as_bob(bob: Client, mut hears: Events, shared: Shared) {
 }
 
 async fn come_and_go(
-    dave: Arc<tokio::sync::Mutex<Device>>,
-    shared: Shared,
+    dave: Arc<tokio::sync::Mutex<PlainDevice>>,
+    shared: TownState,
     mut working: watch::Receiver<bool>,
 ) {
     for turn in 0u32.. {
@@ -264,7 +264,7 @@ enum Visit {
 }
 
 /// A device of the plainest kind: it drops what it has seen, and keeps a cursor or none.
-struct Device {
+struct PlainDevice {
     user: UserId,
     name: String,
     token: String,
@@ -274,16 +274,23 @@ struct Device {
     session: Option<SessionId>,
 }
 
-impl Device {
-    fn new(server: &Server, name: &str, keeps_cursor: bool) -> Device {
+impl PlainDevice {
+    fn new(server: &Server, name: &str, keeps_cursor: bool) -> PlainDevice {
         let token = server.mint(name);
-        Device { user: user(name), name: name.to_owned(), token, keeps_cursor, cursor: None, session: None }
+        PlainDevice {
+            user: user(name),
+            name: name.to_owned(),
+            token,
+            keeps_cursor,
+            cursor: None,
+            session: None,
+        }
     }
 
     /// One connection. Unless it is to drain, it ends when the work does.
     async fn visit(
         &mut self,
-        shared: &Shared,
+        shared: &TownState,
         visit: Visit,
         working: &mut watch::Receiver<bool>,
     ) -> Result<(), RawError> {
@@ -338,7 +345,7 @@ impl Device {
     async fn ack(
         &mut self,
         wire: &mut RawConnection,
-        shared: &Shared,
+        shared: &TownState,
         m: &MessageFrame,
     ) -> Result<(), RawError> {
         shared.history().will_ack(&self.user, &m.conversation_id, m.seq);
@@ -354,7 +361,7 @@ impl Device {
     async fn read(
         &mut self,
         wire: &mut RawConnection,
-        shared: &Shared,
+        shared: &TownState,
         m: &MessageFrame,
     ) -> Result<(), RawError> {
         shared.history().will_read(&self.user, &m.conversation_id, m.seq);
@@ -420,7 +427,7 @@ impl Erasing {
     }
 
     /// What was not confirmed is asked for again; then nothing of any of them is left.
-    async fn finish(&mut self, server: &Server, shared: &Shared) {
+    async fn finish(&mut self, server: &Server, shared: &TownState) {
         for eve in std::mem::take(&mut self.begun) {
             self.erase(&eve).await.unwrap();
             self.erased.push(eve);

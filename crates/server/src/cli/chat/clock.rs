@@ -48,7 +48,8 @@ pub(super) fn moment(ms: u64, now_ms: u64) -> String {
     }
 }
 
-/// Year, month (1–12) and day of the month, by Hinnant's count of days in eras of 400 years from a March.
+/// Year, month (1–12) and day of the month, by Hinnant's algorithm: days in eras of 400 years that
+/// begin in March.
 pub(in crate::cli) fn civil(days: u64) -> (u64, usize, u64) {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);

@@ -7,12 +7,12 @@ const LINE_BREAK: &str = "↵";
 
 /// Text and cursor, both counted in what the reader takes for characters.
 #[derive(Debug, Default)]
-pub(super) struct Input {
+pub(super) struct TextInput {
     graphemes: Vec<String>,
     cursor: usize,
 }
 
-impl Input {
+impl TextInput {
     pub(super) fn text(&self) -> String {
         self.graphemes.concat()
     }
@@ -24,12 +24,12 @@ impl Input {
     /// Gives the text away and begins anew.
     pub(super) fn take(&mut self) -> String {
         let text = self.text();
-        *self = Input::default();
+        *self = TextInput::default();
         text
     }
 
-    /// Inserts at the cursor. What is typed may join the character before it (an accent, a joined emoji), so the
-    /// whole is cut into characters again.
+    /// Inserts at the cursor. The new text may join the character before it (an accent, a joined
+    /// emoji), so the whole text is segmented again.
     pub(super) fn insert(&mut self, text: &str) {
         let before = self.graphemes[..self.cursor].concat() + &harmless(text);
         let after = self.graphemes[self.cursor..].concat();
@@ -111,8 +111,8 @@ impl Input {
 mod tests {
     use super::*;
 
-    fn typed(text: &str) -> Input {
-        let mut input = Input::default();
+    fn typed(text: &str) -> TextInput {
+        let mut input = TextInput::default();
         input.insert(text);
         input
     }

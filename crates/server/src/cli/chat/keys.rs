@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::model::{Link, Model};
+use super::model::{ConnectionStatus, Model};
 
 /// What a key asks of the connection or the program.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,7 +67,8 @@ fn leave(model: &mut Model) -> Option<Wish> {
     }
     model.warned = true;
     let (what, them) = if waiting == 1 { ("message is", "it") } else { ("messages are", "them") };
-    let how = if model.link == Link::Online { "wait a moment, or" } else { "go online first, or" };
+    let how =
+        if model.link == ConnectionStatus::Online { "wait a moment, or" } else { "go online first, or" };
     model.remark(format!("{waiting} {what} not sent yet: {how} press again to leave and lose {them}"));
     None
 }
@@ -95,7 +96,7 @@ mod tests {
     #[test]
     fn typing_is_told_at_most_every_three_seconds() {
         let mut model = model();
-        model.link = Link::Online;
+        model.link = ConnectionStatus::Online;
         assert_eq!(hit(&mut model, KeyCode::Char('h')), Some(Wish::Typing));
         assert_eq!(hit(&mut model, KeyCode::Char('i')), None);
         model.now_ms += 3_000;

@@ -24,7 +24,7 @@ pub(super) struct Talk {
 }
 
 /// The connection, as far as it matters to a script.
-enum Link {
+enum ScriptConnection {
     /// There was none yet.
     New,
     Up,
@@ -34,11 +34,11 @@ enum Link {
     },
 }
 
-impl Link {
+impl ScriptConnection {
     async fn given_up(&self) {
         match self {
-            Link::Lost { give_up_at, .. } => tokio::time::sleep_until(*give_up_at).await,
-            Link::New | Link::Up => std::future::pending().await,
+            ScriptConnection::Lost { give_up_at, .. } => tokio::time::sleep_until(*give_up_at).await,
+            ScriptConnection::New | ScriptConnection::Up => std::future::pending().await,
         }
     }
 }
@@ -49,7 +49,7 @@ pub(super) async fn run(talk: Talk, client: Client, mut events: Events) -> Resul
     let mut unsent: HashSet<ClientMsgId> = HashSet::new();
     let mut refusals = Vec::new();
     let (mut ended, mut caught_up) = (false, false);
-    let mut link = Link::New;
+    let mut link = ScriptConnection::New;
     while !(ended && caught_up && unsent.is_empty()) {
         tokio::select! {
             line = input.recv(), if !ended && unsent.len() < UNSENT_MAX => match line {
@@ -78,17 +78,17 @@ pub(super) async fn run(talk: Talk, client: Client, mut events: Events) -> Resul
                     refusals.push(error.to_string());
                 }
                 Some(Event::CaughtUp) => caught_up = true,
-                Some(Event::Connected { .. }) => link = Link::Up,
+                Some(Event::Connected { .. }) => link = ScriptConnection::Up,
                 Some(Event::Disconnected { why: Some(why), .. }) => {
                     let why = explain(&why);
                     match link {
                         // Nobody watches: whoever called decides whether to try again.
-                        Link::New => return Err(format!("cannot connect to {}: {why}", talk.url)),
-                        Link::Up => {
+                        ScriptConnection::New => return Err(format!("cannot connect to {}: {why}", talk.url)),
+                        ScriptConnection::Up => {
                             eprintln!("bluetick: the connection is lost ({why}); trying again");
-                            link = Link::Lost { give_up_at: Instant::now() + GIVE_UP_AFTER, why };
+                            link = ScriptConnection::Lost { give_up_at: Instant::now() + GIVE_UP_AFTER, why };
                         }
-                        Link::Lost { .. } => {}
+                        ScriptConnection::Lost { .. } => {}
                     }
                 }
                 Some(Event::Closed { code, reason }) => return Err(farewell(code, &reason)),
@@ -96,7 +96,7 @@ pub(super) async fn run(talk: Talk, client: Client, mut events: Events) -> Resul
                 None => return Err("the connection ended".into()),
             },
             () = link.given_up() => {
-                let Link::Lost { why, .. } = link else { continue };
+                let ScriptConnection::Lost { why, .. } = link else { continue };
                 let unsent = unsent.len();
                 return Err(format!("no connection to {} any more: {why}; {unsent} messages may not be sent", talk.url));
             }
@@ -110,7 +110,8 @@ pub(super) async fn run(talk: Talk, client: Client, mut events: Events) -> Resul
     }
 }
 
-/// Standard input has no asynchronous reading worth the name: a thread reads, and waits when nobody takes.
+/// Reads standard input on a thread, because it has no real asynchronous reads. A full channel
+/// blocks the thread.
 fn read_lines() -> mpsc::Receiver<String> {
     let (lines, taken) = mpsc::channel(16);
     std::thread::spawn(move || {
@@ -134,7 +135,8 @@ fn print(message: &MessageFrame) -> std::io::Result<()> {
     output.flush()
 }
 
-/// `[14:05] bob: text`; further lines of a message are indented, so that none can pass for another message.
+/// `[14:05] bob: text`. Further lines of a message are indented, so that none can be mistaken for
+/// another message.
 fn as_line(message: &MessageFrame) -> String {
     let body = shown(message).replace('\n', "\n    ");
     format!("[{}] {}: {body}", clock::time(message.ts), message.sender)

@@ -9,7 +9,7 @@ use bluetick_protocol::{
 };
 
 use super::{
-    input::Input,
+    input::TextInput,
     text::{harmless, shown},
 };
 
@@ -21,7 +21,7 @@ const NOTICE_MS: u64 = 8_000;
 const TELL_TYPING_MS: u64 = 3_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Shown {
+pub(super) struct ShownMessage {
     pub(super) mine: bool,
     pub(super) body: String,
     pub(super) ts: u64,
@@ -38,7 +38,7 @@ pub(super) struct Unsent {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Link {
+pub(super) enum ConnectionStatus {
     Connecting,
     Online,
     /// When the next attempt is due; `None` while offline on purpose.
@@ -65,17 +65,17 @@ pub(super) struct Model {
     pub(super) peer: UserId,
     pub(super) peer_name: Option<String>,
     pub(super) conversation: ConversationId,
-    pub(super) messages: BTreeMap<Seq, Shown>,
+    pub(super) messages: BTreeMap<Seq, ShownMessage>,
     pub(super) unsent: Vec<Unsent>,
     pub(super) older: Older,
     pub(super) ticks: Boundaries,
     pub(super) presence: Option<Presence>,
     typing_until: u64,
     typing_told: u64,
-    pub(super) link: Link,
+    pub(super) link: ConnectionStatus,
     /// Why there is no connection, while there is none.
     pub(super) trouble: Option<String>,
-    pub(super) input: Input,
+    pub(super) input: TextInput,
     /// Lines between the newest and the bottom of the screen.
     pub(super) scroll: usize,
     /// Messages that came while the newest were out of sight.
@@ -102,9 +102,9 @@ impl Model {
             presence: None,
             typing_until: 0,
             typing_told: 0,
-            link: Link::Connecting,
+            link: ConnectionStatus::Connecting,
             trouble: None,
-            input: Input::default(),
+            input: TextInput::default(),
             scroll: 0,
             unseen: 0,
             focused: true,
@@ -120,7 +120,7 @@ impl Model {
     }
 
     pub(super) fn is_typing(&self) -> bool {
-        self.now_ms < self.typing_until && self.link == Link::Online
+        self.now_ms < self.typing_until && self.link == ConnectionStatus::Online
     }
 
     pub(super) fn notice(&self) -> Option<&str> {
@@ -148,7 +148,7 @@ impl Model {
 
     /// Whether the other side should be told now that something is being typed.
     pub(super) fn tell_typing(&mut self) -> bool {
-        let due = self.link == Link::Online && self.now_ms >= self.typing_told + TELL_TYPING_MS;
+        let due = self.link == ConnectionStatus::Online && self.now_ms >= self.typing_told + TELL_TYPING_MS;
         if due {
             self.typing_told = self.now_ms;
         }
@@ -170,13 +170,13 @@ impl Model {
     pub(super) fn event(&mut self, event: Event) {
         match event {
             Event::Connected { .. } => {
-                self.link = Link::Online;
+                self.link = ConnectionStatus::Online;
                 self.trouble = None;
             }
             Event::Disconnected { will_retry_in, why } => {
                 self.trouble = why.map(|why| harmless(&super::explain(&why)).to_string());
                 let retry_at = will_retry_in.map(|wait| self.now_ms + wait.as_millis() as u64);
-                self.link = Link::Offline { retry_at };
+                self.link = ConnectionStatus::Offline { retry_at };
                 self.presence = None;
             }
             Event::Message(message) => self.message(message),
@@ -223,7 +223,7 @@ impl Model {
 
     fn show(&mut self, message: MessageFrame) {
         let body = shown(&message);
-        let shown = Shown { mine: message.sender == self.me, body, ts: message.ts };
+        let shown = ShownMessage { mine: message.sender == self.me, body, ts: message.ts };
         self.messages.insert(message.seq, shown);
     }
 
@@ -238,7 +238,7 @@ impl Model {
             return;
         };
         let unsent = self.unsent.remove(at);
-        self.messages.insert(sent.seq, Shown { mine: true, body: unsent.body, ts: sent.ts });
+        self.messages.insert(sent.seq, ShownMessage { mine: true, body: unsent.body, ts: sent.ts });
         self.warned = false;
     }
 

@@ -17,7 +17,7 @@ use tokio::{sync::mpsc, time::MissedTickBehavior};
 
 use super::{
     keys::{self, Wish},
-    model::{Link, Model, Older},
+    model::{ConnectionStatus, Model, Older},
     now_ms, view,
 };
 
@@ -26,7 +26,7 @@ const PAGE: u32 = 50;
 const BURST_MAX: usize = 256;
 
 /// The answer to something asked in the background.
-enum Answer {
+enum Loaded {
     History { page: Result<HistoryPage, Error>, was: Older },
     Inbox(InboxPage),
 }
@@ -34,8 +34,8 @@ enum Answer {
 struct Screen {
     model: Model,
     client: Client,
-    answers: mpsc::Sender<Answer>,
-    shown: view::Shown,
+    answers: mpsc::Sender<Loaded>,
+    shown: view::DrawnView,
     /// The last key looked for older messages.
     looks_back: bool,
 }
@@ -45,7 +45,7 @@ pub(super) async fn run(model: Model, client: Client, events: Events) -> Result<
     // Terminals that know neither still work.
     let _ = execute!(stdout(), EnableBracketedPaste, EnableFocusChange);
     let (answers, inbox) = mpsc::channel(8);
-    let screen = Screen { model, client, answers, shown: view::Shown::default(), looks_back: false };
+    let screen = Screen { model, client, answers, shown: view::DrawnView::default(), looks_back: false };
     let ended = screen.run(&mut terminal, events, inbox).await;
     let _ = execute!(stdout(), DisableFocusChange, DisableBracketedPaste);
     ratatui::restore();
@@ -57,7 +57,7 @@ impl Screen {
         mut self,
         terminal: &mut DefaultTerminal,
         mut events: Events,
-        mut answers: mpsc::Receiver<Answer>,
+        mut answers: mpsc::Receiver<Loaded>,
     ) -> Result<(), String> {
         let mut keys = EventStream::new();
         // Countdowns, "typing…" and remarks end by themselves.
@@ -112,7 +112,7 @@ impl Screen {
 
     async fn event(&mut self, event: Event) {
         let connected = matches!(event, Event::Connected { .. } | Event::Reset { .. });
-        // Presence is told only of those one has a conversation with, and there may be one only now.
+        // Presence is sent only for users with a shared conversation, which may have just begun.
         let acquainted = matches!(event, Event::Sent(_) | Event::Message(_)) && self.model.presence.is_none();
         self.model.event(event);
         if connected && self.model.older == Older::Unknown {
@@ -134,7 +134,7 @@ impl Screen {
         let conversation = self.model.conversation.clone();
         tokio::spawn(async move {
             let page = client.history(conversation.clone(), range, Some(PAGE)).await;
-            let _ = answers.send(Answer::History { page, was }).await;
+            let _ = answers.send(Loaded::History { page, was }).await;
             // The answer reaches the model as ticks.
             let _ = client.status(conversation).await;
         });
@@ -144,20 +144,20 @@ impl Screen {
         let (client, answers) = (self.client.clone(), self.answers.clone());
         tokio::spawn(async move {
             if let Ok(page) = client.inbox(Some(limits::INBOX_MAX_LIMIT), None).await {
-                let _ = answers.send(Answer::Inbox(page)).await;
+                let _ = answers.send(Loaded::Inbox(page)).await;
             }
         });
     }
 
-    fn answer(&mut self, answer: Answer) {
+    fn answer(&mut self, answer: Loaded) {
         match answer {
-            Answer::Inbox(page) => self.model.inbox(&page),
-            Answer::History { page: Ok(page), was } => self.model.history(Some(page), was),
-            Answer::History { page: Err(Error::Wire(error)), .. } if error.code == ErrorCode::NotFound => {
+            Loaded::Inbox(page) => self.model.inbox(&page),
+            Loaded::History { page: Ok(page), was } => self.model.history(Some(page), was),
+            Loaded::History { page: Err(Error::Wire(error)), .. } if error.code == ErrorCode::NotFound => {
                 // Nobody has written yet.
                 self.model.older = Older::Nothing;
             }
-            Answer::History { page: Err(e), was } => {
+            Loaded::History { page: Err(e), was } => {
                 self.model.history(None, was);
                 self.model.remark(format!("older messages could not be loaded: {e}"));
             }
@@ -202,8 +202,8 @@ impl Screen {
     }
 
     async fn toggle_offline(&mut self) {
-        let _ = if self.model.link == (Link::Offline { retry_at: None }) {
-            self.model.link = Link::Connecting;
+        let _ = if self.model.link == (ConnectionStatus::Offline { retry_at: None }) {
+            self.model.link = ConnectionStatus::Connecting;
             self.client.go_online().await
         } else {
             self.client.go_offline().await

@@ -3,7 +3,7 @@
 use bluetick_protocol::{Attachment, MessageFrame};
 use ratatui::{style::Style, text::Span};
 
-/// What stands in for a character that could move the cursor, colour the screen or turn the line around.
+/// Replaces a character that could move the cursor, colour the screen or reverse the line.
 const REPLACED: char = '\u{fffd}';
 
 /// Text that is safe to print: no control characters but the newline.
@@ -39,7 +39,7 @@ pub(super) fn shown(message: &MessageFrame) -> String {
     }
 }
 
-/// Overrides of the writing direction, which can make a line read as something that it does not say.
+/// Overrides of the writing direction, which can make a line read as something else.
 fn is_direction(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -12,7 +12,7 @@ use ratatui::{
 
 use super::{
     clock,
-    model::{Link, Model, Older},
+    model::{ConnectionStatus, Model, Older},
     text::{width, wrap},
 };
 
@@ -30,7 +30,7 @@ const TROUBLE_LINES_MAX: usize = 3;
 
 /// What a drawing showed: the model learns from it what was read and how far it can scroll.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Shown {
+pub(super) struct DrawnView {
     /// The peer's newest message on the screen.
     pub(super) newest: Option<Seq>,
     /// Lines of the conversation on one screen.
@@ -41,7 +41,7 @@ pub(super) struct Shown {
     pub(super) near_top: bool,
 }
 
-pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) -> Shown {
+pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) -> DrawnView {
     let mut banner: Vec<Line<'_>> = banner(model).into_iter().map(Line::from).collect();
     if let Some(trouble) = model.trouble.as_deref().filter(|_| !banner.is_empty()) {
         let lines = wrap(trouble, frame.area().width.into());
@@ -102,17 +102,21 @@ fn banner(model: &Model) -> Option<String> {
         n => format!(" · {n} messages wait"),
     };
     match model.link {
-        Link::Online => None,
-        Link::Connecting => Some(format!("connecting…{waiting}")),
-        Link::Offline { retry_at: None } => Some(format!("offline on purpose · Ctrl-O to connect{waiting}")),
-        Link::Offline { retry_at: Some(at) } => match at.saturating_sub(model.now_ms).div_ceil(1000) {
-            0 => Some(format!("offline · connecting…{waiting}")),
-            seconds => Some(format!("offline · next try in {seconds} s{waiting}")),
-        },
+        ConnectionStatus::Online => None,
+        ConnectionStatus::Connecting => Some(format!("connecting…{waiting}")),
+        ConnectionStatus::Offline { retry_at: None } => {
+            Some(format!("offline on purpose · Ctrl-O to connect{waiting}"))
+        }
+        ConnectionStatus::Offline { retry_at: Some(at) } => {
+            match at.saturating_sub(model.now_ms).div_ceil(1000) {
+                0 => Some(format!("offline · connecting…{waiting}")),
+                seconds => Some(format!("offline · next try in {seconds} s{waiting}")),
+            }
+        }
     }
 }
 
-fn footer(model: &Model, shown: &Shown) -> Line<'static> {
+fn footer(model: &Model, shown: &DrawnView) -> Line<'static> {
     if let Some(notice) = model.notice() {
         return Line::styled(format!(" {notice}"), Style::new().fg(WARNING));
     }
@@ -147,14 +151,14 @@ fn input(frame: &mut Frame<'_>, model: &Model, area: Rect) {
 // ---- the conversation ----
 
 /// One line of the conversation; the last line of a peer's message carries its seq.
-struct Row {
+struct ScreenLine {
     line: Line<'static>,
     seq: Option<Seq>,
 }
 
-impl From<Line<'static>> for Row {
+impl From<Line<'static>> for ScreenLine {
     fn from(line: Line<'static>) -> Self {
-        Row { line, seq: None }
+        ScreenLine { line, seq: None }
     }
 }
 
@@ -167,7 +171,7 @@ struct Bubble<'a> {
     refused: Option<&'a str>,
 }
 
-fn conversation(frame: &mut Frame<'_>, model: &Model, area: Rect) -> Shown {
+fn conversation(frame: &mut Frame<'_>, model: &Model, area: Rect) -> DrawnView {
     let height = usize::from(area.height);
     // Laid out from the newest upwards, and no further than a screen beyond what is shown.
     let enough = model.scroll.saturating_add(2 * height);
@@ -181,12 +185,12 @@ fn conversation(frame: &mut Frame<'_>, model: &Model, area: Rect) -> Shown {
         lines.insert(0, Line::default());
     }
     frame.render_widget(Paragraph::new(lines), area);
-    Shown { newest, page: height, scroll, near_top }
+    DrawnView { newest, page: height, scroll, near_top }
 }
 
 /// The lowest line first; true if the oldest loaded message is among them.
-fn rows_upwards(model: &Model, columns: usize, enough: usize) -> (Vec<Row>, bool) {
-    let mut rows: Vec<Row> = Vec::new();
+fn rows_upwards(model: &Model, columns: usize, enough: usize) -> (Vec<ScreenLine>, bool) {
+    let mut rows: Vec<ScreenLine> = Vec::new();
     let mut newest_first = newest_first(model).peekable();
     while let Some(bubble) = newest_first.next() {
         if rows.len() > enough {
@@ -231,7 +235,7 @@ fn newest_first(model: &Model) -> impl Iterator<Item = Bubble<'_>> {
     unsent.chain(sent)
 }
 
-fn draw_bubble(model: &Model, bubble: &Bubble<'_>, columns: usize) -> Vec<Row> {
+fn draw_bubble(model: &Model, bubble: &Bubble<'_>, columns: usize) -> Vec<ScreenLine> {
     let back = if bubble.mine { MINE } else { THEIRS };
     let room = (columns * 3 / 4).saturating_sub(2).max(8);
     let mut lines = wrap(bubble.body, room);
@@ -261,7 +265,7 @@ fn draw_bubble(model: &Model, bubble: &Bubble<'_>, columns: usize) -> Vec<Row> {
         }
         spans.push(Span::styled(" ", style));
         let seq = bubble.seq.filter(|_| at == last && !bubble.mine);
-        rows.push(Row { line: Line::from(spans), seq });
+        rows.push(ScreenLine { line: Line::from(spans), seq });
     }
     if let Some(why) = bubble.refused {
         rows.push(Line::styled(format!("not sent: {why} "), Style::new().fg(ALARM)).right_aligned().into());
@@ -336,9 +340,9 @@ mod tests {
         })
     }
 
-    fn screen(model: &Model, columns: u16, rows: u16) -> (Vec<String>, Shown, Terminal<TestBackend>) {
+    fn screen(model: &Model, columns: u16, rows: u16) -> (Vec<String>, DrawnView, Terminal<TestBackend>) {
         let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
-        let mut shown = Shown::default();
+        let mut shown = DrawnView::default();
         terminal.draw(|frame| shown = draw(frame, model)).unwrap();
         let buffer = terminal.backend().buffer();
         let line = |y| {
@@ -376,7 +380,7 @@ mod tests {
             " Enter send · PgUp older · Ctrl-O offlin",
         ];
         assert_eq!(lines[..11], expected);
-        assert_eq!(shown, Shown { newest: Some(1), page: 9, scroll: 0, near_top: true });
+        assert_eq!(shown, DrawnView { newest: Some(1), page: 9, scroll: 0, near_top: true });
         let colour = |y| terminal.backend().buffer()[(37, y)].fg;
         assert_eq!((colour(8), colour(9)), (BLUE, FAINT), "the first is read, the second delivered");
     }

@@ -1,5 +1,5 @@
-//! What a store has in objects: where they are, and how the bytes of attachments get to the bucket of the new servers. Cold
-//! messages need not: they are read like all others, and become cold anew.
+//! The objects of a store: where they are, and how the bytes of attachments get to the bucket of
+//! the new servers. Cold messages are migrated as rows and become cold again.
 
 use std::path::Path;
 
@@ -24,7 +24,8 @@ pub struct Both {
 }
 
 impl Both {
-    /// The old store's are in the directory that is named, or in its own; if there is none, in the bucket.
+    /// The objects of the old store: in the given directory, in its own directory, or in the
+    /// bucket.
     pub fn of(config: &Config, data: &Path, named: Option<&Path>) -> Outcome<Both> {
         let own = data.join("objects");
         let dir = match named {

@@ -50,7 +50,8 @@ impl Config {
         Ok(())
     }
 
-    /// Whoever reaches the listener of a cluster can do everything: read and send in anybody's name.
+    /// A caller of the cluster listener can read and send in any user's name, so it must be
+    /// authenticated.
     fn check_guards(&self) -> Result<(), ConfigError> {
         let cluster = &self.cluster;
         if cluster.secret.is_some() && cluster.secret_file.is_some() {

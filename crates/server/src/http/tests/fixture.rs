@@ -288,7 +288,7 @@ pub(super) fn fixture_with(change: impl FnOnce(&mut Config)) -> Fixture {
         admin_key: "an admin key for tests, long enough".into(),
         metrics: crate::metrics::install(),
         demo: demo.then(|| demo::Demo::with_fresh_key("a demo secret for tests, long enough").unwrap()),
-        in_flight: crate::http::in_flight::InFlight::new(8),
+        in_flight: crate::http::in_flight::InFlightLimit::new(8),
         draining: AtomicBool::new(false),
     });
     Fixture { app, router: router(state.clone()), state }

@@ -8,38 +8,38 @@ use crate::push::config::ApnsConfig;
 const TOKEN: &str = "00fc13adff785122b4ad28809a3420982341241421348097878e577c991de8f0";
 
 /// Settings for Apple's server, and the public half of the key.
-async fn with_apns() -> (Scene, String) {
-    let mut scene = Scene::new().await;
+async fn with_apns() -> (PushFixture, String) {
+    let mut fixture = PushFixture::new().await;
     let (pem, public) = make_vapid_key().unwrap();
-    scene.config.apns = Some(ApnsConfig {
-        key_file: scene.file("AuthKey.p8", &pem),
+    fixture.config.apns = Some(ApnsConfig {
+        key_file: fixture.file("AuthKey.p8", &pem),
         key_id: "KEY1234567".into(),
         team_id: "TEAM123456".into(),
         topic: "org.example.app".into(),
-        url: scene.server.url.clone(),
-        sandbox_url: format!("{}/sandbox/", scene.server.url),
+        url: fixture.server.url.clone(),
+        sandbox_url: format!("{}/sandbox/", fixture.server.url),
     });
-    (scene, public)
+    (fixture, public)
 }
 
 fn phone() -> DeviceRow {
     row(PushTarget::Apns { token: TOKEN.into(), topic: None, sandbox: false })
 }
 
-fn refusal(status: u16, reason: &str) -> Reply {
-    Reply::status(status).body(json!({"reason": reason}))
+fn refusal(status: u16, reason: &str) -> ScriptedReply {
+    ScriptedReply::status(status).body(json!({"reason": reason}))
 }
 
 #[tokio::test]
 async fn a_message_is_sent_as_apple_wants_it() {
-    let (scene, public) = with_apns().await;
-    let providers = scene.providers();
+    let (fixture, public) = with_apns().await;
+    let providers = fixture.providers();
     let (phone, alert) = (phone(), alert());
     assert_eq!(providers.route(&phone.registration).as_deref(), Some("apns"));
     assert_eq!(providers.allows(&phone.registration.target), Ok(()));
     assert_eq!(providers.push(&phone, &alert).await, Pushed::Accepted);
 
-    let requests = scene.server.requests("/");
+    let requests = fixture.server.requests("/");
     let [request] = &requests[..] else { panic!("{requests:?}") };
     assert!(request.http2);
     assert_eq!((request.method.as_str(), request.path.clone()), ("POST", format!("/3/device/{TOKEN}")));
@@ -78,13 +78,13 @@ async fn a_message_is_sent_as_apple_wants_it() {
 
 #[tokio::test]
 async fn sent_again_it_has_the_same_id_and_token() {
-    let (scene, _) = with_apns().await;
-    let providers = scene.providers();
-    scene.server.answer_once("/", Reply::status(503));
+    let (fixture, _) = with_apns().await;
+    let providers = fixture.providers();
+    fixture.server.answer_once("/", ScriptedReply::status(503));
     assert_pushed!(providers.push(&phone(), &alert()).await, Pushed::Later { .. });
     let later = Notification { badge: 4, ..alert() };
     assert_eq!(providers.push(&phone(), &later).await, Pushed::Accepted);
-    let requests = scene.server.requests("/");
+    let requests = fixture.server.requests("/");
     for name in ["apns-id", "apns-collapse-id", "authorization"] {
         assert!(requests[0].header(name).is_some());
         assert_eq!(requests[0].header(name), requests[1].header(name), "{name}");
@@ -93,9 +93,9 @@ async fn sent_again_it_has_the_same_id_and_token() {
 
 #[tokio::test]
 async fn what_was_read_elsewhere_sets_the_badge_in_silence() {
-    let (scene, _) = with_apns().await;
-    assert_eq!(scene.providers().push(&phone(), &clear()).await, Pushed::Accepted);
-    let request = &scene.server.requests("/")[0];
+    let (fixture, _) = with_apns().await;
+    assert_eq!(fixture.providers().push(&phone(), &clear()).await, Pushed::Accepted);
+    let request = &fixture.server.requests("/")[0];
     assert_eq!(request.header("apns-priority"), Some("5"));
     assert_ne!(request.header("apns-collapse-id"), Some(COLLAPSE_ID));
     assert_eq!(
@@ -109,7 +109,7 @@ async fn what_was_read_elsewhere_sets_the_badge_in_silence() {
 
 #[tokio::test]
 async fn where_nothing_may_be_known_nothing_is_said() {
-    let (scene, _) = with_apns().await;
+    let (fixture, _) = with_apns().await;
     let quiet = notification(NotificationKind::Alert {
         title: "New message".into(),
         body: None,
@@ -117,8 +117,8 @@ async fn where_nothing_may_be_known_nothing_is_said() {
         seq: 7,
         about: None,
     });
-    assert_eq!(scene.providers().push(&phone(), &quiet).await, Pushed::Accepted);
-    let sent = scene.server.requests("/")[0].json();
+    assert_eq!(fixture.providers().push(&phone(), &quiet).await, Pushed::Accepted);
+    let sent = fixture.server.requests("/")[0].json();
     assert_eq!(sent["aps"]["alert"], json!({"title": "New message"}));
     assert_eq!(
         sent["bluetick"],
@@ -128,40 +128,41 @@ async fn where_nothing_may_be_known_nothing_is_said() {
 
 #[tokio::test]
 async fn a_development_build_and_another_app_have_their_own_ways() {
-    let (scene, _) = with_apns().await;
+    let (fixture, _) = with_apns().await;
     let topic = Some("org.example.other".to_owned());
     let phone = row(PushTarget::Apns { token: TOKEN.into(), topic, sandbox: true });
-    assert_eq!(scene.providers().push(&phone, &alert()).await, Pushed::Accepted);
-    let request = &scene.server.requests("/")[0];
+    assert_eq!(fixture.providers().push(&phone, &alert()).await, Pushed::Accepted);
+    let request = &fixture.server.requests("/")[0];
     assert_eq!(request.path, format!("/sandbox/3/device/{TOKEN}"));
     assert_eq!(request.header("apns-topic"), Some("org.example.other"));
 
-    let providers = scene.providers();
-    scene.server.answer("/", refusal(400, "TopicDisallowed"));
+    let providers = fixture.providers();
+    fixture.server.answer("/", refusal(400, "TopicDisallowed"));
     assert_pushed!(providers.push(&phone, &alert()).await, Pushed::Refused { .. });
     assert_pushed!(providers.push(&self::phone(), &alert()).await, Pushed::NotThisDevice { .. });
 }
 
 #[tokio::test]
 async fn a_long_name_is_cut_to_what_apple_takes() {
-    let (scene, _) = with_apns().await;
+    let (fixture, _) = with_apns().await;
     let long = alert_saying(&"é".repeat(5_000), "where are you?");
-    assert_eq!(scene.providers().push(&phone(), &long).await, Pushed::Accepted);
-    let request = &scene.server.requests("/")[0];
+    assert_eq!(fixture.providers().push(&phone(), &long).await, Pushed::Accepted);
+    let request = &fixture.server.requests("/")[0];
     assert!((4_000..=4_096).contains(&request.body.len()), "{}", request.body.len());
     assert_eq!(request.json()["aps"]["alert"]["body"], "where are you?");
 }
 
 #[tokio::test]
 async fn every_answer_is_obeyed() {
-    let (scene, _) = with_apns().await;
-    let providers = scene.providers();
-    let answered = async |reply: Reply| {
-        scene.server.answer("/", reply);
+    let (fixture, _) = with_apns().await;
+    let providers = fixture.providers();
+    let answered = async |reply: ScriptedReply| {
+        fixture.server.answer("/", reply);
         providers.push(&phone(), &alert()).await
     };
     for reason in ["Unregistered", "ExpiredToken"] {
-        let gone = Reply::status(410).body(json!({"reason": reason, "timestamp": 1_700_000_000_123_u64}));
+        let gone =
+            ScriptedReply::status(410).body(json!({"reason": reason, "timestamp": 1_700_000_000_123_u64}));
         assert_pushed!(answered(gone).await, Pushed::Gone { since: Some(1_700_000_000_123), .. });
     }
     assert_pushed!(answered(refusal(400, "BadDeviceToken")).await, Pushed::Gone { since: None, .. });
@@ -197,50 +198,50 @@ async fn every_answer_is_obeyed() {
     for (status, reason) in [(400, "BadCollapseId"), (400, "PayloadEmpty"), (413, "PayloadTooLarge")] {
         assert_pushed!(answered(refusal(status, reason)).await, Pushed::Refused { .. });
     }
-    assert_pushed!(answered(Reply::status(400).body("not JSON")).await, Pushed::Refused { .. });
+    assert_pushed!(answered(ScriptedReply::status(400).body("not JSON")).await, Pushed::Refused { .. });
 }
 
 #[tokio::test]
 async fn an_expired_token_is_made_anew_once() {
-    let (scene, public) = with_apns().await;
-    let providers = scene.providers();
-    scene.server.answer_once("/", refusal(403, "ExpiredProviderToken"));
+    let (fixture, public) = with_apns().await;
+    let providers = fixture.providers();
+    fixture.server.answer_once("/", refusal(403, "ExpiredProviderToken"));
     assert_eq!(providers.push(&phone(), &alert()).await, Pushed::Accepted);
-    let requests = scene.server.requests("/");
+    let requests = fixture.server.requests("/");
     assert_eq!(requests.len(), 2);
     assert_eq!(requests[0].header("apns-id"), requests[1].header("apns-id"));
     let token = requests[1].header("authorization").unwrap().strip_prefix("Bearer ").unwrap();
     verified(token, &public);
 
     // A server whose clock is wrong does not ask for tokens without end.
-    scene.server.forget();
-    scene.server.answer("/", refusal(403, "ExpiredProviderToken"));
+    fixture.server.forget();
+    fixture.server.answer("/", refusal(403, "ExpiredProviderToken"));
     assert_pushed!(providers.push(&phone(), &alert()).await, Pushed::Misconfigured { .. });
-    assert_eq!(scene.server.requests("/").len(), 1);
+    assert_eq!(fixture.server.requests("/").len(), 1);
 }
 
 #[tokio::test]
 async fn the_doctor_asks_for_a_device_that_is_not_there() {
-    let (scene, _) = with_apns().await;
-    scene.server.answer("/", refusal(400, "BadDeviceToken"));
-    let found = scene.providers().check().await;
+    let (fixture, _) = with_apns().await;
+    fixture.server.answer("/", refusal(400, "BadDeviceToken"));
+    let found = fixture.providers().check().await;
     assert!(matches!(&found[..], [(PushProvider::Apns, Ok(_))]), "{found:?}");
-    assert_eq!(scene.server.requests("/")[0].path, format!("/3/device/{}", "0".repeat(64)));
-    scene.server.answer("/", refusal(403, "InvalidProviderToken"));
-    let found = scene.providers().check().await;
+    assert_eq!(fixture.server.requests("/")[0].path, format!("/3/device/{}", "0".repeat(64)));
+    fixture.server.answer("/", refusal(403, "InvalidProviderToken"));
+    let found = fixture.providers().check().await;
     let [(PushProvider::Apns, Err(why))] = &found[..] else { panic!("{found:?}") };
     assert!(why.contains("InvalidProviderToken") && why.contains("push.apns"), "{why}");
 }
 
 #[tokio::test]
 async fn a_key_that_is_none_is_told_by_its_setting() {
-    let (mut scene, _) = with_apns().await;
-    let providers = scene.providers();
+    let (mut fixture, _) = with_apns().await;
+    let providers = fixture.providers();
     assert_eq!(format!("{providers:?}"), "{Apns}");
-    let bad = scene.file("bad.p8", "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n");
-    scene.config.apns.as_mut().unwrap().key_file = bad;
-    let why = refused(&scene.config);
+    let bad = fixture.file("bad.p8", "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n");
+    fixture.config.apns.as_mut().unwrap().key_file = bad;
+    let why = refused(&fixture.config);
     assert!(why.contains("push.apns.key_file") && why.contains("bad.p8") && !why.contains("c2Vj"), "{why}");
-    scene.config.apns.as_mut().unwrap().key_file = "/nowhere/key.p8".into();
-    assert!(refused(&scene.config).contains("/nowhere/key.p8"));
+    fixture.config.apns.as_mut().unwrap().key_file = "/nowhere/key.p8".into();
+    assert!(refused(&fixture.config).contains("/nowhere/key.p8"));
 }

@@ -37,17 +37,17 @@ fn account(url: &str) -> Value {
     })
 }
 
-async fn with_fcm() -> Scene {
-    let mut scene = Scene::new().await;
-    let file = scene.file("account.json", &account(&scene.server.url).to_string());
-    scene.config.fcm = Some(FcmConfig { service_account_file: file, url: scene.server.url.clone() });
-    scene.server.answer("/token", granted("access-1", 3_600));
-    scene
+async fn with_fcm() -> PushFixture {
+    let mut fixture = PushFixture::new().await;
+    let file = fixture.file("account.json", &account(&fixture.server.url).to_string());
+    fixture.config.fcm = Some(FcmConfig { service_account_file: file, url: fixture.server.url.clone() });
+    fixture.server.answer("/token", granted("access-1", 3_600));
+    fixture
 }
 
-fn granted(token: &str, expires_in: u64) -> Reply {
+fn granted(token: &str, expires_in: u64) -> ScriptedReply {
     let body = json!({"access_token": token, "expires_in": expires_in, "token_type": "Bearer"});
-    Reply::status(200).header("content-type", "application/json").body(body)
+    ScriptedReply::status(200).header("content-type", "application/json").body(body)
 }
 
 fn phone() -> DeviceRow {
@@ -55,22 +55,22 @@ fn phone() -> DeviceRow {
 }
 
 /// As FCM writes them: a general status, and its own code among the details.
-fn refusal(status: u16, general: &str, own: Option<&str>) -> Reply {
+fn refusal(status: u16, general: &str, own: Option<&str>) -> ScriptedReply {
     let kind = "type.googleapis.com/google.firebase.fcm.v1.FcmError";
     let details: Vec<_> = own.iter().map(|own| json!({"@type": kind, "errorCode": own})).collect();
     let message = "Requested entity was not found.";
     let error = json!({"code": status, "message": message, "status": general, "details": details});
-    Reply::status(status).body(json!({ "error": error }))
+    ScriptedReply::status(status).body(json!({ "error": error }))
 }
 
 #[tokio::test]
 async fn a_message_is_sent_as_google_wants_it() {
-    let scene = with_fcm().await;
-    let providers = scene.providers();
+    let fixture = with_fcm().await;
+    let providers = fixture.providers();
     assert_eq!(providers.route(&phone().registration).as_deref(), Some("fcm"));
     assert_eq!(providers.push(&phone(), &alert()).await, Pushed::Accepted);
 
-    let asked = &scene.server.requests("/token")[0];
+    let asked = &fixture.server.requests("/token")[0];
     assert!(asked.http2 && asked.method == "POST");
     assert_eq!(asked.header("content-type"), Some("application/x-www-form-urlencoded"));
     let form = String::from_utf8(asked.body.clone()).unwrap();
@@ -85,10 +85,10 @@ async fn a_message_is_sent_as_google_wants_it() {
     assert_eq!(header, json!({"alg": "RS256", "typ": "JWT", "kid": "key-1"}));
     assert_eq!(claims["iss"], "push@chat-1.iam.gserviceaccount.com");
     assert_eq!(claims["scope"], "https://www.googleapis.com/auth/firebase.messaging");
-    assert_eq!(claims["aud"], format!("{}/token", scene.server.url));
+    assert_eq!(claims["aud"], format!("{}/token", fixture.server.url));
     assert_eq!(claims["exp"].as_u64().unwrap() - claims["iat"].as_u64().unwrap(), 3_600);
 
-    let request = &scene.server.requests("/v1/")[0];
+    let request = &fixture.server.requests("/v1/")[0];
     assert!(request.http2);
     assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", SEND));
     assert_eq!(request.header("authorization"), Some("Bearer access-1"));
@@ -129,9 +129,9 @@ async fn a_message_is_sent_as_google_wants_it() {
 
 #[tokio::test]
 async fn what_was_read_elsewhere_is_data_only() {
-    let scene = with_fcm().await;
-    assert_eq!(scene.providers().push(&phone(), &clear()).await, Pushed::Accepted);
-    let sent = scene.server.requests("/v1/")[0].json()["message"].take();
+    let fixture = with_fcm().await;
+    assert_eq!(fixture.providers().push(&phone(), &clear()).await, Pushed::Accepted);
+    let sent = fixture.server.requests("/v1/")[0].json()["message"].take();
     assert!(sent.get("notification").is_none() && sent["android"].get("notification").is_none());
     assert_eq!(sent["android"]["priority"], "NORMAL");
     assert_ne!(sent["android"]["collapse_key"], COLLAPSE_ID);
@@ -143,58 +143,58 @@ async fn what_was_read_elsewhere_is_data_only() {
 
 #[tokio::test]
 async fn a_long_name_is_cut_to_what_google_takes() {
-    let scene = with_fcm().await;
+    let fixture = with_fcm().await;
     let long = alert_saying(&"é".repeat(5_000), "where are you?");
-    assert_eq!(scene.providers().push(&phone(), &long).await, Pushed::Accepted);
-    let request = &scene.server.requests("/v1/")[0];
+    assert_eq!(fixture.providers().push(&phone(), &long).await, Pushed::Accepted);
+    let request = &fixture.server.requests("/v1/")[0];
     assert!((4_000..=4_096).contains(&request.body.len()), "{}", request.body.len());
 }
 
 #[tokio::test]
 async fn one_token_serves_all_until_it_is_about_to_expire() {
-    let scene = with_fcm().await;
-    let providers = scene.providers();
+    let fixture = with_fcm().await;
+    let providers = fixture.providers();
     let (phone, alert) = (phone(), alert());
     let pushes = (0..8).map(|_| providers.push(&phone, &alert));
     let pushed = futures_util::future::join_all(pushes).await;
     assert!(pushed.iter().all(|pushed| *pushed == Pushed::Accepted), "{pushed:?}");
-    assert_eq!(scene.server.requests("/token").len(), 1);
+    assert_eq!(fixture.server.requests("/token").len(), 1);
 
-    let providers = scene.providers();
-    scene.server.forget();
-    scene.server.answer("/token", granted("access-2", 59));
+    let providers = fixture.providers();
+    fixture.server.forget();
+    fixture.server.answer("/token", granted("access-2", 59));
     for _ in 0..2 {
         assert_eq!(providers.push(&phone, &alert).await, Pushed::Accepted);
     }
-    assert_eq!(scene.server.requests("/token").len(), 2, "one that is about to expire is not used again");
+    assert_eq!(fixture.server.requests("/token").len(), 2, "one that is about to expire is not used again");
 }
 
 #[tokio::test]
 async fn a_token_that_is_not_taken_is_fetched_anew_once() {
-    let scene = with_fcm().await;
-    let providers = scene.providers();
-    scene.server.answer_once("/token", granted("access-0", 3_600));
-    scene.server.answer_once(SEND, refusal(401, "UNAUTHENTICATED", None));
+    let fixture = with_fcm().await;
+    let providers = fixture.providers();
+    fixture.server.answer_once("/token", granted("access-0", 3_600));
+    fixture.server.answer_once(SEND, refusal(401, "UNAUTHENTICATED", None));
     assert_eq!(providers.push(&phone(), &alert()).await, Pushed::Accepted);
     let shown: Vec<_> =
-        scene.server.requests(SEND).iter().map(|r| r.header("authorization").unwrap().to_owned()).collect();
+        fixture.server.requests(SEND).iter().map(|r| r.header("authorization").unwrap().to_owned()).collect();
     assert_eq!(shown, ["Bearer access-0", "Bearer access-1"]);
 
-    scene.server.forget();
-    scene.server.answer(SEND, refusal(401, "UNAUTHENTICATED", None));
+    fixture.server.forget();
+    fixture.server.answer(SEND, refusal(401, "UNAUTHENTICATED", None));
     assert_pushed!(providers.push(&phone(), &alert()).await, Pushed::Misconfigured { .. });
-    assert_eq!((scene.server.requests(SEND).len(), scene.server.requests("/token").len()), (2, 1));
+    assert_eq!((fixture.server.requests(SEND).len(), fixture.server.requests("/token").len()), (2, 1));
 }
 
 #[tokio::test]
 async fn the_token_endpoint_decides_too() {
-    let scene = with_fcm().await;
-    let providers = scene.providers();
-    let answered = async |reply: Reply| {
-        scene.server.answer("/token", reply);
+    let fixture = with_fcm().await;
+    let providers = fixture.providers();
+    let answered = async |reply: ScriptedReply| {
+        fixture.server.answer("/token", reply);
         providers.push(&phone(), &alert()).await
     };
-    let refused = |status: u16, error: &str| Reply::status(status).body(json!({"error": error}));
+    let refused = |status: u16, error: &str| ScriptedReply::status(status).body(json!({"error": error}));
     for (status, error) in [(400, "invalid_grant"), (401, "invalid_client")] {
         match answered(refused(status, error)).await {
             Pushed::Misconfigured { why } => {
@@ -203,31 +203,31 @@ async fn the_token_endpoint_decides_too() {
             other => panic!("{other:?}"),
         }
     }
-    let after = answered(Reply::status(503).header("retry-after", 9)).await;
+    let after = answered(ScriptedReply::status(503).header("retry-after", 9)).await;
     assert_pushed!(after, Pushed::Later { after: Some(wait), .. } if *wait == Duration::from_secs(9));
-    assert_pushed!(answered(Reply::hang_up()).await, Pushed::Later { after: None, .. });
-    assert_pushed!(answered(Reply::status(200).body("what?")).await, Pushed::Later { .. });
-    assert!(scene.server.requests("/v1/").is_empty());
+    assert_pushed!(answered(ScriptedReply::hang_up()).await, Pushed::Later { after: None, .. });
+    assert_pushed!(answered(ScriptedReply::status(200).body("what?")).await, Pushed::Later { .. });
+    assert!(fixture.server.requests("/v1/").is_empty());
     assert_eq!(answered(granted("access-1", 3_600)).await, Pushed::Accepted, "a failure is not kept");
 }
 
 #[tokio::test]
 async fn who_waits_for_a_token_shares_the_failure() {
-    let scene = with_fcm().await;
-    let providers = scene.providers();
-    scene.server.answer("/token", Reply::status(503));
+    let fixture = with_fcm().await;
+    let providers = fixture.providers();
+    fixture.server.answer("/token", ScriptedReply::status(503));
     let (phone, alert) = (phone(), alert());
     let pushed = futures_util::future::join_all((0..16).map(|_| providers.push(&phone, &alert))).await;
     assert!(pushed.iter().all(|pushed| matches!(pushed, Pushed::Later { .. })), "{pushed:?}");
-    assert_eq!(scene.server.requests("/token").len(), 1);
+    assert_eq!(fixture.server.requests("/token").len(), 1);
 }
 
 #[tokio::test]
 async fn every_answer_is_obeyed() {
-    let scene = with_fcm().await;
-    let providers = scene.providers();
-    let answered = async |reply: Reply| {
-        scene.server.answer(SEND, reply);
+    let fixture = with_fcm().await;
+    let providers = fixture.providers();
+    let answered = async |reply: ScriptedReply| {
+        fixture.server.answer(SEND, reply);
         providers.push(&phone(), &alert()).await
     };
     assert_pushed!(answered(refusal(404, "NOT_FOUND", Some("UNREGISTERED"))).await, Pushed::Gone { .. });
@@ -235,22 +235,22 @@ async fn every_answer_is_obeyed() {
     let by_field = json!({"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "Invalid value",
         "details": [{"@type": "type.googleapis.com/google.rpc.BadRequest",
             "fieldViolations": [{"field": "message.token", "description": "Invalid registration token"}]}]}});
-    assert_pushed!(answered(Reply::status(400).body(by_field)).await, Pushed::Gone { .. });
+    assert_pushed!(answered(ScriptedReply::status(400).body(by_field)).await, Pushed::Gone { .. });
     let by_text = json!({"error": {"code": 400, "status": "INVALID_ARGUMENT",
         "message": "The registration token is not a valid FCM registration token",
         "details": [{"@type": "type.googleapis.com/google.firebase.fcm.v1.FcmError",
             "errorCode": "INVALID_ARGUMENT"}]}});
-    assert_pushed!(answered(Reply::status(400).body(by_text)).await, Pushed::Gone { .. });
+    assert_pushed!(answered(ScriptedReply::status(400).body(by_text)).await, Pushed::Gone { .. });
     let ours = json!({"error": {"code": 400, "status": "INVALID_ARGUMENT",
         "message": "Invalid value at 'message.data[0].value' (TYPE_STRING), 12",
         "details": [{"@type": "type.googleapis.com/google.rpc.BadRequest",
             "fieldViolations": [{"field": "message.data[0].value", "description": "Invalid value"}]}]}});
-    assert_pushed!(answered(Reply::status(400).body(ours)).await, Pushed::Refused { .. });
+    assert_pushed!(answered(ScriptedReply::status(400).body(ours)).await, Pushed::Refused { .. });
 
     let mismatch = refusal(403, "PERMISSION_DENIED", Some("SENDER_ID_MISMATCH"));
     assert_pushed!(answered(mismatch).await, Pushed::NotThisDevice { .. });
     assert_pushed!(answered(refusal(403, "PERMISSION_DENIED", None)).await, Pushed::Misconfigured { .. });
-    let nowhere = Reply::status(404).body("<html>not here</html>");
+    let nowhere = ScriptedReply::status(404).body("<html>not here</html>");
     assert_pushed!(answered(nowhere).await, Pushed::Misconfigured { .. });
 
     let quota = refusal(429, "RESOURCE_EXHAUSTED", Some("QUOTA_EXCEEDED"));
@@ -262,33 +262,33 @@ async fn every_answer_is_obeyed() {
         assert_pushed!(answered(refusal(status, code, Some(code))).await, Pushed::Later { after: None, .. });
     }
 
-    scene.server.forget();
+    fixture.server.forget();
     let third_party = refusal(401, "UNAUTHENTICATED", Some("THIRD_PARTY_AUTH_ERROR"));
     assert_pushed!(answered(third_party).await, Pushed::NotThisDevice { .. });
-    assert!(scene.server.requests("/token").is_empty(), "no new token helps");
+    assert!(fixture.server.requests("/token").is_empty(), "no new token helps");
 }
 
 #[tokio::test]
 async fn the_doctor_has_a_message_looked_at() {
-    let scene = with_fcm().await;
-    scene.server.answer(SEND, refusal(400, "INVALID_ARGUMENT", Some("INVALID_ARGUMENT")));
-    let found = scene.providers().check().await;
+    let fixture = with_fcm().await;
+    fixture.server.answer(SEND, refusal(400, "INVALID_ARGUMENT", Some("INVALID_ARGUMENT")));
+    let found = fixture.providers().check().await;
     assert!(matches!(&found[..], [(PushProvider::Fcm, Ok(_))]), "{found:?}");
-    assert_eq!(scene.server.requests(SEND)[0].json()["validate_only"], true);
-    scene.server.answer(SEND, refusal(403, "PERMISSION_DENIED", None));
-    let found = scene.providers().check().await;
+    assert_eq!(fixture.server.requests(SEND)[0].json()["validate_only"], true);
+    fixture.server.answer(SEND, refusal(403, "PERMISSION_DENIED", None));
+    let found = fixture.providers().check().await;
     assert!(matches!(&found[..], [(PushProvider::Fcm, Err(_))]), "{found:?}");
-    scene.server.answer("/token", Reply::status(400).body(json!({"error": "invalid_grant"})));
-    let found = scene.providers().check().await;
+    fixture.server.answer("/token", ScriptedReply::status(400).body(json!({"error": "invalid_grant"})));
+    let found = fixture.providers().check().await;
     let [(PushProvider::Fcm, Err(why))] = &found[..] else { panic!("{found:?}") };
     assert!(why.contains("invalid_grant"), "{why}");
 }
 
 #[tokio::test]
 async fn an_account_that_is_none_is_told_by_its_setting() {
-    let mut scene = with_fcm().await;
-    assert_eq!(format!("{:?}", scene.providers()), "{Fcm}");
-    let whole = account(&scene.server.url);
+    let mut fixture = with_fcm().await;
+    assert_eq!(format!("{:?}", fixture.providers()), "{Fcm}");
+    let whole = account(&fixture.server.url);
     let without = |key: &str| {
         let mut account = whole.clone();
         account.as_object_mut().unwrap().remove(key);
@@ -306,8 +306,8 @@ async fn an_account_that_is_none_is_told_by_its_setting() {
         (with("token_uri", "http://token.example/"), "token_uri"),
         (with("private_key", "s3cret"), "private_key"),
     ] {
-        scene.config.fcm.as_mut().unwrap().service_account_file = scene.file("bad.json", &text);
-        let why = refused(&scene.config);
+        fixture.config.fcm.as_mut().unwrap().service_account_file = fixture.file("bad.json", &text);
+        let why = refused(&fixture.config);
         assert!(why.contains("push.fcm.service_account_file") && why.contains(needle), "{why}");
         assert!(!why.contains("s3cret") && !why.contains("BEGIN"), "{why}");
     }

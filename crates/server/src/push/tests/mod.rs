@@ -1,4 +1,5 @@
-//! Each provider against a server that speaks its protocol over HTTP/2 and TLS, and remembers what it got.
+//! Each provider against a server that speaks its protocol over HTTP/2 and TLS, and remembers what
+//! it got.
 
 mod apns;
 mod fcm;
@@ -16,20 +17,20 @@ use tempfile::TempDir;
 
 use super::{config::WebhookConfig, payload::fit, *};
 use crate::config::Secret;
-use recorder::{Recorder, Reply};
+use recorder::{Recorder, ScriptedReply};
 
 const COLLAPSE_ID: &str = "abcdefghijklmnopqrstuvwxyz012345";
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// A provider's server, and settings that trust it.
-struct Scene {
+struct PushFixture {
     dir: TempDir,
     server: Recorder,
     config: PushSettings,
 }
 
-impl Scene {
-    async fn new() -> Scene {
+impl PushFixture {
+    async fn new() -> PushFixture {
         let dir = tempfile::tempdir().unwrap();
         let server = Recorder::start().await;
         let ca_file = dir.path().join("ca.pem");
@@ -48,7 +49,7 @@ impl Scene {
             webpush: None,
             webhook: None,
         };
-        Scene { dir, server, config }
+        PushFixture { dir, server, config }
     }
 
     fn file(&self, name: &str, text: &str) -> std::path::PathBuf {
@@ -146,8 +147,8 @@ fn unbase64(text: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn what_is_not_set_up_has_no_route() {
-    let scene = Scene::new().await;
-    let providers = scene.providers();
+    let fixture = PushFixture::new().await;
+    let providers = fixture.providers();
     let device = row(PushTarget::Fcm { token: "t".into() });
     assert_eq!(providers.route(&device.registration), None);
     assert!(providers.allows(&device.registration.target).unwrap_err().contains("fcm"));
@@ -158,78 +159,79 @@ async fn what_is_not_set_up_has_no_route() {
 
 #[tokio::test]
 async fn a_wrong_certificate_file_is_told() {
-    let mut scene = Scene::new().await;
-    scene.config.ca_file = Some(scene.dir.path().join("none.pem"));
-    assert!(refused(&scene.config).contains("push.ca_file"));
-    scene.config.ca_file = Some(scene.file("empty.pem", ""));
-    assert!(refused(&scene.config).contains("push.ca_file"));
+    let mut fixture = PushFixture::new().await;
+    fixture.config.ca_file = Some(fixture.dir.path().join("none.pem"));
+    assert!(refused(&fixture.config).contains("push.ca_file"));
+    fixture.config.ca_file = Some(fixture.file("empty.pem", ""));
+    assert!(refused(&fixture.config).contains("push.ca_file"));
 }
 
-/// A webhook is the plainest of the providers: what the client does for all of them is seen with it.
-async fn with_webhook() -> (Scene, DeviceRow) {
-    let mut scene = Scene::new().await;
+/// A webhook is the plainest of the providers: what the client does for all of them is seen with
+/// it.
+async fn with_webhook() -> (PushFixture, DeviceRow) {
+    let mut fixture = PushFixture::new().await;
     let secret: Secret = serde_json::from_str("\"0123456789abcdef0123456789abcdef\"").unwrap();
-    let url = format!("{}/hook", scene.server.url);
-    scene.config.webhook = Some(WebhookConfig { url, secret: Some(secret), secret_file: None });
-    (scene, row(PushTarget::Webhook { token: "secret-token".into() }))
+    let url = format!("{}/hook", fixture.server.url);
+    fixture.config.webhook = Some(WebhookConfig { url, secret: Some(secret), secret_file: None });
+    (fixture, row(PushTarget::Webhook { token: "secret-token".into() }))
 }
 
 #[tokio::test]
 async fn a_connection_is_kept_and_shared() {
-    let (scene, device) = with_webhook().await;
-    let providers = scene.providers();
+    let (fixture, device) = with_webhook().await;
+    let providers = fixture.providers();
     for _ in 0..3 {
         assert_eq!(providers.push(&device, &alert()).await, Pushed::Accepted);
     }
-    let requests = scene.server.requests("/");
+    let requests = fixture.server.requests("/");
     assert_eq!(requests.iter().map(|r| r.connection).collect::<Vec<_>>(), [0, 0, 0]);
     assert!(requests.iter().all(|r| r.http2 && r.header("user-agent").unwrap().starts_with("bluetick/")));
 }
 
 #[tokio::test]
 async fn a_server_that_is_down_slow_or_unknown_means_later() {
-    let (mut scene, device) = with_webhook().await;
+    let (mut fixture, device) = with_webhook().await;
     let why = |pushed: Pushed| match pushed {
         Pushed::Later { after: None, why } => why,
         other => panic!("{other:?}"),
     };
-    let providers = scene.providers();
-    scene.server.set_down(true);
+    let providers = fixture.providers();
+    fixture.server.set_down(true);
     assert!(why(providers.push(&device, &alert()).await).contains("localhost"));
-    scene.server.set_down(false);
+    fixture.server.set_down(false);
     assert_eq!(providers.push(&device, &alert()).await, Pushed::Accepted, "it is back");
-    scene.server.answer_once("/", Reply::hang_up());
+    fixture.server.answer_once("/", ScriptedReply::hang_up());
     assert!(why(providers.push(&device, &alert()).await).contains("localhost"));
 
-    scene.server.answer("/", Reply::status(200).after(MINUTE));
-    let hurried = Providers::with_timeout(&scene.config, Duration::from_millis(100)).unwrap();
+    fixture.server.answer("/", ScriptedReply::status(200).after(MINUTE));
+    let hurried = Providers::with_timeout(&fixture.config, Duration::from_millis(100)).unwrap();
     let told = why(hurried.push(&device, &alert()).await);
     assert!(told.contains("localhost did not answer within 100ms"), "{told}");
 
-    scene.config.ca_file = None;
-    let told = why(scene.providers().push(&device, &alert()).await);
+    fixture.config.ca_file = None;
+    let told = why(fixture.providers().push(&device, &alert()).await);
     assert!(told.contains("cannot be reached") && told.contains("certificate"), "{told}");
     // A port that was free a moment ago.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    scene.config.webhook.as_mut().unwrap().url = format!("http://127.0.0.1:{port}/path-secret");
-    let told = why(scene.providers().push(&device, &alert()).await);
+    fixture.config.webhook.as_mut().unwrap().url = format!("http://127.0.0.1:{port}/path-secret");
+    let told = why(fixture.providers().push(&device, &alert()).await);
     assert!(told.contains("127.0.0.1 cannot be reached") && !told.contains("path-secret"), "{told}");
 }
 
 #[tokio::test]
 async fn an_answer_without_end_is_not_read_to_its_end() {
-    let (scene, device) = with_webhook().await;
-    scene.server.answer("/", Reply::status(503).body("x".repeat(4 << 20)));
-    assert_pushed!(scene.providers().push(&device, &alert()).await, Pushed::Later { .. });
+    let (fixture, device) = with_webhook().await;
+    fixture.server.answer("/", ScriptedReply::status(503).body("x".repeat(4 << 20)));
+    assert_pushed!(fixture.providers().push(&device, &alert()).await, Pushed::Later { .. });
 }
 
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
-    let (scene, device) = with_webhook().await;
-    let elsewhere = format!("{}/elsewhere", scene.server.url);
-    scene.server.answer("/hook", Reply::status(307).header("location", elsewhere));
-    assert_pushed!(scene.providers().push(&device, &alert()).await, Pushed::Misconfigured { .. });
-    assert!(scene.server.requests("/elsewhere").is_empty());
+    let (fixture, device) = with_webhook().await;
+    let elsewhere = format!("{}/elsewhere", fixture.server.url);
+    fixture.server.answer("/hook", ScriptedReply::status(307).header("location", elsewhere));
+    assert_pushed!(fixture.providers().push(&device, &alert()).await, Pushed::Misconfigured { .. });
+    assert!(fixture.server.requests("/elsewhere").is_empty());
 }
 
 #[test]
@@ -249,8 +251,9 @@ fn retry_after_is_seconds_or_a_date_and_has_a_bound() {
 
 #[test]
 fn what_is_shown_is_cut_at_a_character_until_it_fits() {
-    let write = |shown: payload::Shown<'_>| serde_json::json!([shown.title, shown.body]).to_string();
-    let written = |limit, title: &str, body: Option<&str>| fit(limit, payload::Shown { title, body }, write);
+    let write = |shown: payload::AlertText<'_>| serde_json::json!([shown.title, shown.body]).to_string();
+    let written =
+        |limit, title: &str, body: Option<&str>| fit(limit, payload::AlertText { title, body }, write);
     assert_eq!(written(100, "Alice", Some("hi")), r#"["Alice","hi"]"#);
     let (name, text) = ("é".repeat(2_000), "😀".repeat(2_000));
     for limit in 100..140 {

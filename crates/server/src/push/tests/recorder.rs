@@ -1,5 +1,6 @@
-//! A provider for tests: HTTP/2 over TLS with a certificate of its own, which answers as it is told and remembers
-//! what it was asked. It depends on nothing else here, so that tests of whole processes can have it too.
+//! A provider for tests: HTTP/2 over TLS with a certificate of its own, which answers as it is told
+//! and remembers what it was asked. It depends on nothing else here, so that tests of whole
+//! processes can have it too.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
@@ -37,13 +38,13 @@ pub struct Recorder {
     pub url: String,
     /// What a client must trust.
     pub ca_pem: String,
-    shared: Arc<Shared>,
+    shared: Arc<RecorderState>,
     accepting: tokio::task::JoinHandle<()>,
 }
 
 /// A request as it came.
 #[derive(Debug, Clone)]
-pub struct Recorded {
+pub struct RecordedRequest {
     pub method: String,
     /// With the query, if there is one.
     pub path: String,
@@ -55,7 +56,7 @@ pub struct Recorded {
 }
 
 #[derive(Debug, Clone)]
-pub struct Reply {
+pub struct ScriptedReply {
     status: u16,
     headers: Vec<(String, String)>,
     body: String,
@@ -63,8 +64,8 @@ pub struct Reply {
     hang_up: bool,
 }
 
-struct Shared {
-    requests: watch::Sender<Vec<Recorded>>,
+struct RecorderState {
+    requests: watch::Sender<Vec<RecordedRequest>>,
     scripts: Mutex<Vec<Script>>,
     connections: AtomicUsize,
     down: watch::Sender<bool>,
@@ -73,8 +74,8 @@ struct Shared {
 /// What is answered to paths that begin so: the next replies once each, then the lasting one.
 struct Script {
     prefix: String,
-    once: VecDeque<Reply>,
-    lasting: Option<Reply>,
+    once: VecDeque<ScriptedReply>,
+    lasting: Option<ScriptedReply>,
 }
 
 impl Recorder {
@@ -91,7 +92,7 @@ impl Recorder {
         tls.alpn_protocols = vec![b"h2".to_vec()];
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(RecorderState {
             requests: watch::Sender::default(),
             scripts: Mutex::default(),
             connections: AtomicUsize::default(),
@@ -101,8 +102,9 @@ impl Recorder {
         Recorder { url: format!("https://localhost:{port}"), ca_pem: made.cert.pem(), shared, accepting }
     }
 
-    /// From now on, to paths that begin so. What was said for the same beginning before is forgotten.
-    pub fn answer(&self, prefix: &str, reply: Reply) {
+    /// From now on, to paths that begin so. What was said for the same beginning before is
+    /// forgotten.
+    pub fn answer(&self, prefix: &str, reply: ScriptedReply) {
         self.script(prefix, |script| {
             script.once.clear();
             script.lasting = Some(reply);
@@ -110,7 +112,7 @@ impl Recorder {
     }
 
     /// To the next request of such a path for which nothing else was said yet.
-    pub fn answer_once(&self, prefix: &str, reply: Reply) {
+    pub fn answer_once(&self, prefix: &str, reply: ScriptedReply) {
         self.script(prefix, |script| script.once.push_back(reply));
     }
 
@@ -129,15 +131,16 @@ impl Recorder {
     }
 
     /// What came to paths that begin so, oldest first.
-    pub fn requests(&self, prefix: &str) -> Vec<Recorded> {
+    pub fn requests(&self, prefix: &str) -> Vec<RecordedRequest> {
         let all = self.shared.requests.borrow();
         all.iter().filter(|request| request.path.starts_with(prefix)).cloned().collect()
     }
 
     /// The same, once there are as many.
-    pub async fn wait_for(&self, prefix: &str, count: usize) -> Vec<Recorded> {
+    pub async fn wait_for(&self, prefix: &str, count: usize) -> Vec<RecordedRequest> {
         let mut requests = self.shared.requests.subscribe();
-        let enough = |all: &Vec<Recorded>| all.iter().filter(|r| r.path.starts_with(prefix)).count() >= count;
+        let enough =
+            |all: &Vec<RecordedRequest>| all.iter().filter(|r| r.path.starts_with(prefix)).count() >= count;
         let waited = tokio::time::timeout(PATIENCE, requests.wait_for(enough)).await;
         assert!(waited.is_ok(), "{} of {count} requests to {prefix}", self.requests(prefix).len());
         self.requests(prefix)
@@ -155,7 +158,7 @@ impl Drop for Recorder {
     }
 }
 
-impl Recorded {
+impl RecordedRequest {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
@@ -165,31 +168,37 @@ impl Recorded {
     }
 }
 
-impl Reply {
-    pub fn status(status: u16) -> Reply {
-        Reply { status, headers: Vec::new(), body: String::new(), delay: Duration::ZERO, hang_up: false }
+impl ScriptedReply {
+    pub fn status(status: u16) -> ScriptedReply {
+        ScriptedReply {
+            status,
+            headers: Vec::new(),
+            body: String::new(),
+            delay: Duration::ZERO,
+            hang_up: false,
+        }
     }
 
     /// No answer: the request is broken off.
-    pub fn hang_up() -> Reply {
-        Reply { hang_up: true, ..Reply::status(500) }
+    pub fn hang_up() -> ScriptedReply {
+        ScriptedReply { hang_up: true, ..ScriptedReply::status(500) }
     }
 
-    pub fn body(self, body: impl ToString) -> Reply {
-        Reply { body: body.to_string(), ..self }
+    pub fn body(self, body: impl ToString) -> ScriptedReply {
+        ScriptedReply { body: body.to_string(), ..self }
     }
 
-    pub fn header(mut self, name: &str, value: impl ToString) -> Reply {
+    pub fn header(mut self, name: &str, value: impl ToString) -> ScriptedReply {
         self.headers.push((name.into(), value.to_string()));
         self
     }
 
-    pub fn after(self, delay: Duration) -> Reply {
-        Reply { delay, ..self }
+    pub fn after(self, delay: Duration) -> ScriptedReply {
+        ScriptedReply { delay, ..self }
     }
 }
 
-async fn accept(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<RecorderState>) {
     loop {
         let Ok((stream, _)): std::io::Result<(TcpStream, SocketAddr)> = listener.accept().await else {
             return;
@@ -208,7 +217,7 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared
     }
 }
 
-async fn serve(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {
+async fn serve(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<RecorderState>) {
     let Ok(stream) = acceptor.accept(stream).await else { return };
     let connection = shared.connections.fetch_add(1, Ordering::SeqCst);
     let service = service_fn(move |request| respond(request, shared.clone(), connection));
@@ -219,7 +228,7 @@ async fn serve(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {
 
 async fn respond(
     request: Request<Incoming>,
-    shared: Arc<Shared>,
+    shared: Arc<RecorderState>,
     connection: usize,
 ) -> Result<Response<Full<Bytes>>, std::io::Error> {
     let (head, body) = request.into_parts();
@@ -230,7 +239,7 @@ async fn respond(
     let (method, http2) = (head.method.to_string(), head.version == Version::HTTP_2);
     let reply = reply_to(&shared, &path);
     shared.requests.send_modify(|all| {
-        all.push(Recorded { method, path, headers, body, http2, connection });
+        all.push(RecordedRequest { method, path, headers, body, http2, connection });
     });
     if !reply.delay.is_zero() {
         tokio::time::sleep(reply.delay).await;
@@ -246,7 +255,7 @@ async fn respond(
 }
 
 /// The longest beginning that fits and has something to say.
-fn reply_to(shared: &Shared, path: &str) -> Reply {
+fn reply_to(shared: &RecorderState, path: &str) -> ScriptedReply {
     let mut scripts = shared.scripts.lock();
     let fitting = scripts
         .iter_mut()
@@ -254,5 +263,5 @@ fn reply_to(shared: &Shared, path: &str) -> Reply {
         .filter(|script| !script.once.is_empty() || script.lasting.is_some())
         .max_by_key(|script| script.prefix.len());
     let said = fitting.and_then(|script| script.once.pop_front().or_else(|| script.lasting.clone()));
-    said.unwrap_or_else(|| Reply::status(200))
+    said.unwrap_or_else(|| ScriptedReply::status(200))
 }

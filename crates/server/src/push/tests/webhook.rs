@@ -4,12 +4,12 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ring::hmac;
 use serde_json::json;
 
-use super::{recorder::Recorded, *};
+use super::{recorder::RecordedRequest, *};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 /// As a receiver does it, with the library of its choice: the key is what the secret stands for.
-fn assert_signed(request: &Recorded, key: &[u8]) {
+fn assert_signed(request: &RecordedRequest, key: &[u8]) {
     let (id, time) = (request.header("webhook-id").unwrap(), request.header("webhook-timestamp").unwrap());
     assert!(now_ms() / 1_000 - time.parse::<u64>().unwrap() < 600);
     let signed = [id.as_bytes(), b".", time.as_bytes(), b".", &request.body].concat();
@@ -21,12 +21,12 @@ fn assert_signed(request: &Recorded, key: &[u8]) {
 
 #[tokio::test]
 async fn everything_is_told_and_signed() {
-    let (scene, device) = with_webhook().await;
-    let providers = scene.providers();
+    let (fixture, device) = with_webhook().await;
+    let providers = fixture.providers();
     let alert = alert();
     assert_eq!(providers.route(&device.registration).as_deref(), Some("webhook"));
     assert_eq!(providers.push(&device, &alert).await, Pushed::Accepted);
-    let request = &scene.server.requests("/")[0];
+    let request = &fixture.server.requests("/")[0];
     assert!(request.http2);
     assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/hook"));
     assert_eq!(request.header("content-type"), Some("application/json"));
@@ -51,20 +51,20 @@ async fn everything_is_told_and_signed() {
         })
     );
     assert_eq!(providers.push(&device, &clear()).await, Pushed::Accepted);
-    let cleared = scene.server.requests("/")[1].json();
+    let cleared = fixture.server.requests("/")[1].json();
     assert_eq!((&cleared["type"], &cleared["badge"]), (&json!("clear"), &json!(3)));
     assert!(cleared.get("title").is_none());
 }
 
 #[tokio::test]
 async fn a_retry_has_the_same_id() {
-    let (scene, device) = with_webhook().await;
-    let providers = scene.providers();
-    scene.server.answer_once("/", Reply::status(502));
+    let (fixture, device) = with_webhook().await;
+    let providers = fixture.providers();
+    fixture.server.answer_once("/", ScriptedReply::status(502));
     assert_pushed!(providers.push(&device, &alert()).await, Pushed::Later { .. });
     assert_eq!(providers.push(&device, &alert()).await, Pushed::Accepted);
     assert_eq!(providers.push(&device, &clear()).await, Pushed::Accepted);
-    let requests = scene.server.requests("/");
+    let requests = fixture.server.requests("/");
     let ids: Vec<_> = requests.iter().map(|r| r.header("webhook-id").unwrap()).collect();
     assert_eq!(ids[0], ids[1]);
     assert_ne!(ids[1], ids[2]);
@@ -72,67 +72,67 @@ async fn a_retry_has_the_same_id() {
 
 #[tokio::test]
 async fn a_secret_may_be_base64_or_in_a_file() {
-    let (mut scene, device) = with_webhook().await;
+    let (mut fixture, device) = with_webhook().await;
     let key = [7; 32];
     let text = format!("whsec_{}", STANDARD.encode(key));
-    let file = scene.file("secret", &format!("{text}\n"));
-    let hook = scene.config.webhook.as_mut().unwrap();
+    let file = fixture.file("secret", &format!("{text}\n"));
+    let hook = fixture.config.webhook.as_mut().unwrap();
     (hook.secret, hook.secret_file) = (None, Some(file));
-    assert_eq!(scene.providers().push(&device, &alert()).await, Pushed::Accepted);
-    assert_signed(&scene.server.requests("/")[0], &key);
+    assert_eq!(fixture.providers().push(&device, &alert()).await, Pushed::Accepted);
+    assert_signed(&fixture.server.requests("/")[0], &key);
 
-    let bad = scene.file("bad", &format!("whsec_{}", "!".repeat(40)));
-    scene.config.webhook.as_mut().unwrap().secret_file = Some(bad);
-    let why = refused(&scene.config);
+    let bad = fixture.file("bad", &format!("whsec_{}", "!".repeat(40)));
+    fixture.config.webhook.as_mut().unwrap().secret_file = Some(bad);
+    let why = refused(&fixture.config);
     assert!(why.contains("push.webhook.secret_file") && !why.contains('!'), "{why}");
 }
 
 #[tokio::test]
 async fn every_answer_is_obeyed() {
-    let (scene, device) = with_webhook().await;
-    let providers = scene.providers();
-    let answered = async |reply: Reply| {
-        scene.server.answer("/", reply);
+    let (fixture, device) = with_webhook().await;
+    let providers = fixture.providers();
+    let answered = async |reply: ScriptedReply| {
+        fixture.server.answer("/", reply);
         providers.push(&device, &alert()).await
     };
     for status in [200, 201, 202, 204] {
-        assert_eq!(answered(Reply::status(status)).await, Pushed::Accepted);
+        assert_eq!(answered(ScriptedReply::status(status)).await, Pushed::Accepted);
     }
-    assert_pushed!(answered(Reply::status(410)).await, Pushed::Gone { since: None, .. });
-    assert_pushed!(answered(Reply::status(404)).await, Pushed::NotThisDevice { .. });
+    assert_pushed!(answered(ScriptedReply::status(410)).await, Pushed::Gone { since: None, .. });
+    assert_pushed!(answered(ScriptedReply::status(404)).await, Pushed::NotThisDevice { .. });
     for status in [408, 425, 429, 500, 502, 503, 504] {
-        assert_pushed!(answered(Reply::status(status)).await, Pushed::Later { after: None, .. });
+        assert_pushed!(answered(ScriptedReply::status(status)).await, Pushed::Later { after: None, .. });
     }
-    let after = answered(Reply::status(503).header("retry-after", 5)).await;
+    let after = answered(ScriptedReply::status(503).header("retry-after", 5)).await;
     assert_pushed!(after, Pushed::Later { after: Some(wait), .. } if *wait == Duration::from_secs(5));
     let date = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(86_400));
-    let after = answered(Reply::status(429).header("retry-after", date)).await;
+    let after = answered(ScriptedReply::status(429).header("retry-after", date)).await;
     assert_pushed!(after, Pushed::Later { after: Some(wait), .. } if *wait == Duration::from_secs(3_600));
     for status in [401, 403, 405] {
-        assert_pushed!(answered(Reply::status(status)).await, Pushed::Misconfigured { .. });
+        assert_pushed!(answered(ScriptedReply::status(status)).await, Pushed::Misconfigured { .. });
     }
     for status in [400, 413, 422] {
-        assert_pushed!(answered(Reply::status(status)).await, Pushed::Refused { .. });
+        assert_pushed!(answered(ScriptedReply::status(status)).await, Pushed::Refused { .. });
     }
 }
 
 #[tokio::test]
 async fn the_doctor_pings() {
-    let (scene, _) = with_webhook().await;
-    let providers = scene.providers();
+    let (fixture, _) = with_webhook().await;
+    let providers = fixture.providers();
     let found = providers.check().await;
     assert!(matches!(&found[..], [(PushProvider::Webhook, Ok(_))]), "{found:?}");
-    let request = &scene.server.requests("/")[0];
+    let request = &fixture.server.requests("/")[0];
     assert_eq!(request.json(), json!({"type": "ping"}));
     assert_signed(request, SECRET.as_bytes());
-    scene.server.answer("/", Reply::status(401));
+    fixture.server.answer("/", ScriptedReply::status(401));
     let found = providers.check().await;
     assert!(matches!(&found[..], [(PushProvider::Webhook, Err(why))] if why.contains("401")), "{found:?}");
 }
 
 #[tokio::test]
 async fn no_secret_is_shown() {
-    let (scene, _) = with_webhook().await;
-    assert!(!format!("{:?}", scene.config).contains(SECRET));
-    assert_eq!(format!("{:?}", scene.providers()), "{Webhook}");
+    let (fixture, _) = with_webhook().await;
+    assert!(!format!("{:?}", fixture.config).contains(SECRET));
+    assert_eq!(format!("{:?}", fixture.providers()), "{Webhook}");
 }

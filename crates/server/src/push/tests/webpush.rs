@@ -32,7 +32,8 @@ impl Browser {
         Browser { secret, device: row(PushTarget::Webpush { subscription }) }
     }
 
-    /// RFC 8291 and RFC 8188 from the receiver's side, by another library than the one that encrypts.
+    /// RFC 8291 and RFC 8188 from the receiver's side, by another library than the one that
+    /// encrypts.
     fn decrypt(&self, body: &[u8]) -> Value {
         let (salt, rest) = body.split_at(16);
         let (record_size, rest) = rest.split_at(4);
@@ -80,31 +81,31 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 /// Settings that allow the server here, and a browser that has subscribed at it.
-async fn with_webpush() -> (Scene, Browser) {
-    let mut scene = Scene::new().await;
+async fn with_webpush() -> (PushFixture, Browser) {
+    let mut fixture = PushFixture::new().await;
     let (pem, _) = make_vapid_key().unwrap();
-    let host = scene.server.url.strip_prefix("https://").unwrap().to_owned();
-    scene.config.webpush = Some(WebPushConfig {
-        key_file: scene.file("vapid.pem", &pem),
+    let host = fixture.server.url.strip_prefix("https://").unwrap().to_owned();
+    fixture.config.webpush = Some(WebPushConfig {
+        key_file: fixture.file("vapid.pem", &pem),
         subject: SUBJECT.into(),
         hosts: vec![host, "*.push.example".into()],
     });
-    let browser = Browser::at(&format!("{}/push/abc?x=1", scene.server.url));
-    (scene, browser)
+    let browser = Browser::at(&format!("{}/push/abc?x=1", fixture.server.url));
+    (fixture, browser)
 }
 
 #[tokio::test]
 async fn a_browser_can_read_what_is_sent_and_nobody_else() {
-    let (scene, browser) = with_webpush().await;
-    let providers = scene.providers();
-    let origin = &scene.server.url;
+    let (fixture, browser) = with_webpush().await;
+    let providers = fixture.providers();
+    let origin = &fixture.server.url;
     let route = providers.route(&browser.device.registration);
     assert_eq!(route, Some(format!("webpush {}", origin.strip_prefix("https://").unwrap())));
     assert_eq!(providers.allows(&browser.device.registration.target), Ok(()));
-    scene.server.answer("/", Reply::status(201));
+    fixture.server.answer("/", ScriptedReply::status(201));
     assert_eq!(providers.push(&browser.device, &alert()).await, Pushed::Accepted);
 
-    let request = &scene.server.requests("/")[0];
+    let request = &fixture.server.requests("/")[0];
     assert!(request.http2);
     assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/push/abc?x=1"));
     assert_eq!(request.header("content-encoding"), Some("aes128gcm"));
@@ -139,21 +140,21 @@ async fn a_browser_can_read_what_is_sent_and_nobody_else() {
 
 #[tokio::test]
 async fn each_time_it_is_encrypted_anew_and_signed_once() {
-    let (scene, browser) = with_webpush().await;
-    let providers = scene.providers();
+    let (fixture, browser) = with_webpush().await;
+    let providers = fixture.providers();
     for _ in 0..2 {
         assert_eq!(providers.push(&browser.device, &alert()).await, Pushed::Accepted);
     }
-    let requests = scene.server.requests("/");
+    let requests = fixture.server.requests("/");
     assert_ne!(requests[0].body, requests[1].body);
     assert_eq!(requests[0].header("authorization"), requests[1].header("authorization"));
 }
 
 #[tokio::test]
 async fn what_was_read_elsewhere_has_a_topic_of_its_own() {
-    let (scene, browser) = with_webpush().await;
-    assert_eq!(scene.providers().push(&browser.device, &clear()).await, Pushed::Accepted);
-    let request = &scene.server.requests("/")[0];
+    let (fixture, browser) = with_webpush().await;
+    assert_eq!(fixture.providers().push(&browser.device, &clear()).await, Pushed::Accepted);
+    let request = &fixture.server.requests("/")[0];
     assert_eq!(request.header("urgency"), Some("normal"));
     assert!(request.header("topic").is_some_and(|topic| topic != COLLAPSE_ID && topic.len() <= 32));
     assert_eq!(
@@ -165,19 +166,19 @@ async fn what_was_read_elsewhere_has_a_topic_of_its_own() {
 
 #[tokio::test]
 async fn a_long_name_is_cut_to_what_push_services_take() {
-    let (scene, browser) = with_webpush().await;
+    let (fixture, browser) = with_webpush().await;
     let long = alert_saying(&"é".repeat(5_000), "where are you?");
-    assert_eq!(scene.providers().push(&browser.device, &long).await, Pushed::Accepted);
-    let request = &scene.server.requests("/")[0];
+    assert_eq!(fixture.providers().push(&browser.device, &long).await, Pushed::Accepted);
+    let request = &fixture.server.requests("/")[0];
     assert!((2_900..3_200).contains(&request.body.len()), "{}", request.body.len());
     assert_eq!(browser.decrypt(&request.body)["body"], "where are you?");
 }
 
 #[tokio::test]
 async fn only_push_services_are_called() {
-    let (scene, browser) = with_webpush().await;
-    let providers = scene.providers();
-    let port = scene.server.url.rsplit_once(':').unwrap().1;
+    let (fixture, browser) = with_webpush().await;
+    let providers = fixture.providers();
+    let port = fixture.server.url.rsplit_once(':').unwrap().1;
     for endpoint in [
         "https://internal.example/x".to_owned(),
         "https://push.example/x".to_owned(),
@@ -197,7 +198,7 @@ async fn only_push_services_are_called() {
         assert!(why.contains("endpoint"), "{why}");
         assert_pushed!(providers.push(&other, &alert()).await, Pushed::NotThisDevice { .. });
     }
-    assert!(scene.server.requests("/").is_empty());
+    assert!(fixture.server.requests("/").is_empty());
     let allowed = Browser::at("https://A.Push.Example:443/x").device;
     assert_eq!(providers.route(&allowed.registration).as_deref(), Some("webpush *.push.example"));
 
@@ -211,9 +212,9 @@ async fn only_push_services_are_called() {
 
 #[tokio::test]
 async fn the_browsers_of_today_are_allowed_without_being_named() {
-    let (mut scene, _) = with_webpush().await;
-    scene.config.webpush.as_mut().unwrap().hosts = BROWSERS.map(String::from).to_vec();
-    let providers = scene.providers();
+    let (mut fixture, _) = with_webpush().await;
+    fixture.config.webpush.as_mut().unwrap().hosts = BROWSERS.map(String::from).to_vec();
+    let providers = fixture.providers();
     for endpoint in [
         "https://fcm.googleapis.com/fcm/send/abc",
         "https://updates.push.services.mozilla.com/wpush/v2/abc",
@@ -226,55 +227,55 @@ async fn the_browsers_of_today_are_allowed_without_being_named() {
 
 #[tokio::test]
 async fn every_answer_is_obeyed() {
-    let (scene, browser) = with_webpush().await;
-    let providers = scene.providers();
-    let answered = async |reply: Reply| {
-        scene.server.answer("/", reply);
+    let (fixture, browser) = with_webpush().await;
+    let providers = fixture.providers();
+    let answered = async |reply: ScriptedReply| {
+        fixture.server.answer("/", reply);
         providers.push(&browser.device, &alert()).await
     };
     for status in [200, 201, 202] {
-        assert_eq!(answered(Reply::status(status)).await, Pushed::Accepted);
+        assert_eq!(answered(ScriptedReply::status(status)).await, Pushed::Accepted);
     }
     for status in [404, 410] {
-        assert_pushed!(answered(Reply::status(status)).await, Pushed::Gone { .. });
+        assert_pushed!(answered(ScriptedReply::status(status)).await, Pushed::Gone { .. });
     }
     for status in [406, 429, 500, 503] {
-        assert_pushed!(answered(Reply::status(status)).await, Pushed::Later { after: None, .. });
+        assert_pushed!(answered(ScriptedReply::status(status)).await, Pushed::Later { after: None, .. });
     }
-    let after = answered(Reply::status(429).header("retry-after", 30)).await;
+    let after = answered(ScriptedReply::status(429).header("retry-after", 30)).await;
     assert_pushed!(after, Pushed::Later { after: Some(wait), .. } if *wait == Duration::from_secs(30));
     for status in [401, 403] {
-        let reply = Reply::status(status).body(json!({"reason": "BadJwtToken"}));
+        let reply = ScriptedReply::status(status).body(json!({"reason": "BadJwtToken"}));
         assert_pushed!(answered(reply).await, Pushed::NotThisDevice { why, .. } if why.contains("BadJwtToken"));
     }
-    let other_key = Reply::status(400).body(json!({"reason": "VapidPkHashMismatch"}));
+    let other_key = ScriptedReply::status(400).body(json!({"reason": "VapidPkHashMismatch"}));
     assert_pushed!(answered(other_key).await, Pushed::NotThisDevice { .. });
     for status in [400, 413] {
-        assert_pushed!(answered(Reply::status(status)).await, Pushed::Refused { .. });
+        assert_pushed!(answered(ScriptedReply::status(status)).await, Pushed::Refused { .. });
     }
 }
 
 #[tokio::test]
 async fn keys_are_read_as_openssl_and_we_write_them() {
-    let (mut scene, browser) = with_webpush().await;
+    let (mut fixture, browser) = with_webpush().await;
     let secret = SecretKey::random(&mut OsRng);
     let public = base64(&point(&secret.public_key()));
     let sec1 = secret.to_sec1_pem(p256::pkcs8::LineEnding::LF).unwrap();
     // What `openssl ecparam -genkey` writes before the key.
     let parameters = "-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n";
-    let file = scene.file("sec1.pem", &format!("{parameters}{}", sec1.as_str()));
-    scene.config.webpush.as_mut().unwrap().key_file = file;
-    let providers = scene.providers();
+    let file = fixture.file("sec1.pem", &format!("{parameters}{}", sec1.as_str()));
+    fixture.config.webpush.as_mut().unwrap().key_file = file;
+    let providers = fixture.providers();
     assert_eq!(providers.vapid_public_key(), Some(public.as_str()));
     assert_eq!(providers.push(&browser.device, &alert()).await, Pushed::Accepted);
-    let request = &scene.server.requests("/")[0];
+    let request = &fixture.server.requests("/")[0];
     let (token, _) = request.header("authorization").unwrap().split_once(", k=").unwrap();
     verified(token.strip_prefix("vapid t=").unwrap(), &public);
 
     let found = providers.check().await;
     assert_eq!(found, [(PushProvider::Webpush, Ok(format!("the public key is {public}")))]);
     assert_eq!(format!("{providers:?}"), "{Webpush}");
-    scene.config.webpush.as_mut().unwrap().key_file = scene.file("bad.pem", "nonsense");
-    let why = refused(&scene.config);
+    fixture.config.webpush.as_mut().unwrap().key_file = fixture.file("bad.pem", "nonsense");
+    let why = refused(&fixture.config);
     assert!(why.contains("push.webpush.key_file") && !why.contains("nonsense"), "{why}");
 }

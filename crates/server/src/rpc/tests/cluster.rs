@@ -22,9 +22,9 @@ use super::{
     *,
 };
 use crate::{
-    backends::Opened,
+    backends::Backends,
     config::{Config, Overrides, Role},
-    roles::{Means, Process},
+    roles::{Dependencies, ServerProcess},
 };
 
 /// What the processes of a test share.
@@ -45,28 +45,32 @@ impl World {
         }
     }
 
-    async fn start(&self, roles: &[Role]) -> (Process, Config) {
+    async fn start(&self, roles: &[Role]) -> (ServerProcess, Config) {
         let mut config = Config::load(None, Overrides::default()).unwrap();
         config.server.roles = roles.to_vec();
         config.cluster.listen = Some("127.0.0.1:0".parse().unwrap());
-        let opened = Opened {
+        let opened = Backends {
             store: roles.contains(&Role::App).then(|| self.store.clone()),
             sessions: self.store.sessions.clone(),
             directory: Some(self.directory.clone()),
             redis: None,
         };
-        let means =
-            Means { clock: self.clock.clone(), budget: Arc::new(Unlimited), providers: None, uploads: None };
-        let process = Process::start(&config, opened, means).await.unwrap();
+        let means = Dependencies {
+            clock: self.clock.clone(),
+            budget: Arc::new(Unlimited),
+            providers: None,
+            uploads: None,
+        };
+        let process = ServerProcess::start(&config, opened, means).await.unwrap();
         (process, config)
     }
 
-    async fn app_server(&self) -> Process {
+    async fn app_server(&self) -> ServerProcess {
         self.start(&[Role::App]).await.0
     }
 
     /// A gateway that has found its app servers.
-    async fn gateway(&self) -> (Process, Arc<SessionHost>) {
+    async fn gateway(&self) -> (ServerProcess, Arc<SessionHost>) {
         let (process, config) = self.start(&[Role::Gateway]).await;
         let host = Arc::new(SessionHost {
             app: process.app.clone(),
@@ -82,7 +86,7 @@ impl World {
     }
 }
 
-async fn is_ready(process: &Process) {
+async fn is_ready(process: &ServerProcess) {
     let end = within(SOON);
     while let Some(why) = process.readiness.look().await.refusing {
         assert!(Instant::now() < end, "{why}");

@@ -1,5 +1,6 @@
-//! A stream whose other side reads too slowly is at an end. Without this, whoever asks for a large answer and takes a byte of it
-//! now and then holds a connection, a file or an answer's memory for as long as they like.
+//! A stream that fails when its client reads too slowly. Without it, a client that requests a large
+//! response and reads one byte at a time holds a connection, a file or memory for as long as it
+//! likes. No timeout layer covers this: docs/decisions/0031-allocator-shim-and-read-rate.md.
 
 use std::{
     io::{Error, ErrorKind, Result},
@@ -15,49 +16,50 @@ use tokio::{
 
 use super::Unwritten;
 
-/// How fast the other side must read while something waits to be written.
+/// How fast a client must read while a write waits.
 #[derive(Debug, Clone, Copy)]
 pub struct MinRate {
-    /// The time over which the bytes are counted. Nothing taken for so long is always too little.
-    pub over: Duration,
+    /// The window in which bytes are counted. At least one byte must be read in it.
+    pub window: Duration,
     pub bytes_per_sec: usize,
 }
 
 impl MinRate {
     fn bytes(self) -> usize {
-        self.bytes_per_sec.saturating_mul(self.over.as_secs() as usize).max(1)
+        self.bytes_per_sec.saturating_mul(self.window.as_secs() as usize).max(1)
     }
 }
 
-/// Fails to write when the other side reads more slowly than it must.
-pub struct Stalling<S> {
+/// A stream whose writes fail with `TimedOut` when the client reads below the minimum rate.
+pub struct MinRateStream<S> {
     stream: S,
     rate: MinRate,
-    /// Since the first write that had to wait, until all is written.
-    waiting: Option<Waiting>,
+    /// Set from the first write that had to wait until everything is flushed.
+    waiting: Option<StalledWrite>,
     unwritten: Unwritten,
 }
 
-struct Waiting {
+struct StalledWrite {
     timer: Pin<Box<Sleep>>,
-    /// Bytes taken in the time that the timer measures.
+    /// Bytes accepted by the socket in the current window.
     taken: usize,
 }
 
-impl<S> Stalling<S> {
+impl<S> MinRateStream<S> {
     pub fn new(stream: S, rate: MinRate, unwritten: Unwritten) -> Self {
-        Stalling { stream, rate, waiting: None, unwritten }
+        MinRateStream { stream, rate, waiting: None, unwritten }
     }
 
-    /// The stream alone, for who looks after it otherwise.
+    /// The stream without the minimum rate.
     pub fn into_inner(self) -> S {
         self.stream
     }
 
     fn after_write(&mut self, cx: &mut Context<'_>, written: Poll<Result<usize>>) -> Poll<Result<usize>> {
         match &written {
-            Poll::Pending => return self.judge(cx).map(Err),
-            // A session knows better how much waits: here only a socket that takes nothing is at an end.
+            Poll::Pending => return self.check_rate(cx).map(Err),
+            // The session measures its own read rate; here only a socket that accepts nothing
+            // fails.
             Poll::Ready(Ok(1..)) if self.unwritten.is_upgraded() => self.waiting = None,
             Poll::Ready(Ok(bytes)) => {
                 if let Some(waiting) = &mut self.waiting {
@@ -71,36 +73,37 @@ impl<S> Stalling<S> {
 
     fn after_flush(&mut self, cx: &mut Context<'_>, flushed: Poll<Result<()>>) -> Poll<Result<()>> {
         if flushed.is_pending() {
-            return self.judge(cx).map(Err);
+            return self.check_rate(cx).map(Err);
         }
         self.waiting = None;
         self.unwritten.written();
         flushed
     }
 
-    /// Ready if the other side has read too little.
-    fn judge(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+    /// Ready with an error if the client has read too little in the window.
+    fn check_rate(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         let rate = self.rate;
-        let waiting =
-            self.waiting.get_or_insert_with(|| Waiting { timer: Box::pin(sleep(rate.over)), taken: 0 });
+        let waiting = self
+            .waiting
+            .get_or_insert_with(|| StalledWrite { timer: Box::pin(sleep(rate.window)), taken: 0 });
         loop {
             ready!(waiting.timer.as_mut().poll(cx));
             if waiting.taken < rate.bytes() {
                 return Poll::Ready(Error::new(ErrorKind::TimedOut, "the client reads too slowly"));
             }
             waiting.taken = 0;
-            waiting.timer.as_mut().reset(Instant::now() + rate.over);
+            waiting.timer.as_mut().reset(Instant::now() + rate.window);
         }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Stalling<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for MinRateStream<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_read(cx, buf)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Stalling<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for MinRateStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write(cx, buf);
@@ -138,12 +141,13 @@ mod tests {
 
     use super::*;
 
-    const RATE: MinRate = MinRate { over: Duration::from_secs(60), bytes_per_sec: 10 };
+    const RATE: MinRate = MinRate { window: Duration::from_secs(60), bytes_per_sec: 10 };
 
-    /// Writes to a reader that takes so many bytes every ten seconds. Gives how that ended, and after how many seconds.
+    /// Writes to a reader that takes `bytes` every ten seconds. Returns the result, and the seconds
+    /// until it.
     async fn written_to_reader_of(bytes: usize, unwritten: Unwritten) -> (Result<()>, u64) {
         let (near, mut far) = duplex(16);
-        let mut stream = Stalling::new(near, RATE, unwritten);
+        let mut stream = MinRateStream::new(near, RATE, unwritten);
         let reader = tokio::spawn(async move {
             loop {
                 tokio::time::sleep(Duration::from_secs(10)).await;
@@ -180,7 +184,7 @@ mod tests {
     async fn what_waits_for_the_last_byte_is_let_go_with_it() {
         let unwritten = Unwritten::default();
         let (near, mut far) = duplex(16);
-        let mut stream = Stalling::new(near, RATE, unwritten.clone());
+        let mut stream = MinRateStream::new(near, RATE, unwritten.clone());
         let kept = std::sync::Arc::new(());
         unwritten.keep(Box::new(kept.clone()));
         stream.write_all(&[1; 16]).await.unwrap();
