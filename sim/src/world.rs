@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    ChatConfig, ChatService, Rule, Rules, Unlimited,
+    ChatConfig, ChatService, RemoteApp, Rule, Rules, Unlimited,
     session::{Identity, SessionConfig, SessionHost, TokenCheck},
 };
 use bluetick_protocol::{ClientMsgId, ConversationId, DeviceId, ErrorCode, UserId, WireError};
@@ -61,7 +61,7 @@ pub struct Doors {
 }
 
 struct HostParts {
-    apps: Arc<Apps>,
+    apps: Arc<RemoteApp<Apps>>,
     registry: Arc<Registry>,
     clock: Arc<SkewedClock>,
     config: SessionConfig,
@@ -122,7 +122,7 @@ pub struct World {
     registry_states: Mutex<Vec<(Instant, Vec<SessionEntry>)>>,
     apps: Arc<Vec<AppServer>>,
     gateways: Arc<Vec<GatewayServer>>,
-    outside: Arc<Apps>,
+    outside: Arc<RemoteApp<Apps>>,
     /// Of each user.
     pub devices: Vec<Vec<KnownDevice>>,
 }
@@ -195,7 +195,8 @@ impl World {
             AppServer { process, node: Arc::new(node) }
         };
         let apps: Arc<Vec<_>> = Arc::new((1..=setup.apps).map(app).collect());
-        let apps_of = |asker| Arc::new(Apps { sim: sim.clone(), asker, servers: apps.clone() });
+        let apps_of =
+            |asker| Arc::new(RemoteApp(Arc::new(Apps { sim: sim.clone(), asker, servers: apps.clone() })));
         let config = SessionConfig {
             window: setup.window,
             heartbeat: setup.heartbeat,

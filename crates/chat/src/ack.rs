@@ -1,25 +1,27 @@
 //! Receipts: delivered and read. Both only grow, and are told as state, never as events (R10, R11).
 
+use async_trait::async_trait;
 use bluetick_protocol::{Seq, SessionId, WireError};
 use bluetick_store::Advanced;
 
-use crate::{AppResult, ChatService, ReceiptRequest, Step, push::ReadOn, trace::Glimpse, wire};
+use crate::{AppResult, ChatService, ReceiptApi, ReceiptRequest, Step, push::ReadOn, trace::Glimpse, wire};
 
-impl ChatService {
-    /// A device holds everything up to this seq: the double tick.
-    pub(crate) async fn take_ack(&self, request: ReceiptRequest) -> AppResult<()> {
+#[async_trait]
+impl ReceiptApi for ChatService {
+    async fn ack(&self, request: ReceiptRequest) -> AppResult<()> {
         self.meters.acks.increment(1);
         let seq = request.seq;
         self.advance(request, seq, 0, Step::Acked).await
     }
 
-    /// The user has seen everything up to this seq: the blue tick.
-    pub(crate) async fn take_read(&self, request: ReceiptRequest) -> AppResult<()> {
+    async fn read(&self, request: ReceiptRequest) -> AppResult<()> {
         self.meters.reads.increment(1);
         let seq = request.seq;
         self.advance(request, seq, seq, Step::Read).await
     }
+}
 
+impl ChatService {
     async fn advance(&self, request: ReceiptRequest, delivered: Seq, read: Seq, step: Step) -> AppResult<()> {
         let ReceiptRequest { user, session, conversation_id: id, again, .. } = request;
         id.side_of(&user).ok_or_else(WireError::not_found)?;

@@ -16,7 +16,7 @@ use bluetick_store::{Announced, AttachmentRow, Attachments, Result, StoreError, 
 pub use collect::Collector;
 pub use terms::UploadLimits;
 
-use crate::{AppResult, ChatService, wire};
+use crate::{AppResult, AttachmentApi, ChatService, wire};
 
 /// A send waits no longer to hear whether the bytes are there; what comes behind it on the session waits too.
 const LOOK_DEADLINE: Duration = Duration::from_secs(3);
@@ -97,8 +97,9 @@ async fn own(rows: &dyn Attachments, user: &UserId, s3_ref: &S3Ref) -> AppResult
     row.filter(|row| row.owner == *user && row.state != UploadState::Collecting).ok_or_else(unknown_upload)
 }
 
-impl ChatService {
-    pub(crate) async fn announce_upload(&self, user: UserId, request: UploadRequest) -> AppResult<Upload> {
+#[async_trait]
+impl AttachmentApi for ChatService {
+    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> AppResult<Upload> {
         let uploads = self.uploads.as_ref().ok_or_else(no_uploads)?;
         uploads.limits().check(&request, uploads.takes_parts())?;
         self.take_from_budget(&user, 0).await?;
@@ -146,12 +147,7 @@ impl ChatService {
         Ok(Upload { s3_ref, upload, parts, expires_at })
     }
 
-    pub(crate) async fn finish_upload(
-        &self,
-        user: UserId,
-        s3_ref: S3Ref,
-        parts: UploadedParts,
-    ) -> AppResult<()> {
+    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> AppResult<()> {
         let uploads = self.uploads.as_ref().ok_or_else(no_uploads)?;
         let row = own(&*self.store.attachments, &user, &s3_ref).await?;
         if row.upload_id.is_none() {
@@ -176,7 +172,7 @@ impl ChatService {
     }
 
     /// Whoever is not a member, and whatever no message of the conversation refers to, gets the one answer.
-    pub(crate) async fn download_link(
+    async fn download(
         &self,
         user: UserId,
         conversation: ConversationId,
@@ -192,7 +188,9 @@ impl ChatService {
         let link = uploads.link(&row, None).await.map_err(wire)?;
         Ok(download_of(row, link))
     }
+}
 
+impl ChatService {
     /// Checks what a message says of its attachment, claims it for the conversation, and returns what is stored of it.
     pub(crate) async fn attach(
         &self,

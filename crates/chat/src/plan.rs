@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, Head, MessageId, UserId, limits};
 use bluetick_store::ActiveConversation;
 use futures_util::future::join_all;
 
-use crate::{AppResult, ChatService, Plan, PlanLane, PlanRequest, rules::rule, wire};
+use crate::{AppResult, ChatService, Plan, PlanApi, PlanLane, PlanRequest, rules::rule, wire};
 
 /// Lanes whose end is looked up side by side.
 const LANES_AT_ONCE: usize = 64;
@@ -26,8 +27,9 @@ fn lane<'a>(lanes: &'a mut Lanes, id: &ConversationId) -> &'a mut PlanLane {
     })
 }
 
-impl ChatService {
-    pub(crate) async fn make_plan(&self, request: PlanRequest) -> AppResult<Plan> {
+#[async_trait]
+impl PlanApi for ChatService {
+    async fn plan(&self, request: PlanRequest) -> AppResult<Plan> {
         let PlanRequest { user, cursor, heads, undelivered_after } = request;
         let now = self.clock.now_ms();
         let mut plan = Plan {
@@ -84,7 +86,9 @@ impl ChatService {
         plan.lanes = lanes.into_values().collect();
         Ok(plan)
     }
+}
 
+impl ChatService {
     /// Adds the conversations behind one of them in which the peer has written something that no device has acked.
     /// Returns where to go on if they are too many for one plan.
     async fn plan_undelivered(

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use async_trait::async_trait;
 use bluetick_protocol::{
     ConversationId, ErrorCode, Json, Send as SendFrame, Sent, SessionId, Side, UserId, WireError,
 };
@@ -12,7 +13,7 @@ use serde::de::IgnoredAny;
 use tokio::time::Instant;
 
 use crate::{
-    AppResult, ChatService, Exhausted, SendCost, SendRequest, Step, rate_limited, rules::rule,
+    AppResult, ChatService, Exhausted, SendApi, SendCost, SendRequest, Step, rate_limited, rules::rule,
     trace::Glimpse, wire,
 };
 
@@ -50,9 +51,10 @@ struct Delivered {
     repeated: AppResult<()>,
 }
 
-impl ChatService {
+#[async_trait]
+impl SendApi for ChatService {
     /// Commits the sends together and delivers each; the answers are in the order of the sends.
-    pub(crate) async fn send_all(&self, request: SendRequest) -> Vec<AppResult<Sent>> {
+    async fn send(&self, request: SendRequest) -> Vec<AppResult<Sent>> {
         let SendRequest { user, session, sends } = request;
         let began = Instant::now();
         let mut answers: Vec<Option<AppResult<Sent>>> = Vec::with_capacity(sends.len());
@@ -134,7 +136,9 @@ impl ChatService {
         let lost = || Err(WireError::new(ErrorCode::Internal, "this send got lost in the server"));
         answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
     }
+}
 
+impl ChatService {
     async fn deliver_lane(&self, sender: &UserId, origin: Option<SessionId>, lane: Lane) -> Delivered {
         let Lane { receiver, stored } = lane;
         let all = match receiver {

@@ -1,19 +1,25 @@
 //! The end of a pending row: removed when all that was drained for it is acked (R4), or moved by a session that
 //! closes before (R5).
 
-use bluetick_protocol::{ConversationId, SessionId, UserId};
+use async_trait::async_trait;
+use bluetick_protocol::{ConversationId, Seq, SessionId, UserId};
 use futures_util::future::{join, join_all};
 
 use crate::{
-    AppResult, ChatService, Debt, DebtsRequest, SessionEvent, SettleRequest, Settled, Step, rules::rule,
-    trace::Glimpse, wire,
+    AppResult, ChatService, Debt, DebtsRequest, SessionEvent, SettleApi, SettleRequest, Settled, Step,
+    rules::rule, trace::Glimpse, wire,
 };
 
 /// Debts that are paid side by side.
 const DEBTS_AT_ONCE: usize = 64;
 
-impl ChatService {
-    pub(crate) async fn settle_row(&self, request: SettleRequest) -> AppResult<Settled> {
+#[async_trait]
+impl SettleApi for ChatService {
+    async fn pending_row(&self, user: UserId, id: ConversationId) -> AppResult<Option<Seq>> {
+        self.store.pending.pending_row(&user, &id).await.map_err(wire)
+    }
+
+    async fn settle(&self, request: SettleRequest) -> AppResult<Settled> {
         let SettleRequest { user, conversation_id: id, row } = request;
         let removed = self.store.pending.settle(&user, &id, row, None).await.map_err(wire)?;
         if removed {
@@ -33,10 +39,9 @@ impl ChatService {
         Ok(Settled { row, last_seq })
     }
 
-    /// Returns the debts that could not be paid.
-    pub(crate) async fn take_debts(&self, request: DebtsRequest) -> Vec<Debt> {
+    async fn pay_debts(&self, request: DebtsRequest) -> AppResult<Vec<Debt>> {
         if !rule!(self.rules, R5) {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let mut left = Vec::new();
         // Side by side, so that they share the store's fsync.
@@ -50,9 +55,11 @@ impl ChatService {
                 }
             }
         }
-        left
+        Ok(left)
     }
+}
 
+impl ChatService {
     async fn pay(&self, user: &UserId, debt: &Debt, overdue: bool) -> AppResult<()> {
         let id = &debt.conversation_id;
         let last_seq = self.store.messages.last_seq(id).await.map_err(wire)?;

@@ -11,8 +11,8 @@ use std::{
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    Admin, App, Begun, ChatConfig, ChatService, Collector, Gateway, Link, SendRequest, Unlimited,
-    UploadLimits, Uploads,
+    Admin, AttachmentApi, Begun, ChatConfig, ChatService, Collector, Gateway, Link, SendApi, SendRequest,
+    Unlimited, UploadLimits, Uploads,
 };
 use bluetick_protocol::{
     ErrorCode, Json, S3Ref, SignedRequest, UploadParts, UploadRequest, UploadedParts, WireError,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bluetick_chat::{App, ReceiptRequest, Rule, Rules};
+use bluetick_chat::{HistoryApi, ReceiptApi, ReceiptRequest, Rule, Rules};
 use bluetick_protocol::HistoryQuery;
 
 use crate::harness::{Client, Gate, Step, World, conversation, phone, user};
