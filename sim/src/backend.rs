@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bluetick_chat::{App, SendRequest};
+use bluetick_chat::{RemoteApp, SendApi, SendRequest};
 use bluetick_protocol::{ClientMsgId, Send as SendFrame, UserId};
 use rand::RngExt;
 use tokio::time::sleep;
@@ -12,7 +12,7 @@ use crate::{network::Apps, sim::Sim};
 
 const RETRY_MAX_MS: u64 = 2_000;
 
-pub async fn send(sim: Arc<Sim>, apps: Arc<Apps>, from: UserId, to: UserId, id: ClientMsgId) {
+pub async fn send(sim: Arc<Sim>, apps: Arc<RemoteApp<Apps>>, from: UserId, to: UserId, id: ClientMsgId) {
     let frame = SendFrame {
         reference: None,
         body: id.to_string(),

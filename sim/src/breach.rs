@@ -12,7 +12,7 @@ mod store;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use bluetick_chat::{App, Gateways};
+use bluetick_chat::{App, Gateways, RemoteApp};
 use bluetick_store::{SessionStore, Store};
 
 use app::BreachingApp;
@@ -115,6 +115,6 @@ impl Breaches {
         let deferred = Arc::new(Deferred::new(registry.clone()));
         let breaching = BreachingApp { inner: app, breaches: self.clone(), deferred: deferred.clone() };
         let sessions = BreachingSessions { inner: registry, breaches: self.clone(), deferred };
-        (Arc::new(breaching), Arc::new(sessions))
+        (Arc::new(RemoteApp(Arc::new(breaching))), Arc::new(sessions))
     }
 }

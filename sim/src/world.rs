@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    App, ChatConfig, ChatService, DeliveryObserver, Unlimited,
+    App, ChatConfig, ChatService, DeliveryObserver, RemoteApp, Unlimited,
     session::{Identity, SessionConfig, SessionHost, TokenCheck},
 };
 use bluetick_protocol::{ClientMsgId, ConversationId, DeviceId, ErrorCode, UserId, WireError};
@@ -123,7 +123,7 @@ pub struct SimWorld {
     registry_states: Mutex<Vec<(Instant, Vec<SessionEntry>)>>,
     apps: Arc<Vec<AppServer>>,
     gateways: Arc<Vec<GatewayServer>>,
-    outside: Arc<Apps>,
+    outside: Arc<RemoteApp<Apps>>,
     /// Of each user.
     pub devices: Vec<Vec<KnownSimDevice>>,
 }
@@ -210,7 +210,8 @@ impl SimWorld {
             AppServer { process, node: Arc::new(node) }
         };
         let apps: Arc<Vec<_>> = Arc::new((1..=setup.apps).map(app).collect());
-        let apps_of = |asker| Arc::new(Apps { sim: sim.clone(), asker, servers: apps.clone() });
+        let apps_of =
+            |asker| Arc::new(RemoteApp(Arc::new(Apps { sim: sim.clone(), asker, servers: apps.clone() })));
         let config = SessionConfig {
             window: setup.window,
             heartbeat: setup.heartbeat,

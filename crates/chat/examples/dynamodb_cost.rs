@@ -21,8 +21,9 @@ use std::{
 };
 
 use bluetick_chat::{
-    App, ChatConfig, ChatService, Gateways, HandOver, HandingOver, PlanRequest, RangeRequest, ReadFrom,
-    ReceiptRequest, SendRequest, SessionEvent, SettleRequest, Unlimited,
+    ChatConfig, ChatService, Gateways, HandOver, HandingOver, InboxApi, PlanApi, PlanRequest, RangeApi,
+    RangeRequest, ReadFrom, ReceiptApi, ReceiptRequest, SendApi, SendRequest, SessionEvent, SettleApi,
+    SettleRequest, Unlimited,
 };
 use bluetick_protocol::{
     ClientMsgId, ConversationId, DeviceId, InboxQuery, MessageId, Send as SendFrame, Seq, SessionId, UserId,

@@ -1,10 +1,11 @@
 //! Receipts: delivered and read. Both only grow, and are sent as state, never as events
 //! ([`R10`](crate::rules::Rule::R10), [`R11`](crate::rules::Rule::R11)).
 
+use async_trait::async_trait;
 use bluetick_protocol::{SessionId, WireError};
 use bluetick_store::Advanced;
 
-use crate::{AppResult, ChatService, ReceiptRequest, push::ReadOn, wire};
+use crate::{AppResult, ChatService, ReceiptApi, ReceiptRequest, push::ReadOn, wire};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReceiptKind {
@@ -12,19 +13,22 @@ enum ReceiptKind {
     Read,
 }
 
-impl ChatService {
+#[async_trait]
+impl ReceiptApi for ChatService {
     /// A device holds everything up to this seq: the double tick.
-    pub(crate) async fn take_ack(&self, request: ReceiptRequest) -> AppResult<()> {
+    async fn ack(&self, request: ReceiptRequest) -> AppResult<()> {
         self.observer.ack_received();
         self.advance(request, ReceiptKind::Delivered).await
     }
 
     /// The user has seen everything up to this seq: the blue tick.
-    pub(crate) async fn take_read(&self, request: ReceiptRequest) -> AppResult<()> {
+    async fn read(&self, request: ReceiptRequest) -> AppResult<()> {
         self.observer.read_received();
         self.advance(request, ReceiptKind::Read).await
     }
+}
 
+impl ChatService {
     async fn advance(&self, request: ReceiptRequest, kind: ReceiptKind) -> AppResult<()> {
         let ReceiptRequest { user, session, conversation_id: id, seq, again, .. } = request;
         id.side_of(&user).ok_or_else(WireError::not_found)?;

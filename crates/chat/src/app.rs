@@ -1,250 +1,226 @@
-//! The seam between a gateway, which holds sockets and no data, and an app server, which holds data's rules and no
-//! sockets. Requests are owned and serialisable, so that they can be called directly in one process or sent to any
-//! app server when the roles are apart.
+//! The interface between a gateway, which holds sockets and no data, and an app server, which holds data and no
+//! sockets.
+//!
+//! [`App`] is what an app server does: one small trait for each file of this crate that implements operations. The
+//! table below is the one definition of an operation. From it come the trait's method, the request between two
+//! processes ([`ClusterRequest`]), its dispatch on the serving side ([`ClusterRequest::run_on`]) and the calling side
+//! ([`RemoteApp`]).
+//!
+//! To add an operation, add a line to a trait of the table, implement the method for
+//! [`ChatService`](crate::ChatService) in the file that the trait names, and add its text to the test
+//! `every_request_keeps_its_text`.
 
-use std::{future::Ready, sync::Arc};
+#[macro_use]
+mod operations;
+mod hand_over;
+mod remote;
+mod requests;
 
 use async_trait::async_trait;
 use bluetick_protocol::{
-    ConversationId, DeviceId, Download, Head, HistoryPage, HistoryQuery, InboxPage, InboxQuery, MessageId,
-    Mute, Presence, Profile, PushDeviceCard, PushRegistration, S3Ref, Send as SendFrame, Sent, Seq,
-    SessionId, StatusAnswer, Ticks, Typing, Upload, UploadRequest, UploadedParts, UserCard, UserId,
-    WireError, limits,
+    ConversationId, DeviceId, Download, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Mute, Presence,
+    Profile, PushDeviceCard, PushRegistration, S3Ref, Sent, Seq, StatusAnswer, Upload, UploadRequest,
+    UploadedParts, UserCard, UserId, WireError,
 };
-use bluetick_store::{Message, SessionEntry};
-use futures_util::future::{BoxFuture, Either};
+use bluetick_store::SessionEntry;
 use serde::{Deserialize, Serialize};
+
+use crate::AdminCall;
+
+pub use hand_over::{Gateways, HandOver, HandingOver, SessionEvent};
+pub use remote::{RemoteApp, Transport, is_unavailable, unavailable};
+pub use requests::*;
 
 pub type AppResult<T> = Result<T, WireError>;
 
-/// Sends of one user, in the order they were written.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SendRequest {
-    pub user: UserId,
-    /// The session they came through, which is told `sent` and needs no copy.
-    pub session: Option<SessionId>,
-    pub sends: Vec<SendFrame>,
+/// Everything that an app server does for gateways and HTTP handlers.
+pub trait App:
+    SendApi
+    + PlanApi
+    + RangeApi
+    + SettleApi
+    + ReceiptApi
+    + InboxApi
+    + HistoryApi
+    + PresenceApi
+    + SessionApi
+    + RevocationApi
+    + UserApi
+    + PushApi
+    + AttachmentApi
+{
 }
 
-/// What a session that has just registered must deliver (R1, R6).
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct PlanRequest {
-    pub user: UserId,
-    /// What the device said it holds; nothing for a new one.
-    pub cursor: Option<MessageId>,
-    /// Whether this is a session's first plan: it also wants the heads of conversations, for its `caught_up`.
-    pub heads: bool,
-    /// The rest of a plan whose `more` named this conversation: what no device has acked behind it, and nothing else.
-    #[serde(default)]
-    pub undelivered_after: Option<ConversationId>,
+impl<T> App for T where
+    T: SendApi
+        + PlanApi
+        + RangeApi
+        + SettleApi
+        + ReceiptApi
+        + InboxApi
+        + HistoryApi
+        + PresenceApi
+        + SessionApi
+        + RevocationApi
+        + UserApi
+        + PushApi
+        + AttachmentApi
+{
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Plan {
-    pub lanes: Vec<PlanLane>,
-    /// The heads of the user's newest conversations, for the client to see what it lacks.
-    pub heads: Vec<Head>,
-    /// What a device may call its cursor once everything planned has reached it.
-    pub cursor: MessageId,
-    /// From where on conversations without a pending row are read.
-    pub since: MessageId,
-    /// Why the cursor could not be served, if it could not.
-    pub reset: Option<String>,
-    /// There are more conversations with messages that no device has acked: they come in a further plan, behind this
-    /// conversation, once these lanes are drained.
-    #[serde(default)]
-    pub more: Option<ConversationId>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PlanLane {
-    pub conversation_id: ConversationId,
-    /// Whether messages newer than `since` must be looked for, whatever the row says.
-    pub resume: bool,
-    /// The pending row, if there is one: drained in full from there. A lane with neither begins at the first message
-    /// that no device has acked.
-    pub row: Option<Seq>,
-    pub last_seq: Seq,
-}
-
-/// Where a read of a conversation begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ReadFrom {
-    Seq(Seq),
-    /// At the first message newer than `since`, or at `at_most` if that comes before it.
-    Since {
-        since: MessageId,
-        at_most: Seq,
-    },
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RangeRequest {
-    pub user: UserId,
-    pub conversation_id: ConversationId,
-    pub from: ReadFrom,
-    pub max_messages: usize,
-    /// Most bytes of bodies, beyond the first message.
-    #[serde(default = "page_max_bytes")]
-    pub max_bytes: usize,
-}
-
-/// What a process of an earlier version asks for.
-fn page_max_bytes() -> usize {
-    limits::PAGE_MAX_BYTES
-}
-
-/// Consecutive messages of a conversation, without holes.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct MessageRange {
-    pub first_seq: Seq,
-    /// Only what this user may see; the seqs between are void or withheld.
-    pub messages: Vec<Arc<Message>>,
-    /// The seq after the last one covered.
-    pub next_seq: Seq,
-    pub last_seq: Seq,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ReceiptRequest {
-    pub user: UserId,
-    pub session: Option<SessionId>,
-    pub conversation_id: ConversationId,
-    pub seq: Seq,
-    /// It was asked before, and nobody knows what came of it: what was stored then may not have been told.
-    #[serde(default)]
-    pub again: bool,
-}
-
-/// All that was drained for a row is acked: remove it (R4).
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SettleRequest {
-    pub user: UserId,
-    pub conversation_id: ConversationId,
-    /// The row's value as it was read.
-    pub row: Seq,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settled {
-    /// The row that is there now, if it was not the expected one.
-    pub row: Option<Seq>,
-    /// Read after the row was removed: what lies beyond the acked is still to be delivered.
-    pub last_seq: Seq,
-}
-
-/// What a closing session had taken and not seen acked (R5).
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct DebtsRequest {
-    pub user: UserId,
-    pub debts: Vec<Debt>,
-    /// The session goes on: its device has not acked in time, and counts as gone (R14).
-    #[serde(default)]
-    pub overdue: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Debt {
-    pub conversation_id: ConversationId,
-    /// A seq, unless the session ended before it was found where its reading begins.
-    pub first_unacked: ReadFrom,
-    pub row: Option<Seq>,
-}
-
-/// What an app server does for gateways and HTTP handlers.
+/// Sends messages (`send.rs`). Not in the table, because each send of a request has a result of its own.
 #[async_trait]
-pub trait App: Send + Sync {
+pub trait SendApi: Send + Sync {
+    /// Stores the messages and delivers them. The answers are in the order of the sends.
     async fn send(&self, request: SendRequest) -> Vec<AppResult<Sent>>;
-    async fn plan(&self, request: PlanRequest) -> AppResult<Plan>;
-    async fn read_range(&self, request: RangeRequest) -> AppResult<MessageRange>;
-    async fn pending_row(&self, user: UserId, conversation: ConversationId) -> AppResult<Option<Seq>>;
-    async fn ack(&self, request: ReceiptRequest) -> AppResult<()>;
-    async fn read(&self, request: ReceiptRequest) -> AppResult<()>;
-    async fn settle(&self, request: SettleRequest) -> AppResult<Settled>;
-    /// Returns the debts that could not be paid.
-    async fn pay_debts(&self, request: DebtsRequest) -> AppResult<Vec<Debt>>;
-    async fn typing(&self, user: UserId, conversation: ConversationId) -> AppResult<()>;
-    async fn inbox(&self, user: UserId, query: InboxQuery) -> AppResult<InboxPage>;
-    async fn history(&self, user: UserId, query: HistoryQuery) -> AppResult<HistoryPage>;
-    async fn status(&self, user: UserId, conversation: ConversationId) -> AppResult<StatusAnswer>;
-    /// Sets whom a session watches, and tells how they are now.
-    async fn watch(&self, watcher: SessionEntry, users: Vec<UserId>) -> AppResult<Vec<Presence>>;
-    /// Tells the watchers that a user came or went.
-    async fn presence_changed(&self, user: UserId, online: bool) -> AppResult<()>;
-    /// Tells sessions that they end, wherever they are, as far as they can be reached.
+}
+
+/// Ends sessions (`revocation.rs`). Not in the table, because there is no result: a session that cannot be reached
+/// notices with its next heartbeat.
+#[async_trait]
+pub trait SessionApi: Send + Sync {
+    /// Tells sessions to end, on any gateway, as far as they can be reached.
     async fn end_sessions(&self, sessions: Vec<SessionEntry>, why: WireError);
-    /// From when on the user's tokens count, in seconds since 1970; `None` where nothing was revoked.
-    async fn not_before(&self, user: UserId) -> AppResult<Option<u64>>;
-    async fn profile(&self, user: UserId) -> AppResult<UserCard>;
-    async fn put_profile(&self, user: UserId, profile: Profile) -> AppResult<UserCard>;
-    /// Takes the profile that the user's token carries, where profiles come from tokens.
-    async fn token_profile(&self, user: UserId, profile: Profile) -> AppResult<()>;
-    /// Another user's card: only of those who have written to one and do not block one.
-    async fn user_card(&self, user: UserId, other: UserId) -> AppResult<UserCard>;
-    async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> AppResult<()>;
-    async fn blocks(&self, user: UserId) -> AppResult<Vec<UserId>>;
-    async fn put_push(
-        &self,
-        user: UserId,
-        device: DeviceId,
-        registration: PushRegistration,
-    ) -> AppResult<PushDeviceCard>;
-    async fn delete_push(&self, user: UserId, device: DeviceId) -> AppResult<()>;
-    async fn push_devices(&self, user: UserId) -> AppResult<Vec<PushDeviceCard>>;
-    async fn mute(&self, user: UserId, mute: Mute) -> AppResult<()>;
-    async fn unmute(&self, user: UserId, conversation: ConversationId) -> AppResult<()>;
-    async fn mutes(&self, user: UserId) -> AppResult<Vec<Mute>>;
-    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> AppResult<Upload>;
-    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> AppResult<()>;
-    /// Only for members of a conversation whose messages refer to it.
-    async fn download(
-        &self,
-        user: UserId,
-        conversation: ConversationId,
-        s3_ref: S3Ref,
-    ) -> AppResult<Download>;
 }
 
-/// What an app server hands to a session.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum SessionEvent {
-    /// Messages of one conversation, as they were sent; one that was sent again may be among them once more.
-    Messages {
-        messages: Arc<[Arc<Message>]>,
-        /// A pending row was, or may have been, written for them: the session is to look for the row and settle it.
-        row_written: bool,
-        /// The session that sent them, which needs no copy.
-        origin: Option<SessionId>,
-    },
-    /// A pending row was written for this conversation: look again (R2).
-    Wake {
-        conversation_id: ConversationId,
-    },
-    Ticks(Ticks),
-    /// What the session's own ack came to: it is in no hurry to hear of it.
-    OwnTicks(Ticks),
-    Typing(Typing),
-    Presence(Presence),
-    /// End the session with this reason.
-    Close(WireError),
+operations! {
+    /// A request from one process of a cluster to another. The answer is the JSON of an `AppResult<T>`.
+    ///
+    /// Names and shapes are the wire format: processes of two versions must understand each other.
+    pub enum ClusterRequest {
+        /// [`SendApi::send`].
+        Send(SendRequest),
+        /// [`SessionApi::end_sessions`].
+        EndSessions(Vec<SessionEntry>, WireError),
+        /// [`Gateways::hand_over`]: for a gateway, not for an app server.
+        HandOver(SessionEntry, SessionEvent),
+        /// [`Operator::run`](crate::Operator::run).
+        Admin(AdminCall),
+    }
+
+    /// Finds what a session must deliver (`plan.rs`).
+    pub trait PlanApi {
+        /// Lists the conversations that a session has to read after it registered.
+        async fn plan(&self, request: PlanRequest) -> AppResult<Plan> => Plan;
+    }
+
+    /// Reads messages for delivery (`range.rs`).
+    pub trait RangeApi {
+        /// Reads consecutive messages of a conversation, without holes.
+        async fn read_range(&self, request: RangeRequest) -> AppResult<MessageRange> => ReadRange;
+    }
+
+    /// Reads, removes and moves pending rows (`settle.rs`).
+    pub trait SettleApi {
+        /// The first seq of the conversation that is pending for the user.
+        async fn pending_row(&self, user: UserId, conversation: ConversationId) -> AppResult<Option<Seq>>
+            => PendingRow;
+        /// Removes a pending row whose messages are all acked.
+        async fn settle(&self, request: SettleRequest) -> AppResult<Settled> => Settle;
+        /// Writes the pending rows of a session that ends. Returns the debts that could not be paid.
+        async fn pay_debts(&self, request: DebtsRequest) -> AppResult<Vec<Debt>> => PayDebts;
+    }
+
+    /// Takes receipts (`ack.rs`).
+    pub trait ReceiptApi {
+        /// A device holds everything up to this seq: the double tick.
+        async fn ack(&self, request: ReceiptRequest) -> AppResult<()> => Ack;
+        /// The user has seen everything up to this seq: the blue tick.
+        async fn read(&self, request: ReceiptRequest) -> AppResult<()> => Read;
+    }
+
+    /// Shows conversations (`inbox.rs`).
+    pub trait InboxApi {
+        async fn inbox(&self, user: UserId, query: InboxQuery) -> AppResult<InboxPage> => Inbox;
+        async fn status(&self, user: UserId, conversation: ConversationId) -> AppResult<StatusAnswer>
+            => Status;
+    }
+
+    /// Shows messages (`history.rs`).
+    pub trait HistoryApi {
+        async fn history(&self, user: UserId, query: HistoryQuery) -> AppResult<HistoryPage> => History;
+    }
+
+    /// Who is online and who is typing (`presence.rs`).
+    pub trait PresenceApi {
+        async fn typing(&self, user: UserId, conversation: ConversationId) -> AppResult<()> => Typing;
+        /// Sets which users a session watches, and returns their current presence.
+        async fn watch(&self, watcher: SessionEntry, users: Vec<UserId>) -> AppResult<Vec<Presence>>
+            => Watch;
+        /// Tells the watchers that a user came online or went offline.
+        async fn presence_changed(&self, user: UserId, online: bool) -> AppResult<()> => PresenceChanged;
+    }
+
+    /// Which tokens are valid (`revocation.rs`).
+    pub trait RevocationApi {
+        /// Tokens of the user issued before this time, in seconds since 1970, are revoked; `None` where none is.
+        async fn not_before(&self, user: UserId) -> AppResult<Option<u64>> => NotBefore;
+    }
+
+    /// Profiles and blocks (`users.rs`).
+    pub trait UserApi {
+        /// The user's own profile.
+        async fn profile(&self, user: UserId) -> AppResult<UserCard> => Profile;
+        async fn put_profile(&self, user: UserId, profile: Profile) -> AppResult<UserCard>
+            => PutProfile(last_write_wins);
+        /// Stores the profile that the user's token carries, where profiles come from tokens.
+        async fn token_profile(&self, user: UserId, profile: Profile) -> AppResult<()>
+            => TokenProfile(last_write_wins);
+        /// Another user's profile, if that user has written to this one and does not block this one.
+        async fn user_card(&self, user: UserId, other: UserId) -> AppResult<UserCard> => UserCard;
+        async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> AppResult<()>
+            => SetBlock(last_write_wins);
+        async fn blocks(&self, user: UserId) -> AppResult<Vec<UserId>> => Blocks;
+    }
+
+    /// Where a user is notified, and which conversations are muted (`devices.rs`).
+    pub trait PushApi {
+        async fn put_push(&self, user: UserId, device: DeviceId, registration: PushRegistration)
+            -> AppResult<PushDeviceCard> => PutPush(last_write_wins);
+        async fn delete_push(&self, user: UserId, device: DeviceId) -> AppResult<()>
+            => DeletePush(last_write_wins);
+        async fn push_devices(&self, user: UserId) -> AppResult<Vec<PushDeviceCard>> => PushDevices;
+        async fn mute(&self, user: UserId, mute: Mute) -> AppResult<()> => Mute(last_write_wins);
+        async fn unmute(&self, user: UserId, conversation: ConversationId) -> AppResult<()>
+            => Unmute(last_write_wins);
+        async fn mutes(&self, user: UserId) -> AppResult<Vec<Mute>> => Mutes;
+    }
+
+    /// Uploads and downloads (`attachments.rs`).
+    pub trait AttachmentApi {
+        /// Announces an upload, and returns where its bytes go.
+        async fn begin_upload(&self, user: UserId, request: UploadRequest) -> AppResult<Upload>
+            => BeginUpload;
+        /// Joins the parts of an upload.
+        async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> AppResult<()>
+            => CompleteUpload;
+        /// Where the bytes are read from: only for members of a conversation with a message that refers to them.
+        async fn download(&self, user: UserId, conversation: ConversationId, s3_ref: S3Ref)
+            -> AppResult<Download> => Download;
+    }
 }
 
-/// Whether a gateway had the session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum HandOver {
-    Taken,
-    /// No such session, or it is closing: a miss (R12).
-    Refused,
-    /// The gateway is of another version and does not know this event: a miss, and no reason to forget the session.
-    NotUnderstood,
-}
+impl ClusterRequest {
+    /// Runs the request on an app server and returns the JSON of its `AppResult<T>`; `None` for a request that is not
+    /// for an app server.
+    pub async fn run_on(self, app: &dyn App) -> Option<Vec<u8>> {
+        match self {
+            ClusterRequest::Send(request) => Some(remote::to_json(&Ok(app.send(request).await))),
+            ClusterRequest::EndSessions(sessions, why) => {
+                app.end_sessions(sessions, why).await;
+                Some(remote::to_json(&Ok(())))
+            }
+            ClusterRequest::HandOver(..) | ClusterRequest::Admin(_) => None,
+            operation => operation.run_operation(app).await,
+        }
+    }
 
-/// How an app server reaches the gateway that holds a session.
-pub trait Gateways: Send + Sync {
-    /// Hands an event to a session. An error or a missed deadline counts as refused.
-    fn hand_over(&self, to: &SessionEntry, event: SessionEvent) -> HandingOver;
+    /// The request as it is repeated after an unknown outcome, where that differs from the first attempt.
+    pub fn repeated(&self) -> Option<ClusterRequest> {
+        match self {
+            ClusterRequest::Ack(receipt) => Some(ClusterRequest::Ack(receipt.repeated())),
+            ClusterRequest::Read(receipt) => Some(ClusterRequest::Read(receipt.repeated())),
+            _ => None,
+        }
+    }
 }
-
-/// A session of this process answers at once. One of another process answers later; its future owns what it needs, so
-/// that it can go on after the request that began it is answered.
-pub type HandingOver = Either<Ready<HandOver>, BoxFuture<'static, HandOver>>;

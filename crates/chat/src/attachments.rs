@@ -16,7 +16,7 @@ use bluetick_store::{Announced, AttachmentRow, Attachments, Result, StoreError, 
 pub use collect::Collector;
 pub use terms::UploadLimits;
 
-use crate::{AppResult, ChatService, wire};
+use crate::{AppResult, AttachmentApi, ChatService, wire};
 
 /// A send waits no longer than this to learn whether the bytes are stored, because later requests
 /// of the session wait for it.
@@ -99,8 +99,9 @@ async fn own(rows: &dyn Attachments, user: &UserId, s3_ref: &S3Ref) -> AppResult
     row.filter(|row| row.owner == *user && row.state != UploadState::Collecting).ok_or_else(unknown_upload)
 }
 
-impl ChatService {
-    pub(crate) async fn announce_upload(&self, user: UserId, request: UploadRequest) -> AppResult<Upload> {
+#[async_trait]
+impl AttachmentApi for ChatService {
+    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> AppResult<Upload> {
         let uploads = self.uploads.as_ref().ok_or_else(no_uploads)?;
         uploads.limits().check(&request, uploads.takes_parts())?;
         self.take_from_budget(&user, 0).await?;
@@ -148,12 +149,7 @@ impl ChatService {
         Ok(Upload { s3_ref, upload, parts, expires_at })
     }
 
-    pub(crate) async fn finish_upload(
-        &self,
-        user: UserId,
-        s3_ref: S3Ref,
-        parts: UploadedParts,
-    ) -> AppResult<()> {
+    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> AppResult<()> {
         let uploads = self.uploads.as_ref().ok_or_else(no_uploads)?;
         let row = own(&*self.store.attachments, &user, &s3_ref).await?;
         if row.upload_id.is_none() {
@@ -179,7 +175,7 @@ impl ChatService {
 
     /// A non-member, and an attachment that no message of the conversation references, get the same
     /// answer.
-    pub(crate) async fn download_link(
+    async fn download(
         &self,
         user: UserId,
         conversation: ConversationId,
@@ -195,7 +191,9 @@ impl ChatService {
         let link = uploads.link(&row, None).await.map_err(wire)?;
         Ok(download_of(row, link))
     }
+}
 
+impl ChatService {
     /// Checks a message's attachment, claims it for the conversation, and returns the metadata to
     /// store.
     pub(crate) async fn attach(

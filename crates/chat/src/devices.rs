@@ -1,14 +1,16 @@
 //! Push registrations of a user's devices, and muted conversations.
 
+use async_trait::async_trait;
 use bluetick_protocol::{
     ConversationId, DeviceId, Mute, PushDeviceCard, PushRegistration, UserId, WireError, limits,
 };
 use bluetick_store::DeviceRow;
 
-use crate::{AppResult, ChatService, wire};
+use crate::{AppResult, ChatService, PushApi, wire};
 
-impl ChatService {
-    pub(crate) async fn register_push(
+#[async_trait]
+impl PushApi for ChatService {
+    async fn put_push(
         &self,
         user: UserId,
         device: DeviceId,
@@ -31,17 +33,17 @@ impl ChatService {
         Ok(card(&row))
     }
 
-    pub(crate) async fn unregister_push(&self, user: UserId, device: DeviceId) -> AppResult<()> {
+    async fn delete_push(&self, user: UserId, device: DeviceId) -> AppResult<()> {
         self.store.devices.unregister(&user, &device, None).await.map_err(wire)?;
         Ok(())
     }
 
-    pub(crate) async fn push_devices_of(&self, user: UserId) -> AppResult<Vec<PushDeviceCard>> {
+    async fn push_devices(&self, user: UserId) -> AppResult<Vec<PushDeviceCard>> {
         Ok(self.store.devices.devices_of(&user).await.map_err(wire)?.iter().map(card).collect())
     }
 
     /// Mutes a conversation that the user is in.
-    pub(crate) async fn mute_conversation(&self, user: UserId, mute: Mute) -> AppResult<()> {
+    async fn mute(&self, user: UserId, mute: Mute) -> AppResult<()> {
         self.member_of(&user, &mute.conversation_id).await?;
         if mute.until.is_some_and(|until| until <= self.clock.now_ms()) {
             return Err(ChatService::bad_request(
@@ -56,13 +58,13 @@ impl ChatService {
         self.store.users.mute(&user, mute).await.map_err(wire)
     }
 
-    pub(crate) async fn unmute_conversation(&self, user: UserId, id: ConversationId) -> AppResult<()> {
+    async fn unmute(&self, user: UserId, id: ConversationId) -> AppResult<()> {
         id.side_of(&user).ok_or_else(WireError::not_found)?;
         self.store.users.unmute(&user, &id).await.map_err(wire)
     }
 
     /// The conversations that are muted now, without expired mutes.
-    pub(crate) async fn mutes_of(&self, user: UserId) -> AppResult<Vec<Mute>> {
+    async fn mutes(&self, user: UserId) -> AppResult<Vec<Mute>> {
         let mut mutes = self.store.users.mutes_of(&user).await.map_err(wire)?;
         let now = self.clock.now_ms();
         mutes.retain(|mute| mute.until.is_none_or(|until| until > now));

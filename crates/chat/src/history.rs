@@ -3,13 +3,15 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bluetick_protocol::{ErrorCode, HistoryPage, HistoryQuery, Seq, UserId, WireError, limits};
 use bluetick_store::{Message, PageLimit};
 
-use crate::{AppResult, ChatService, wire};
+use crate::{AppResult, ChatService, HistoryApi, wire};
 
-impl ChatService {
-    pub(crate) async fn history_page(&self, user: UserId, query: HistoryQuery) -> AppResult<HistoryPage> {
+#[async_trait]
+impl HistoryApi for ChatService {
+    async fn history(&self, user: UserId, query: HistoryQuery) -> AppResult<HistoryPage> {
         let HistoryQuery { reference, conversation_id: id, after_seq, before_seq, limit } = query;
         if after_seq.is_some() && before_seq.is_some() {
             return Err(ChatService::bad_request("give \"after_seq\" or \"before_seq\", not both"));

@@ -1,16 +1,18 @@
 //! The inbox, complete in one answer: each entry takes one row of `conversations`, and one of
 //! `message_status` only if the last message is the reader's own.
 
+use async_trait::async_trait;
 use bluetick_protocol::{
     Boundaries, ConversationId, InboxEntry, InboxPage, InboxQuery, Profile, StatusAnswer, UserCard, UserId,
     json_text_bytes, limits,
 };
 use bluetick_store::{ConversationRow, InboxPosition};
 
-use crate::{AppResult, ChatService, ProfileRules, history::page_limit, wire};
+use crate::{AppResult, ChatService, InboxApi, ProfileRules, history::page_limit, wire};
 
-impl ChatService {
-    pub(crate) async fn inbox_page(&self, user: UserId, query: InboxQuery) -> AppResult<InboxPage> {
+#[async_trait]
+impl InboxApi for ChatService {
+    async fn inbox(&self, user: UserId, query: InboxQuery) -> AppResult<InboxPage> {
         let InboxQuery { reference, limit, before } = query;
         let limit = page_limit(limit, limits::INBOX_DEFAULT_LIMIT, limits::INBOX_MAX_LIMIT)?;
         let after = before.map(|text| read_position(&text)).transpose()?;
@@ -41,7 +43,7 @@ impl ChatService {
         Ok(InboxPage { reference, conversations, next })
     }
 
-    pub(crate) async fn status_of(&self, user: UserId, id: ConversationId) -> AppResult<StatusAnswer> {
+    async fn status(&self, user: UserId, id: ConversationId) -> AppResult<StatusAnswer> {
         let side = self.member_of(&user, &id).await?;
         let row = self.store.conversations.conversation(&user, &id).await.map_err(wire)?;
         let own = self.store.status.status(&user, &id).await.map_err(wire)?.boundaries();

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, Head, MessageId, UserId, limits};
 use bluetick_store::ActiveConversation;
 use futures_util::future::join_all;
 
-use crate::{AppResult, ChatService, Plan, PlanLane, PlanRequest, wire};
+use crate::{AppResult, ChatService, Plan, PlanApi, PlanLane, PlanRequest, wire};
 
 /// Most lanes whose last seq is read concurrently.
 const LANES_AT_ONCE: usize = 64;
@@ -27,8 +28,9 @@ fn lane<'a>(lanes: &'a mut PlanLanes, id: &ConversationId) -> &'a mut PlanLane {
     })
 }
 
-impl ChatService {
-    pub(crate) async fn make_plan(&self, request: PlanRequest) -> AppResult<Plan> {
+#[async_trait]
+impl PlanApi for ChatService {
+    async fn plan(&self, request: PlanRequest) -> AppResult<Plan> {
         let PlanRequest { user, cursor, heads, undelivered_after } = request;
         let now = self.clock.now_ms();
         let mut plan = Plan {
@@ -59,7 +61,9 @@ impl ChatService {
         plan.lanes = lanes.into_values().collect();
         Ok(plan)
     }
+}
 
+impl ChatService {
     /// Pending rows are always drained in full.
     async fn plan_pending_rows(&self, user: &UserId, lanes: &mut PlanLanes) -> AppResult<()> {
         for row in self.store.pending.pending_of(user).await.map_err(wire)? {

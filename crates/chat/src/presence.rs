@@ -3,11 +3,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, Presence, Typing, UserId, WireError};
 use bluetick_store::SessionEntry;
 use parking_lot::Mutex;
 
-use crate::{AppResult, ChatService, SessionEvent, wire};
+use crate::{AppResult, ChatService, PresenceApi, SessionEvent, wire};
 
 /// A watch expires this long after its session.
 const WATCH_TTL: Duration = Duration::from_secs(24 * 3600);
@@ -43,12 +44,9 @@ impl TypingLimit {
     }
 }
 
-impl ChatService {
-    pub(crate) async fn watch_users(
-        &self,
-        watcher: SessionEntry,
-        users: Vec<UserId>,
-    ) -> AppResult<Vec<Presence>> {
+#[async_trait]
+impl PresenceApi for ChatService {
+    async fn watch(&self, watcher: SessionEntry, users: Vec<UserId>) -> AppResult<Vec<Presence>> {
         let (mut watched, mut answers) = (Vec::new(), Vec::with_capacity(users.len()));
         for user in users {
             let presence = match self.may_see(&watcher.user_id, &user).await? {
@@ -66,13 +64,7 @@ impl ChatService {
         Ok(answers)
     }
 
-    async fn presence_of(&self, user: UserId) -> Presence {
-        let online = !self.sessions_of(&user).await.is_empty();
-        let last_seen = self.store.sessions.last_seen(&user).await.unwrap_or_default();
-        Presence { user_id: user, online, last_seen }
-    }
-
-    pub(crate) async fn tell_presence(&self, user: UserId, online: bool) -> AppResult<()> {
+    async fn presence_changed(&self, user: UserId, online: bool) -> AppResult<()> {
         // A device reconnected while another was leaving: the user was never offline.
         if !online && !self.sessions_of(&user).await.is_empty() {
             return Ok(());
@@ -98,7 +90,7 @@ impl ChatService {
         Ok(())
     }
 
-    pub(crate) async fn tell_typing(&self, user: UserId, id: ConversationId) -> AppResult<()> {
+    async fn typing(&self, user: UserId, id: ConversationId) -> AppResult<()> {
         id.side_of(&user).ok_or_else(WireError::not_found)?;
         if !self.typing.allows(&user, &id, self.clock.now_ms()) {
             return Ok(());
@@ -114,6 +106,14 @@ impl ChatService {
         let sessions = self.sessions_of(&peer).await;
         self.fanout.hand_over_all(&sessions, &[], |_| SessionEvent::Typing(typing.clone())).await;
         Ok(())
+    }
+}
+
+impl ChatService {
+    async fn presence_of(&self, user: UserId) -> Presence {
+        let online = !self.sessions_of(&user).await.is_empty();
+        let last_seen = self.store.sessions.last_seen(&user).await.unwrap_or_default();
+        Presence { user_id: user, online, last_seen }
     }
 }
 

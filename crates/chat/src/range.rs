@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bluetick_protocol::{ConversationId, ErrorCode, MessageId, Seq, UserId, WireError};
 use bluetick_store::{Message, PageLimit};
 use futures_util::future::join_all;
 
-use crate::{AppResult, ChatService, MessageRange, RangeRequest, ReadFrom, wire};
+use crate::{AppResult, ChatService, MessageRange, RangeApi, RangeRequest, ReadFrom, wire};
 
 /// Messages that one probe reads, in case the first are void.
 const PROBE: usize = 4;
@@ -18,8 +19,9 @@ const PAGE: usize = 256;
 /// Most holes that are closed concurrently.
 const HOLES_AT_ONCE: usize = 16;
 
-impl ChatService {
-    pub(crate) async fn range(&self, request: RangeRequest) -> AppResult<MessageRange> {
+#[async_trait]
+impl RangeApi for ChatService {
+    async fn read_range(&self, request: RangeRequest) -> AppResult<MessageRange> {
         let RangeRequest { user, conversation_id: id, from, max_messages, max_bytes } = request;
         let limit = PageLimit { messages: max_messages, bytes: max_bytes };
         let side = id.side_of(&user).ok_or_else(WireError::not_found)?;
@@ -29,7 +31,9 @@ impl ChatService {
         let messages = messages.into_iter().filter(|m| m.visible_to(side)).collect();
         Ok(MessageRange { first_seq, messages, next_seq, last_seq: last_seq.max(next_seq - 1) })
     }
+}
 
+impl ChatService {
     /// The seq at which a session begins to read a conversation: no later than the first message
     /// that no device has acked ([`R3`](crate::rules::Rule::R3)).
     pub(crate) async fn beginning(

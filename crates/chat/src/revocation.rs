@@ -11,10 +11,12 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bluetick_protocol::{ErrorCode, UserId, WireError};
+use bluetick_store::SessionEntry;
 use futures_util::future::join_all;
 
-use crate::{Admin, AppResult, HandOver, SessionEvent, wire};
+use crate::{Admin, AppResult, ChatService, HandOver, RevocationApi, SessionApi, SessionEvent, wire};
 
 /// How long a revocation waits for one gateway to end a session.
 const END_WITHIN: Duration = Duration::from_secs(5);
@@ -27,6 +29,20 @@ pub fn is_revoked(issued_at: Option<u64>, not_before: Option<u64>) -> bool {
 
 pub fn token_revoked() -> WireError {
     WireError::new(ErrorCode::TokenRevoked, "the token was revoked; come back with one that was issued since")
+}
+
+#[async_trait]
+impl RevocationApi for ChatService {
+    async fn not_before(&self, user: UserId) -> AppResult<Option<u64>> {
+        self.store.users.not_before(&user).await.map_err(wire)
+    }
+}
+
+#[async_trait]
+impl SessionApi for ChatService {
+    async fn end_sessions(&self, sessions: Vec<SessionEntry>, why: WireError) {
+        self.fanout.hand_over_all(&sessions, &[], |_| SessionEvent::Close(why.clone())).await;
+    }
 }
 
 impl Admin {

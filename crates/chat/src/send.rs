@@ -20,6 +20,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use async_trait::async_trait;
 use bluetick_protocol::{
     ConversationId, ErrorCode, Json, Ref, Send as SendFrame, Sent, SessionId, Side, UserId, WireError,
 };
@@ -28,7 +29,7 @@ use futures_util::future::{join, join_all};
 use serde::de::IgnoredAny;
 use tokio::time::Instant;
 
-use crate::{AppResult, ChatService, Exhausted, SendCost, SendRequest, rate_limited, wire};
+use crate::{AppResult, ChatService, Exhausted, SendApi, SendCost, SendRequest, rate_limited, wire};
 
 /// Messages are handed to a session in chunks of at most this weight.
 const CHUNK_MAX_BYTES: usize = 256 * 1024;
@@ -60,9 +61,10 @@ struct ConversationBatch {
     positions: Vec<usize>,
 }
 
-impl ChatService {
+#[async_trait]
+impl SendApi for ChatService {
     /// Commits the sends together and delivers each. The answers are in the order of the sends.
-    pub(crate) async fn send_all(&self, request: SendRequest) -> Vec<AppResult<Sent>> {
+    async fn send(&self, request: SendRequest) -> Vec<AppResult<Sent>> {
         let began = Instant::now();
         let SendRequest { user, session, sends } = request;
         let mut batch = SendBatch {
@@ -81,7 +83,9 @@ impl ChatService {
         let lost = || Err(WireError::new(ErrorCode::Internal, "this send got lost in the server"));
         batch.answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
     }
+}
 
+impl ChatService {
     /// Steps 1 and 2: checks the sends and looks their receivers up. Returns the messages to commit
     /// and their positions in the request.
     async fn prepare_all(

@@ -1,19 +1,13 @@
-//! An app server: the operations of [`App`] over a store, and the ways to reach sessions. It keeps no session.
+//! An app server: what the operations of [`App`](crate::App) need. Each file of operations implements its own trait.
 
 use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
-use bluetick_protocol::{
-    ConversationId, DeviceId, Download, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Mute,
-    Presence, Profile, PushDeviceCard, PushRegistration, S3Ref, Sent, Seq, Side, StatusAnswer, Upload,
-    UploadRequest, UploadedParts, UserCard, UserId, WireError, limits,
-};
-use bluetick_store::{Clock, SessionEntry, Store};
+use bluetick_protocol::{ConversationId, ErrorCode, Side, UserId, WireError, limits};
+use bluetick_store::{Clock, Store};
 
 use crate::{
-    App, AppResult, Background, Debt, DebtsRequest, DeliveryObserver, Gateways, MessageRange, Plan,
-    PlanRequest, ProfileRules, Push, RangeRequest, ReceiptRequest, SendBudget, SendRequest, SessionEvent,
-    SettleRequest, Settled, Spawner, Uploads, fanout::Fanout, presence::TypingLimit,
+    AppResult, Background, DeliveryObserver, Gateways, ProfileRules, Push, SendBudget, Spawner, Uploads,
+    fanout::Fanout, presence::TypingLimit,
 };
 
 #[derive(Debug, Clone)]
@@ -134,142 +128,5 @@ impl ChatService {
 
     pub(crate) fn bad_request(message: impl Into<String>) -> WireError {
         WireError::new(ErrorCode::BadRequest, message)
-    }
-}
-
-#[async_trait]
-impl App for ChatService {
-    async fn send(&self, request: SendRequest) -> Vec<AppResult<Sent>> {
-        self.send_all(request).await
-    }
-
-    async fn plan(&self, request: PlanRequest) -> AppResult<Plan> {
-        self.make_plan(request).await
-    }
-
-    async fn read_range(&self, request: RangeRequest) -> AppResult<MessageRange> {
-        self.range(request).await
-    }
-
-    async fn pending_row(&self, user: UserId, conversation: ConversationId) -> AppResult<Option<Seq>> {
-        self.store.pending.pending_row(&user, &conversation).await.map_err(crate::wire)
-    }
-
-    async fn ack(&self, request: ReceiptRequest) -> AppResult<()> {
-        self.take_ack(request).await
-    }
-
-    async fn read(&self, request: ReceiptRequest) -> AppResult<()> {
-        self.take_read(request).await
-    }
-
-    async fn settle(&self, request: SettleRequest) -> AppResult<Settled> {
-        self.settle_row(request).await
-    }
-
-    async fn pay_debts(&self, request: DebtsRequest) -> AppResult<Vec<Debt>> {
-        Ok(self.take_debts(request).await)
-    }
-
-    async fn typing(&self, user: UserId, conversation: ConversationId) -> AppResult<()> {
-        self.tell_typing(user, conversation).await
-    }
-
-    async fn inbox(&self, user: UserId, query: InboxQuery) -> AppResult<InboxPage> {
-        self.inbox_page(user, query).await
-    }
-
-    async fn history(&self, user: UserId, query: HistoryQuery) -> AppResult<HistoryPage> {
-        self.history_page(user, query).await
-    }
-
-    async fn status(&self, user: UserId, conversation: ConversationId) -> AppResult<StatusAnswer> {
-        self.status_of(user, conversation).await
-    }
-
-    async fn watch(&self, watcher: SessionEntry, users: Vec<UserId>) -> AppResult<Vec<Presence>> {
-        self.watch_users(watcher, users).await
-    }
-
-    async fn presence_changed(&self, user: UserId, online: bool) -> AppResult<()> {
-        self.tell_presence(user, online).await
-    }
-
-    async fn end_sessions(&self, sessions: Vec<SessionEntry>, why: WireError) {
-        self.fanout.hand_over_all(&sessions, &[], |_| SessionEvent::Close(why.clone())).await;
-    }
-
-    async fn not_before(&self, user: UserId) -> AppResult<Option<u64>> {
-        self.store.users.not_before(&user).await.map_err(crate::wire)
-    }
-
-    async fn profile(&self, user: UserId) -> AppResult<UserCard> {
-        self.card(user).await
-    }
-
-    async fn put_profile(&self, user: UserId, profile: Profile) -> AppResult<UserCard> {
-        self.change_profile(user, profile).await
-    }
-
-    async fn token_profile(&self, user: UserId, profile: Profile) -> AppResult<()> {
-        self.take_token_profile(user, profile).await
-    }
-
-    async fn user_card(&self, user: UserId, other: UserId) -> AppResult<UserCard> {
-        self.card_for(user, other).await
-    }
-
-    async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> AppResult<()> {
-        self.change_block(user, other, blocked).await
-    }
-
-    async fn blocks(&self, user: UserId) -> AppResult<Vec<UserId>> {
-        self.store.users.blocked_by(&user).await.map_err(crate::wire)
-    }
-
-    async fn put_push(
-        &self,
-        user: UserId,
-        device: DeviceId,
-        registration: PushRegistration,
-    ) -> AppResult<PushDeviceCard> {
-        self.register_push(user, device, registration).await
-    }
-
-    async fn delete_push(&self, user: UserId, device: DeviceId) -> AppResult<()> {
-        self.unregister_push(user, device).await
-    }
-
-    async fn push_devices(&self, user: UserId) -> AppResult<Vec<PushDeviceCard>> {
-        self.push_devices_of(user).await
-    }
-
-    async fn mute(&self, user: UserId, mute: Mute) -> AppResult<()> {
-        self.mute_conversation(user, mute).await
-    }
-
-    async fn unmute(&self, user: UserId, conversation: ConversationId) -> AppResult<()> {
-        self.unmute_conversation(user, conversation).await
-    }
-
-    async fn mutes(&self, user: UserId) -> AppResult<Vec<Mute>> {
-        self.mutes_of(user).await
-    }
-
-    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> AppResult<Upload> {
-        self.announce_upload(user, request).await
-    }
-
-    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> AppResult<()> {
-        self.finish_upload(user, s3_ref, parts).await
-    }
-
-    async fn download(
-        &self,
-        user: UserId,
-        conversation: ConversationId,
-        s3_ref: S3Ref,
-    ) -> AppResult<Download> {
-        self.download_link(user, conversation, s3_ref).await
     }
 }

@@ -2,18 +2,26 @@
 //! ([`R4`](crate::rules::Rule::R4)), or moved by a session that closes before that
 //! ([`R5`](crate::rules::Rule::R5)).
 
-use bluetick_protocol::{ConversationId, SessionId, UserId};
+use async_trait::async_trait;
+use bluetick_protocol::{ConversationId, Seq, SessionId, UserId};
 use futures_util::future::{join, join_all};
 
-use crate::{AppResult, ChatService, Debt, DebtsRequest, SessionEvent, SettleRequest, Settled, wire};
+use crate::{
+    AppResult, ChatService, Debt, DebtsRequest, SessionEvent, SettleApi, SettleRequest, Settled, wire,
+};
 
 /// Most debts that are paid concurrently.
 const DEBTS_AT_ONCE: usize = 64;
 
-impl ChatService {
+#[async_trait]
+impl SettleApi for ChatService {
+    async fn pending_row(&self, user: UserId, id: ConversationId) -> AppResult<Option<Seq>> {
+        self.store.pending.pending_row(&user, &id).await.map_err(wire)
+    }
+
     /// Removes the row if it still holds the value that was read, then reads the conversation's
     /// end.
-    pub(crate) async fn settle_row(&self, request: SettleRequest) -> AppResult<Settled> {
+    async fn settle(&self, request: SettleRequest) -> AppResult<Settled> {
         let SettleRequest { user, conversation_id: id, row } = request;
         let removed = self.store.pending.settle(&user, &id, row, None).await.map_err(wire)?;
         if removed {
@@ -30,7 +38,7 @@ impl ChatService {
 
     /// Writes pending rows for what a closing session took and did not see acked. Returns the debts
     /// that could not be paid.
-    pub(crate) async fn take_debts(&self, request: DebtsRequest) -> Vec<Debt> {
+    async fn pay_debts(&self, request: DebtsRequest) -> AppResult<Vec<Debt>> {
         let mut unpaid = Vec::new();
         // Concurrently, so that they share the store's fsync.
         for debts in request.debts.chunks(DEBTS_AT_ONCE) {
@@ -43,9 +51,11 @@ impl ChatService {
                 }
             }
         }
-        unpaid
+        Ok(unpaid)
     }
+}
 
+impl ChatService {
     async fn pay(&self, user: &UserId, debt: &Debt, overdue: bool) -> AppResult<()> {
         let id = &debt.conversation_id;
         let last_seq = self.store.messages.last_seq(id).await.map_err(wire)?;

@@ -314,13 +314,14 @@ impl AppServices {
 mod cluster {
     use std::net::SocketAddr;
 
+    use bluetick_chat::RemoteApp;
     use bluetick_store::NodeRole;
     use tokio::task::AbortHandle;
 
     use super::*;
     use crate::rpc::{
-        Announcer, AppServers, ClusterOperator, Entries, Guard, LinkConfig, OwnDesk, PoolConfig, RemoteApp,
-        RemoteGateways, RpcListener, find_app_servers,
+        Announcer, AppServers, ClusterOperator, Entries, Guard, LinkConfig, PoolConfig, RemoteGateways,
+        RoleDispatcher, RpcListener, find_app_servers,
     };
 
     /// The connections of a process to the rest of its cluster.
@@ -374,12 +375,12 @@ mod cluster {
             None => Arc::new(RemoteApp(servers.clone())),
         };
         let operator = own.as_ref().map(|own| own.operator.clone());
-        let desk = OwnDesk {
+        let dispatcher = RoleDispatcher {
             app: own.as_ref().map(|own| own.app.clone()),
             operator: operator.clone(),
             gateway: own_gateway,
         };
-        let listener = RpcListener::start(tcp, guard, gateway.name(), Arc::new(desk))?;
+        let listener = RpcListener::start(tcp, guard, gateway.name(), Arc::new(dispatcher))?;
         let roles = [(config.is_gateway(), NodeRole::Gateway), (config.is_app(), NodeRole::App)];
         let roles = roles.into_iter().filter_map(|(has, role)| has.then_some(role)).collect();
         let fixed = config.cluster.app_servers.iter().cloned().collect();

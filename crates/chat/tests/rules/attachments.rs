@@ -11,8 +11,8 @@ use std::{
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    Admin, App, BegunUpload, ChatConfig, ChatService, Collector, DownloadLink, Gateway, SendRequest,
-    Unlimited, UploadLimits, Uploads,
+    Admin, AttachmentApi, BegunUpload, ChatConfig, ChatService, Collector, DownloadLink, Gateway, SendApi,
+    SendRequest, Unlimited, UploadLimits, Uploads,
 };
 use bluetick_protocol::{
     ErrorCode, Json, S3Ref, SignedRequest, UploadParts, UploadRequest, UploadedParts, WireError,

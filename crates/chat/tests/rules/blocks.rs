@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bluetick_chat::App;
+use bluetick_chat::{HistoryApi, UserApi};
 use bluetick_protocol::{Boundaries, ErrorCode, HistoryQuery, Profile};
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use std::{future::ready, sync::Arc, time::Duration};
 
-use bluetick_chat::{App, RequestBudget, SendBudget, SendCost, SendRequest, Taking, units};
+use bluetick_chat::{RequestBudget, SendApi, SendBudget, SendCost, SendRequest, Taking, units};
 use bluetick_protocol::{ErrorCode, Send as SendFrame, UserId};
 use futures_util::future::Either;
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bluetick_chat::{App, ReceiptRequest, SendRequest};
+use bluetick_chat::{PresenceApi, ReceiptApi, ReceiptRequest, SendApi, SendRequest};
 use tokio::time::Instant;
 
 use crate::harness::{Client, TestDevice, World, conversation, message, phone, tablet, user};

@@ -18,8 +18,8 @@ use std::{
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    App, AppResult, ChatConfig, ChatService, Gateway, Gateways, HandOver, HandingOver, PushConfig,
-    RequestBudget, SendBudget, SendRequest, SessionEvent, Spawner, Unlimited,
+    AppResult, ChatConfig, ChatService, Gateway, Gateways, HandOver, HandingOver, InboxApi, PushConfig,
+    RequestBudget, SendApi, SendBudget, SendRequest, SessionEvent, Spawner, Unlimited,
     session::{Identity, SessionConfig, SessionHost, TokenCheck},
 };
 use bluetick_protocol::{

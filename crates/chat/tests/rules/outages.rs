@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bluetick_chat::{App, SendRequest};
+use bluetick_chat::{SendApi, SendRequest};
 use bluetick_protocol::ErrorCode;
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bluetick_chat::App;
+use bluetick_chat::PresenceApi;
 use bluetick_protocol::ConversationId;
 use serde_json::json;
 

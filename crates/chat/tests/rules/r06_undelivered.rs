@@ -1,6 +1,6 @@
 //! R6: a device without a cursor gets what no device of its user has acked, whether or not there is a pending row.
 
-use bluetick_chat::{App, ChatConfig, PlanRequest};
+use bluetick_chat::{ChatConfig, PlanApi, PlanRequest, UserApi};
 use bluetick_protocol::MessageId;
 use bluetick_sim::{Breach, Breaches};
 

@@ -1,6 +1,6 @@
 //! R7: pending rows say which conversations; what they hold comes as one stream, in the order of message ids.
 
-use bluetick_chat::App;
+use bluetick_chat::ReceiptApi;
 use bluetick_protocol::{MessageFrame, ServerFrame};
 
 use crate::harness::{TestDevice, World, message, phone, user};

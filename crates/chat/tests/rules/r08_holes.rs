@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bluetick_chat::{App, ReceiptRequest};
+use bluetick_chat::{HistoryApi, ReceiptApi, ReceiptRequest};
 use bluetick_protocol::HistoryQuery;
 use bluetick_sim::{Breach, Breaches};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bluetick_chat::{App, ReceiptRequest};
+use bluetick_chat::{ReceiptApi, ReceiptRequest};
 use bluetick_protocol::{Boundaries, Seq};
 
 use crate::harness::{Client, StoreMethod, World, conversation, message, phone, tablet, user};

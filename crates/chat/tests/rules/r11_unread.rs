@@ -1,6 +1,6 @@
 //! R11: unread never drifts.
 
-use bluetick_chat::{App, ReceiptRequest};
+use bluetick_chat::{ReceiptApi, ReceiptRequest, UserApi};
 use bluetick_protocol::Seq;
 
 use crate::harness::{StoreMethod, World, conversation, phone, user};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bluetick_chat::App as _;
+use bluetick_chat::HistoryApi as _;
 use bluetick_protocol::{ErrorCode, HistoryPage, HistoryQuery, Seq, ServerFrame, limits};
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bluetick_chat::{App, NotificationKind, PushConfig, ReceiptRequest};
+use bluetick_chat::{NotificationKind, PushApi, PushConfig, ReceiptApi, ReceiptRequest, UserApi};
 use bluetick_protocol::{ErrorCode, Json, Mute, Profile, PushContent, PushTarget, Send as SendFrame};
 
 use crate::harness::{Setup, World, conversation, message, phone, tablet, user};

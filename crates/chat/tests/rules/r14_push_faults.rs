@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bluetick_chat::{App, PushConfig, Pushed, SendRequest};
+use bluetick_chat::{PushApi, PushConfig, Pushed, SendApi, SendRequest};
 use bluetick_protocol::{PushContent, PushTarget};
 use bluetick_store::PageLimit;
 

@@ -1,6 +1,6 @@
 //! R15, as far as it can be seen here: nothing of a message shows before its commit has answered.
 
-use bluetick_chat::App;
+use bluetick_chat::InboxApi;
 use bluetick_protocol::{ErrorCode, UserId};
 
 use crate::harness::{Client, StoreMethod, World, phone, tablet, user};

@@ -1,6 +1,6 @@
 //! A revocation and the sessions of one device: whoever takes the place of another session takes it down with it.
 
-use bluetick_chat::{App, token_revoked};
+use bluetick_chat::{SessionApi, token_revoked};
 use bluetick_protocol::ErrorCode;
 
 use crate::harness::{StoreMethod, World, phone, user};

@@ -10,18 +10,14 @@ use axum::{
     http::{Method, Request as HttpRequest},
 };
 use bluetick_chat::{
-    Admin, AppResult, ChatService, Debt, DebtsRequest, Gateway, Gateways, MessageRange, Plan, PlanRequest,
-    RangeRequest, ReceiptRequest, SendRequest, SettleRequest, Settled, Unlimited,
+    Admin, AppResult, ChatService, ClusterRequest, Gateway, Gateways, RemoteApp, Transport, Unlimited,
     session::{Identity, SessionConfig},
 };
-use bluetick_protocol::{
-    ConversationId, DeviceId, Download, HistoryPage, HistoryQuery, InboxPage, InboxQuery, MessageId, Mute,
-    Presence, Profile, PushDeviceCard, PushRegistration, S3Ref, Sent, Seq, SignedRequest, StatusAnswer,
-    Upload, UploadRequest, UploadedParts, UserCard, UserId,
-};
-use bluetick_store::{Clock, SessionEntry, SystemClock};
+use bluetick_protocol::{Boundaries, PushDeviceCard, PushRegistration, S3Ref, UserId};
+use bluetick_store::{Clock, SystemClock};
 use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 

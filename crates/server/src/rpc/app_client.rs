@@ -23,15 +23,9 @@ use std::{
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    AdminCall, App, AppResult, Debt, DebtsRequest, MessageRange, Operator, Plan, PlanRequest, RangeRequest,
-    ReceiptRequest, SendRequest, SettleRequest, Settled, TraceEvent,
+    AdminCall, AppResult, ClusterRequest, Operator, TraceEvent, Transport, is_unavailable, unavailable,
 };
-use bluetick_protocol::{
-    ConversationId, DeviceId, Download, ErrorCode, HistoryPage, HistoryQuery, InboxPage, InboxQuery, Json,
-    Mute, Presence, Profile, PushDeviceCard, PushRegistration, S3Ref, Sent, Seq, StatusAnswer, Upload,
-    UploadRequest, UploadedParts, UserCard, UserId, WireError,
-};
-use bluetick_store::SessionEntry;
+use bluetick_protocol::{ConversationId, ErrorCode, Json, WireError};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -43,10 +37,9 @@ use tokio::{
 };
 
 use super::{
-    desk::WRONG_ROLE,
+    dispatcher::WRONG_ROLE,
     guard::Guard,
     link::{Link, LinkConfig, LinkError, Peer, Standing},
-    wire::{DebtsLeft, Request},
 };
 
 #[derive(Debug, Clone)]
@@ -176,13 +169,13 @@ impl AppServers {
         }
     }
 
-    /// Asks until somebody answers. `settled` says whether an answer is one to come back with, or another app server
-    /// might do better.
+    /// Asks app servers in turn until one answers. An answer that `is_retryable` is one that another app server might
+    /// improve on.
     async fn ask<T: DeserializeOwned + Send>(
         &self,
-        request: &Request,
+        request: &ClusterRequest,
         (whole, attempt): (Duration, Duration),
-        settled: impl Fn(&AppResult<T>) -> bool,
+        is_retryable: fn(&AppResult<T>) -> bool,
     ) -> AppResult<T> {
         let mut payload = written(request)?;
         let deadline = Instant::now() + whole;
@@ -196,7 +189,7 @@ impl AppServers {
             }
             match link.call(payload.clone(), deadline.min(Instant::now() + attempt)).await {
                 Ok(answer) => match serde_json::from_slice::<AppResult<T>>(&answer) {
-                    Ok(answer) if settled(&answer) => return answer,
+                    Ok(answer) if !is_retryable(&answer) => return answer,
                     Ok(Err(error)) if error.message == WRONG_ROLE => {
                         tracing::warn!(peer = link.address(), "this is not an app server any more");
                         self.links.lock().remove(link.address());
@@ -214,13 +207,13 @@ impl AppServers {
                     }
                 },
                 // It may be under way still, and would then undo what comes after it.
-                Err(LinkError::Unknown(why)) if !may_come_late(request) => {
+                Err(LinkError::Unknown(why)) if !may_be_repeated(request) => {
                     tracing::warn!(%why, peer = link.address(), "the outcome of a call is not known");
                     break;
                 }
                 Err(error) => {
                     tracing::debug!(%error, peer = link.address(), "asking another app server");
-                    if let (LinkError::Unknown(_), Some(again)) = (&error, request.again()) {
+                    if let (LinkError::Unknown(_), Some(again)) = (&error, request.repeated()) {
                         payload = written(&again)?;
                     }
                 }
@@ -231,199 +224,30 @@ impl AppServers {
         }
         last.unwrap_or_else(|| Err(unavailable()))
     }
+}
 
-    async fn request<T: DeserializeOwned + Send>(&self, request: Request) -> AppResult<T> {
+impl Transport for AppServers {
+    async fn call<T: DeserializeOwned + Send>(
+        &self,
+        request: ClusterRequest,
+        is_retryable: fn(&AppResult<T>) -> bool,
+    ) -> AppResult<T> {
         let times = (self.config.request, self.config.attempt);
-        self.ask(&request, times, |answer| !is_unavailable(answer)).await
+        self.ask(&request, times, is_retryable).await
     }
 }
 
-/// Whether a call may be done again while an earlier try of it may still be under way. What the last writer decides may
-/// not; nor may an operator's call, which may be what the process died of.
-fn may_come_late(request: &Request) -> bool {
-    !matches!(
-        request,
-        Request::SetBlock(..)
-            | Request::PutProfile(..)
-            | Request::TokenProfile(..)
-            | Request::PutPush(..)
-            | Request::DeletePush(..)
-            | Request::Mute(..)
-            | Request::Unmute(..)
-            | Request::Admin(_)
-    )
+/// Whether a call may be repeated while an earlier attempt may still be running. Not where the last write wins, and
+/// not an operator's call, which may be what the process crashed of.
+fn may_be_repeated(request: &ClusterRequest) -> bool {
+    !request.is_last_write_wins() && !matches!(request, ClusterRequest::Admin(_))
 }
 
-fn written(request: &Request) -> AppResult<Bytes> {
+fn written(request: &ClusterRequest) -> AppResult<Bytes> {
     serde_json::to_vec(request).map(Bytes::from).map_err(|error| {
         tracing::error!(%error, "a request cannot be written");
         WireError::new(ErrorCode::Internal, "the server met an error it did not expect")
     })
-}
-
-fn is_unavailable<T>(answer: &AppResult<T>) -> bool {
-    matches!(answer, Err(e) if e.code == ErrorCode::Unavailable)
-}
-
-fn unavailable() -> WireError {
-    WireError::new(ErrorCode::Unavailable, "the server cannot do this right now; try again")
-        .retry_after(1_000)
-}
-
-/// The rules, wherever they run.
-pub struct RemoteApp(pub Arc<AppServers>);
-
-#[async_trait]
-impl App for RemoteApp {
-    async fn send(&self, request: SendRequest) -> Vec<AppResult<Sent>> {
-        let count = request.sends.len();
-        let times = (self.0.config.request, self.0.config.attempt);
-        let settled = |answer: &AppResult<Vec<AppResult<Sent>>>| match answer {
-            Ok(sent) => !sent.iter().all(is_unavailable),
-            Err(e) => e.code != ErrorCode::Unavailable,
-        };
-        match self.0.ask(&Request::Send(request), times, settled).await {
-            Ok(answers) if answers.len() == count => answers,
-            Ok(_) => vec![Err(unavailable()); count],
-            Err(e) => vec![Err(e); count],
-        }
-    }
-
-    async fn plan(&self, request: PlanRequest) -> AppResult<Plan> {
-        self.0.request(Request::Plan(request)).await
-    }
-
-    async fn read_range(&self, request: RangeRequest) -> AppResult<MessageRange> {
-        self.0.request(Request::ReadRange(request)).await
-    }
-
-    async fn pending_row(&self, user: UserId, conversation: ConversationId) -> AppResult<Option<Seq>> {
-        self.0.request(Request::PendingRow(user, conversation)).await
-    }
-
-    async fn ack(&self, request: ReceiptRequest) -> AppResult<()> {
-        self.0.request(Request::Ack(request)).await
-    }
-
-    async fn read(&self, request: ReceiptRequest) -> AppResult<()> {
-        self.0.request(Request::Read(request)).await
-    }
-
-    async fn settle(&self, request: SettleRequest) -> AppResult<Settled> {
-        self.0.request(Request::Settle(request)).await
-    }
-
-    async fn pay_debts(&self, request: DebtsRequest) -> AppResult<Vec<Debt>> {
-        self.0.request::<DebtsLeft>(Request::PayDebts(request)).await
-    }
-
-    async fn typing(&self, user: UserId, conversation: ConversationId) -> AppResult<()> {
-        self.0.request(Request::Typing(user, conversation)).await
-    }
-
-    async fn inbox(&self, user: UserId, query: InboxQuery) -> AppResult<InboxPage> {
-        self.0.request(Request::Inbox(user, query)).await
-    }
-
-    async fn history(&self, user: UserId, query: HistoryQuery) -> AppResult<HistoryPage> {
-        self.0.request(Request::History(user, query)).await
-    }
-
-    async fn status(&self, user: UserId, conversation: ConversationId) -> AppResult<StatusAnswer> {
-        self.0.request(Request::Status(user, conversation)).await
-    }
-
-    async fn watch(&self, watcher: SessionEntry, users: Vec<UserId>) -> AppResult<Vec<Presence>> {
-        self.0.request(Request::Watch(watcher, users)).await
-    }
-
-    async fn presence_changed(&self, user: UserId, online: bool) -> AppResult<()> {
-        self.0.request(Request::PresenceChanged(user, online)).await
-    }
-
-    async fn end_sessions(&self, sessions: Vec<SessionEntry>, why: WireError) {
-        if sessions.is_empty() {
-            return;
-        }
-        if let Err(error) = self.0.request::<()>(Request::EndSessions(sessions, why)).await {
-            // They find out by themselves that they were replaced, with their next heartbeat.
-            tracing::debug!(%error, "sessions could not be told that they end");
-        }
-    }
-
-    async fn not_before(&self, user: UserId) -> AppResult<Option<u64>> {
-        self.0.request(Request::NotBefore(user)).await
-    }
-
-    async fn profile(&self, user: UserId) -> AppResult<UserCard> {
-        self.0.request(Request::Profile(user)).await
-    }
-
-    async fn put_profile(&self, user: UserId, profile: Profile) -> AppResult<UserCard> {
-        self.0.request(Request::PutProfile(user, profile)).await
-    }
-
-    async fn token_profile(&self, user: UserId, profile: Profile) -> AppResult<()> {
-        self.0.request(Request::TokenProfile(user, profile)).await
-    }
-
-    async fn user_card(&self, user: UserId, other: UserId) -> AppResult<UserCard> {
-        self.0.request(Request::UserCard(user, other)).await
-    }
-
-    async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> AppResult<()> {
-        self.0.request(Request::SetBlock(user, other, blocked)).await
-    }
-
-    async fn blocks(&self, user: UserId) -> AppResult<Vec<UserId>> {
-        self.0.request(Request::Blocks(user)).await
-    }
-
-    async fn put_push(
-        &self,
-        user: UserId,
-        device: DeviceId,
-        registration: PushRegistration,
-    ) -> AppResult<PushDeviceCard> {
-        self.0.request(Request::PutPush(user, device, registration)).await
-    }
-
-    async fn delete_push(&self, user: UserId, device: DeviceId) -> AppResult<()> {
-        self.0.request(Request::DeletePush(user, device)).await
-    }
-
-    async fn push_devices(&self, user: UserId) -> AppResult<Vec<PushDeviceCard>> {
-        self.0.request(Request::PushDevices(user)).await
-    }
-
-    async fn mute(&self, user: UserId, mute: Mute) -> AppResult<()> {
-        self.0.request(Request::Mute(user, mute)).await
-    }
-
-    async fn unmute(&self, user: UserId, conversation: ConversationId) -> AppResult<()> {
-        self.0.request(Request::Unmute(user, conversation)).await
-    }
-
-    async fn mutes(&self, user: UserId) -> AppResult<Vec<Mute>> {
-        self.0.request(Request::Mutes(user)).await
-    }
-
-    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> AppResult<Upload> {
-        self.0.request(Request::BeginUpload(user, request)).await
-    }
-
-    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> AppResult<()> {
-        self.0.request(Request::CompleteUpload(user, s3_ref, parts)).await
-    }
-
-    async fn download(
-        &self,
-        user: UserId,
-        conversation: ConversationId,
-        s3_ref: S3Ref,
-    ) -> AppResult<Download> {
-        self.0.request(Request::Download(user, conversation, s3_ref)).await
-    }
 }
 
 /// What an operator asks, done here if there is data, else at an app server. The steps of a message are with
@@ -442,9 +266,7 @@ impl Operator for ClusterOperator {
             Some(own) => own.run(call).await?,
             None => {
                 let whole = self.servers.config.operator;
-                self.servers
-                    .ask(&Request::Admin(call), (whole, whole), |a: &AppResult<Json>| !is_unavailable(a))
-                    .await?
+                self.servers.ask(&ClusterRequest::Admin(call), (whole, whole), is_unavailable).await?
             }
         };
         if !traced {
@@ -460,7 +282,8 @@ impl ClusterOperator {
         let id: ConversationId = serde_json::from_value(report["conversation_id"].clone()).ok()?;
         let seq = report["seq"].as_u64()?;
         let mut events: Vec<TraceEvent> = serde_json::from_value(report["events"].take()).ok()?;
-        let payload: Bytes = serde_json::to_vec(&Request::Admin(AdminCall::Events(id, seq))).ok()?.into();
+        let payload: Bytes =
+            serde_json::to_vec(&ClusterRequest::Admin(AdminCall::Events(id, seq))).ok()?.into();
         let deadline = Instant::now() + self.servers.config.attempt;
         let asked = self.servers.up().into_iter().map(|link| {
             let payload = payload.clone();

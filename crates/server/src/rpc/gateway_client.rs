@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bluetick_chat::{AppResult, Gateway, Gateways, HandOver, HandingOver, SessionEvent};
+use bluetick_chat::{AppResult, ClusterRequest, Gateway, Gateways, HandOver, HandingOver, SessionEvent};
 use bluetick_store::SessionEntry;
 use bytes::Bytes;
 use futures_util::future::Either;
@@ -23,7 +23,6 @@ use tokio::sync::Notify;
 use super::{
     guard::Guard,
     link::{Link, LinkConfig, Peer, Standing},
-    wire::Request,
 };
 
 /// A link over which nothing was handed for so long is closed.
@@ -113,7 +112,7 @@ impl Gateways for RemoteGateways {
         }
         let refused = || Either::Left(ready(HandOver::Refused));
         let Some(link) = self.link_to(&to.gateway) else { return refused() };
-        let Ok(payload) = serde_json::to_vec(&Request::HandOver(to.clone(), event)) else {
+        let Ok(payload) = serde_json::to_vec(&ClusterRequest::HandOver(to.clone(), event)) else {
             return refused();
         };
         let deadline = tokio::time::Instant::now() + self.deadline;

@@ -59,10 +59,10 @@ pub(super) const STREAMS_PER_CONNECTION: u32 = 8;
 const MESSAGE_MAX_BYTES: usize = 2 * BATCH_MAX_BYTES;
 const KEEP_ALIVE: Duration = Duration::from_secs(3);
 
-/// What a process does with a call.
+/// Runs the calls of other processes.
 #[async_trait]
-pub trait Desk: Send + Sync + 'static {
-    async fn handle(&self, payload: Bytes) -> Bytes;
+pub trait Dispatcher: Send + Sync + 'static {
+    async fn dispatch(&self, payload: Bytes) -> Bytes;
 }
 
 /// Accepts links while it lives. Dropped, it ends them all at once, as a crash would.
@@ -76,7 +76,7 @@ struct State {
     guard: Guard,
     /// What this process is called: `host:port#boot`.
     name: String,
-    desk: Arc<dyn Desk>,
+    dispatcher: Arc<dyn Dispatcher>,
     room: Arc<Semaphore>,
     /// For streams that are not proven yet.
     unproven: Arc<Semaphore>,
@@ -103,7 +103,7 @@ impl RpcListener {
         tcp: TcpListener,
         guard: Guard,
         name: &str,
-        desk: Arc<dyn Desk>,
+        dispatcher: Arc<dyn Dispatcher>,
     ) -> Result<RpcListener, GuardError> {
         let server = guard
             .server()?
@@ -115,7 +115,7 @@ impl RpcListener {
         let state = Arc::new(State {
             guard,
             name: name.to_owned(),
-            desk,
+            dispatcher,
             room: Arc::new(Semaphore::new(ALL_CALLS_MAX)),
             unproven: Arc::new(Semaphore::new(UNPROVEN_MAX)),
             phase: watch::Sender::new(Phase::Serving),
@@ -369,7 +369,7 @@ impl State {
                     let counted = Counted::new(state.clone(), |state| &state.working);
                     if let Ok(payload) = timeout(
                         deadline.saturating_duration_since(Instant::now()) + GRACE,
-                        state.desk.handle(payload),
+                        state.dispatcher.dispatch(payload),
                     )
                     .await
                     {

@@ -5,6 +5,7 @@ mod cluster;
 mod guards;
 mod impostors;
 mod links;
+mod requests;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -15,17 +16,17 @@ use tokio::{sync::Notify, time::Instant};
 use super::{
     guard::Guard,
     link::{Link, LinkConfig, Peer, Standing},
-    listener::{Desk, RpcListener},
+    listener::{Dispatcher, RpcListener},
 };
 
 /// Long enough for anything that works.
 const SOON: Duration = Duration::from_secs(10);
 
-async fn listen(guard: Guard, desk: Arc<dyn Desk>) -> (RpcListener, SocketAddr) {
+async fn listen(guard: Guard, dispatcher: Arc<dyn Dispatcher>) -> (RpcListener, SocketAddr) {
     crate::tls::install_provider();
     let tcp = RpcListener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = tcp.local_addr().unwrap();
-    (RpcListener::start(tcp, guard, &format!("{address}#test"), desk).unwrap(), address)
+    (RpcListener::start(tcp, guard, &format!("{address}#test"), dispatcher).unwrap(), address)
 }
 
 fn link_to(address: impl ToString, guard: Guard, config: LinkConfig) -> Link {
@@ -52,8 +53,8 @@ struct Echo {
 }
 
 #[async_trait]
-impl Desk for Echo {
-    async fn handle(&self, payload: Bytes) -> Bytes {
+impl Dispatcher for Echo {
+    async fn dispatch(&self, payload: Bytes) -> Bytes {
         self.asked.notify_one();
         if payload.starts_with(b"hang") {
             std::future::pending::<()>().await;

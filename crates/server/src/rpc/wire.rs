@@ -5,17 +5,7 @@
 //! a field that is new has a default, and one that is unknown is passed over. A payload that is long goes in parts,
 //! and those of other calls go between them.
 
-use bluetick_chat::{
-    AdminCall, Debt, DebtsRequest, PlanRequest, RangeRequest, ReceiptRequest, SendRequest, SessionEvent,
-    SettleRequest,
-};
-use bluetick_protocol::{
-    ConversationId, DeviceId, HistoryQuery, InboxQuery, Mute, Profile, PushRegistration, S3Ref,
-    UploadRequest, UploadedParts, UserId, WireError,
-};
-use bluetick_store::SessionEntry;
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 
 /// The one method of the one service.
 pub const OPEN: &str = "/bluetick.cluster.v2.Link/Open";
@@ -74,58 +64,6 @@ pub struct Part {
     #[prost(bool, tag = "3")]
     pub more: bool,
 }
-
-/// Everything that one process may ask of another. The answer to each is an `AppResult<T>` as JSON.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Request {
-    Send(SendRequest),
-    Plan(PlanRequest),
-    ReadRange(RangeRequest),
-    PendingRow(UserId, ConversationId),
-    Ack(ReceiptRequest),
-    Read(ReceiptRequest),
-    Settle(SettleRequest),
-    PayDebts(DebtsRequest),
-    Typing(UserId, ConversationId),
-    Inbox(UserId, InboxQuery),
-    History(UserId, HistoryQuery),
-    Status(UserId, ConversationId),
-    Watch(SessionEntry, Vec<UserId>),
-    PresenceChanged(UserId, bool),
-    EndSessions(Vec<SessionEntry>, WireError),
-    NotBefore(UserId),
-    Profile(UserId),
-    PutProfile(UserId, Profile),
-    TokenProfile(UserId, Profile),
-    UserCard(UserId, UserId),
-    SetBlock(UserId, UserId, bool),
-    Blocks(UserId),
-    PutPush(UserId, DeviceId, PushRegistration),
-    DeletePush(UserId, DeviceId),
-    PushDevices(UserId),
-    Mute(UserId, Mute),
-    Unmute(UserId, ConversationId),
-    Mutes(UserId),
-    BeginUpload(UserId, UploadRequest),
-    CompleteUpload(UserId, S3Ref, UploadedParts),
-    Download(UserId, ConversationId, S3Ref),
-    HandOver(SessionEntry, SessionEvent),
-    Admin(AdminCall),
-}
-
-impl Request {
-    /// How it is asked once more after nobody knows what came of it, if that is not as the first time.
-    pub fn again(&self) -> Option<Request> {
-        match self {
-            Request::Ack(receipt) => Some(Request::Ack(ReceiptRequest { again: true, ..receipt.clone() })),
-            Request::Read(receipt) => Some(Request::Read(ReceiptRequest { again: true, ..receipt.clone() })),
-            _ => None,
-        }
-    }
-}
-
-/// The debts that are left, as their answer.
-pub type DebtsLeft = Vec<Debt>;
 
 /// Cuts a payload into parts, in order; the flag says whether more follow.
 pub fn parts(mut payload: Bytes) -> impl Iterator<Item = (Bytes, bool)> {
@@ -249,12 +187,5 @@ mod tests {
         assert_eq!(next_batch(&mut waiting, |n| *n), [BATCH_MAX_BYTES]);
         waiting.extend(vec![1; 2 * BATCH_MAX]);
         assert_eq!(next_batch(&mut waiting, |n| *n).len(), BATCH_MAX);
-    }
-
-    #[test]
-    fn a_request_may_have_fields_that_an_older_process_does_not_know() {
-        let text = r#"{"Settle":{"user":"bob","conversation_id":"alice~bob","row":3,"later":true}}"#;
-        let request: Request = serde_json::from_str(text).unwrap();
-        assert!(matches!(request, Request::Settle(settle) if settle.row == 3));
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use bluetick_chat::{
-    App, ChatService, Notification, NotificationKind, Notifier, Push, PushConfig, Pushed, Unlimited,
+    ChatService, Notification, NotificationKind, Notifier, Push, PushApi, PushConfig, Pushed, Unlimited,
 };
 use bluetick_protocol::{DeviceId, PushContent, PushRegistration, PushTarget};
 use bluetick_store::DeviceRow;

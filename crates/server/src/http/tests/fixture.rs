@@ -35,171 +35,93 @@ impl FakeApp {
     }
 }
 
-pub(super) fn card(user: UserId) -> UserCard {
-    UserCard { user_id: user, name: None, avatar_url: None }
+/// Answers as an app server would: what was asked, as a line of text, and the answer as JSON.
+impl Transport for FakeApp {
+    async fn call<T: DeserializeOwned + Send>(
+        &self,
+        request: ClusterRequest,
+        _: fn(&AppResult<T>) -> bool,
+    ) -> AppResult<T> {
+        use ClusterRequest as Asked;
+        let card = |user: &UserId| json!({"user_id": user, "name": null, "avatar_url": null});
+        let (asked, value) = match request {
+            Asked::NotBefore(_) => return Ok(answer(json!(*self.not_before.lock()))),
+            Asked::Send(request) => {
+                let send = &request.sends[0];
+                let sent = self.note(
+                    format!("send {} {:?} {}", request.user, send.to, send.body),
+                    json!({
+                        "ref": send.reference, "client_msg_id": send.client_msg_id,
+                        "conversation_id": "alice~bob", "seq": 1, "message_id": "7", "ts": 9,
+                        "duplicate": false,
+                    }),
+                );
+                return Ok(answer(json!([sent])));
+            }
+            Asked::Inbox(user, query) => (
+                format!("inbox {user} {:?} {:?}", query.limit, query.before),
+                json!({"conversations": [], "next": null}),
+            ),
+            Asked::History(user, query) => {
+                let id = query.conversation_id;
+                let asked = format!(
+                    "history {user} {id} {:?} {:?} {:?}",
+                    query.after_seq, query.before_seq, query.limit
+                );
+                let page =
+                    json!({"conversation_id": id, "messages": [], "from_seq": 0, "to_seq": 0, "next": null});
+                (asked, page)
+            }
+            Asked::Status(user, id) => {
+                let none = Boundaries::default();
+                let status = json!({"conversation_id": id, "last_seq": 0, "unread_count": 0, "own": none, "peer": none});
+                (format!("status {user} {id}"), status)
+            }
+            Asked::Read(r) => (format!("read {} {} {}", r.user, r.conversation_id, r.seq), json!(null)),
+            Asked::Profile(user) => (format!("profile {user}"), card(&user)),
+            Asked::PutProfile(user, profile) => {
+                (format!("put_profile {user} {:?}", profile.name), card(&user))
+            }
+            Asked::TokenProfile(user, profile) => {
+                (format!("token_profile {user} {:?}", profile.name), json!(null))
+            }
+            Asked::UserCard(user, other) => (format!("user_card {user} {other}"), card(&other)),
+            Asked::SetBlock(user, other, blocked) => {
+                (format!("set_block {user} {other} {blocked}"), json!(null))
+            }
+            Asked::Blocks(user) => (format!("blocks {user}"), json!(["mallory"])),
+            Asked::PutPush(user, device, PushRegistration { target, content }) => {
+                let card = PushDeviceCard { device, provider: target.provider(), content, registered_at: 7 };
+                (format!("put_push {user} {} {}", card.device, target.address()), json!(card))
+            }
+            Asked::DeletePush(user, device) => (format!("delete_push {user} {device}"), json!(null)),
+            Asked::PushDevices(user) => (format!("push_devices {user}"), json!([])),
+            Asked::Mute(user, mute) => {
+                (format!("mute {user} {} {:?}", mute.conversation_id, mute.until), json!(null))
+            }
+            Asked::Unmute(user, conversation) => (format!("unmute {user} {conversation}"), json!(null)),
+            Asked::Mutes(user) => (format!("mutes {user}"), json!([])),
+            Asked::BeginUpload(user, request) => {
+                let upload = json!({"method": "PUT", "url": "/v1/blobs/x?expires=1"});
+                let upload = json!({"s3_ref": S3Ref::mint(1, [0; 10]), "upload": upload, "expires_at": 1});
+                (format!("begin_upload {user} {} {}", request.name, request.bytes), upload)
+            }
+            Asked::CompleteUpload(user, s3_ref, parts) => {
+                (format!("complete_upload {user} {s3_ref} {:?}", parts.etags), json!(null))
+            }
+            Asked::Download(user, conversation, s3_ref) => {
+                let url = "https://bucket.example/x";
+                let download = json!({"url": url, "expires_at": 1, "name": "x", "mime": "a/b", "bytes": 1, "sha256": ""});
+                (format!("download {user} {conversation} {s3_ref}"), download)
+            }
+            _ => return Err(WireError::new(ErrorCode::Unsupported, "not over http")),
+        };
+        self.note(asked, value).map(answer)
+    }
 }
 
-pub(super) fn unused<T>() -> AppResult<T> {
-    Err(WireError::new(ErrorCode::Unsupported, "not over http"))
-}
-
-#[async_trait]
-impl App for FakeApp {
-    async fn send(&self, request: SendRequest) -> Vec<AppResult<Sent>> {
-        let send = request.sends[0].clone();
-        let sent = Sent {
-            reference: send.reference,
-            client_msg_id: send.client_msg_id,
-            conversation_id: ConversationId::new("alice~bob").unwrap(),
-            seq: 1,
-            message_id: MessageId(7),
-            ts: 9,
-            duplicate: false,
-        };
-        vec![self.note(format!("send {} {:?} {}", request.user, send.to, send.body), sent)]
-    }
-    async fn inbox(&self, user: UserId, query: InboxQuery) -> AppResult<InboxPage> {
-        let page = InboxPage { reference: None, conversations: vec![], next: None };
-        self.note(format!("inbox {user} {:?} {:?}", query.limit, query.before), page)
-    }
-    async fn history(&self, user: UserId, q: HistoryQuery) -> AppResult<HistoryPage> {
-        let page = HistoryPage {
-            reference: None,
-            conversation_id: q.conversation_id.clone(),
-            messages: vec![],
-            from_seq: 0,
-            to_seq: 0,
-            next: None,
-        };
-        let asked = format!(
-            "history {user} {} {:?} {:?} {:?}",
-            q.conversation_id, q.after_seq, q.before_seq, q.limit
-        );
-        self.note(asked, page)
-    }
-    async fn status(&self, user: UserId, conversation_id: ConversationId) -> AppResult<StatusAnswer> {
-        let asked = format!("status {user} {conversation_id}");
-        let (own, peer) = Default::default();
-        let answer =
-            StatusAnswer { reference: None, conversation_id, last_seq: 0, unread_count: 0, own, peer };
-        self.note(asked, answer)
-    }
-    async fn read(&self, r: ReceiptRequest) -> AppResult<()> {
-        self.note(format!("read {} {} {}", r.user, r.conversation_id, r.seq), ())
-    }
-    async fn profile(&self, user: UserId) -> AppResult<UserCard> {
-        self.note(format!("profile {user}"), card(user))
-    }
-    async fn put_profile(&self, user: UserId, profile: Profile) -> AppResult<UserCard> {
-        self.note(format!("put_profile {user} {:?}", profile.name), card(user))
-    }
-    async fn token_profile(&self, user: UserId, profile: Profile) -> AppResult<()> {
-        self.note(format!("token_profile {user} {:?}", profile.name), ())
-    }
-    async fn user_card(&self, user: UserId, other: UserId) -> AppResult<UserCard> {
-        self.note(format!("user_card {user} {other}"), card(other))
-    }
-    async fn set_block(&self, user: UserId, other: UserId, blocked: bool) -> AppResult<()> {
-        self.note(format!("set_block {user} {other} {blocked}"), ())
-    }
-    async fn blocks(&self, user: UserId) -> AppResult<Vec<UserId>> {
-        self.note(format!("blocks {user}"), vec![UserId::new("mallory").unwrap()])
-    }
-
-    async fn put_push(
-        &self,
-        user: UserId,
-        device: DeviceId,
-        registration: PushRegistration,
-    ) -> AppResult<PushDeviceCard> {
-        let card = PushDeviceCard {
-            device: device.clone(),
-            provider: registration.target.provider(),
-            content: registration.content,
-            registered_at: 7,
-        };
-        self.note(format!("put_push {user} {device} {}", registration.target.address()), card)
-    }
-
-    async fn delete_push(&self, user: UserId, device: DeviceId) -> AppResult<()> {
-        self.note(format!("delete_push {user} {device}"), ())
-    }
-
-    async fn push_devices(&self, user: UserId) -> AppResult<Vec<PushDeviceCard>> {
-        self.note(format!("push_devices {user}"), Vec::new())
-    }
-
-    async fn mute(&self, user: UserId, mute: Mute) -> AppResult<()> {
-        self.note(format!("mute {user} {} {:?}", mute.conversation_id, mute.until), ())
-    }
-
-    async fn unmute(&self, user: UserId, conversation: ConversationId) -> AppResult<()> {
-        self.note(format!("unmute {user} {conversation}"), ())
-    }
-
-    async fn mutes(&self, user: UserId) -> AppResult<Vec<Mute>> {
-        self.note(format!("mutes {user}"), Vec::new())
-    }
-    async fn begin_upload(&self, user: UserId, request: UploadRequest) -> AppResult<Upload> {
-        let upload = SignedRequest {
-            method: "PUT".into(),
-            url: "/v1/blobs/x?expires=1".into(),
-            headers: Default::default(),
-        };
-        let s3_ref = S3Ref::mint(1, [0; 10]);
-        let upload = Upload { s3_ref, upload: Some(upload), parts: vec![], expires_at: 1 };
-        self.note(format!("begin_upload {user} {} {}", request.name, request.bytes), upload)
-    }
-    async fn complete_upload(&self, user: UserId, s3_ref: S3Ref, parts: UploadedParts) -> AppResult<()> {
-        self.note(format!("complete_upload {user} {s3_ref} {:?}", parts.etags), ())
-    }
-    async fn download(
-        &self,
-        user: UserId,
-        conversation: ConversationId,
-        s3_ref: S3Ref,
-    ) -> AppResult<Download> {
-        let download = Download {
-            url: "https://bucket.example/x".into(),
-            expires_at: 1,
-            name: "x".into(),
-            mime: "a/b".into(),
-            bytes: 1,
-            sha256: String::new(),
-        };
-        self.note(format!("download {user} {conversation} {s3_ref}"), download)
-    }
-    async fn plan(&self, _: PlanRequest) -> AppResult<Plan> {
-        unused()
-    }
-    async fn read_range(&self, _: RangeRequest) -> AppResult<MessageRange> {
-        unused()
-    }
-    async fn pending_row(&self, _: UserId, _: ConversationId) -> AppResult<Option<Seq>> {
-        unused()
-    }
-    async fn ack(&self, _: ReceiptRequest) -> AppResult<()> {
-        unused()
-    }
-    async fn settle(&self, _: SettleRequest) -> AppResult<Settled> {
-        unused()
-    }
-    async fn pay_debts(&self, _: DebtsRequest) -> AppResult<Vec<Debt>> {
-        unused()
-    }
-    async fn typing(&self, _: UserId, _: ConversationId) -> AppResult<()> {
-        unused()
-    }
-    async fn watch(&self, _: SessionEntry, _: Vec<UserId>) -> AppResult<Vec<Presence>> {
-        unused()
-    }
-    async fn presence_changed(&self, _: UserId, _: bool) -> AppResult<()> {
-        unused()
-    }
-    async fn end_sessions(&self, _: Vec<SessionEntry>, _: WireError) {}
-    async fn not_before(&self, _: UserId) -> AppResult<Option<u64>> {
-        Ok(*self.not_before.lock())
-    }
+fn answer<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
 }
 
 /// Takes a user's name for their token.
@@ -251,6 +173,7 @@ pub(super) fn fixture_with(change: impl FnOnce(&mut Config)) -> Fixture {
     let mut config = Config::load(None, Overrides::default()).unwrap();
     change(&mut config);
     let app = Arc::new(FakeApp::default());
+    let remote: Arc<dyn App> = Arc::new(RemoteApp(app.clone()));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let store = Store::memory(clock.clone());
     let gateway = Arc::new(Gateway::new("test"));
@@ -259,7 +182,7 @@ pub(super) fn fixture_with(change: impl FnOnce(&mut Config)) -> Fixture {
         ChatService::new(store.clone(), gateways.clone(), clock.clone(), config.chat(), Arc::new(Unlimited));
     let tokens: Arc<dyn TokenCheck> = Arc::new(FakeTokens);
     let sessions = SessionHost {
-        app: app.clone(),
+        app: remote.clone(),
         registry: store.sessions.clone(),
         gateway,
         tokens: tokens.clone(),
@@ -270,7 +193,7 @@ pub(super) fn fixture_with(change: impl FnOnce(&mut Config)) -> Fixture {
     };
     let demo = config.demo_is_on();
     let state = AppState::new(Services {
-        app: app.clone(),
+        app: remote.clone(),
         operator: Arc::new(Admin::new(store.clone(), gateways, node.observer(), clock.clone())),
         readiness: Arc::new(Readiness {
             store: Some(store.clone()),

@@ -5,7 +5,8 @@ use std::{
 };
 
 use bluetick_chat::{
-    AdminCall, App as _, Gateways as _, HandOver, ReceiptRequest, SendRequest, SessionEvent, Unlimited,
+    AdminCall, Gateways as _, HandOver, ReceiptRequest, RemoteApp, SendApi as _, SendRequest, SessionEvent,
+    Unlimited, UserApi as _,
     session::{
         FrameSink, FrameSource, Gone, Identity, Incoming, OutboundQueue, Outgoing, SessionHost, TokenCheck,
     },
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{
-    super::{AppServers, PoolConfig, RemoteApp, RemoteGateways},
+    super::{AppServers, PoolConfig, RemoteGateways},
     *,
 };
 use crate::{
@@ -235,8 +236,8 @@ struct Silent {
 }
 
 #[async_trait]
-impl Desk for Silent {
-    async fn handle(&self, _: Bytes) -> Bytes {
+impl Dispatcher for Silent {
+    async fn dispatch(&self, _: Bytes) -> Bytes {
         self.asked.fetch_add(1, Ordering::SeqCst);
         std::future::pending().await
     }

@@ -4,9 +4,9 @@ use super::{
 };
 
 async fn echo() -> (RpcListener, SocketAddr, Arc<Echo>) {
-    let desk = Arc::new(Echo::default());
-    let (listener, address) = listen(Guard::default(), desk.clone()).await;
-    (listener, address, desk)
+    let dispatcher = Arc::new(Echo::default());
+    let (listener, address) = listen(Guard::default(), dispatcher.clone()).await;
+    (listener, address, dispatcher)
 }
 
 #[tokio::test]
@@ -55,12 +55,12 @@ async fn a_call_ends_with_its_deadline_and_others_go_on() {
 
 #[tokio::test]
 async fn a_broken_link_fails_what_is_unanswered_at_once_and_comes_back() {
-    let (listener, address, desk) = echo().await;
+    let (listener, address, dispatcher) = echo().await;
     let link = link_to(address, Guard::default(), LinkConfig::default());
     is_up(&link).await;
     let began = Instant::now();
     let (answer, ()) = tokio::join!(link.call("hang".into(), within(SOON)), async {
-        desk.asked.notified().await;
+        dispatcher.asked.notified().await;
         drop(listener);
     });
     assert!(matches!(answer, Err(LinkError::Unknown(_))), "{answer:?}");
@@ -73,32 +73,32 @@ async fn a_broken_link_fails_what_is_unanswered_at_once_and_comes_back() {
     assert!(began.elapsed() < Duration::from_secs(3), "a link that is down refuses at once");
 
     let tcp = tokio::net::TcpListener::bind(address).await.unwrap();
-    let _again = RpcListener::start(tcp, Guard::default(), "again", desk).unwrap();
+    let _again = RpcListener::start(tcp, Guard::default(), "again", dispatcher).unwrap();
     is_up(&link).await;
     assert_eq!(link.call("back".into(), within(SOON)).await.unwrap(), "back");
 }
 
 #[tokio::test]
 async fn callers_wait_while_too_much_is_unanswered() {
-    let (_listener, address, desk) = echo().await;
+    let (_listener, address, dispatcher) = echo().await;
     let link = link_to(address, Guard::default(), LinkConfig { in_flight_max: 2, ..LinkConfig::default() });
     is_up(&link).await;
     let third = async {
         until("two are asked", || link.in_flight() == 2).await;
         let busy = link.call("third".into(), within(Duration::from_millis(50))).await;
         assert!(matches!(busy, Err(LinkError::NotSent(why)) if why.contains("busy")));
-        desk.asked.notified().await;
+        dispatcher.asked.notified().await;
         let patient = link.call("fourth".into(), within(SOON));
         let free = async {
             until("one is done", || {
-                desk.go.notify_one();
+                dispatcher.go.notify_one();
                 link.in_flight() < 2
             })
             .await;
         };
         assert_eq!(tokio::join!(patient, free).0.unwrap(), "fourth");
-        desk.go.notify_one();
-        desk.go.notify_waiters();
+        dispatcher.go.notify_one();
+        dispatcher.go.notify_waiters();
     };
     let (one, other, ()) = tokio::join!(
         link.call("wait 1".into(), within(SOON)),
@@ -110,16 +110,16 @@ async fn callers_wait_while_too_much_is_unanswered() {
 
 #[tokio::test]
 async fn a_process_that_drains_answers_what_it_was_asked_and_gets_no_more() {
-    let (mut listener, address, desk) = echo().await;
+    let (mut listener, address, dispatcher) = echo().await;
     let link = link_to(address, Guard::default(), LinkConfig::default());
     is_up(&link).await;
     let draining = async {
-        desk.asked.notified().await;
+        dispatcher.asked.notified().await;
         let told = async {
             until("the link knows", || link.standing() == Standing::Draining).await;
             let refused = link.call("new".into(), within(SOON)).await;
             assert!(matches!(refused, Err(LinkError::NotSent(why)) if why.contains("going down")));
-            desk.go.notify_one();
+            dispatcher.go.notify_one();
         };
         tokio::join!(tokio::time::timeout(SOON, listener.drain()), told).0.unwrap();
     };
