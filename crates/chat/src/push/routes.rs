@@ -22,9 +22,12 @@ const BUSY: Duration = Duration::from_secs(2);
 
 /// How it stands with one way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RouteHealth {
+    /// The provider, and for Web Push the push service.
+    #[cfg_attr(feature = "openapi", schema(example = "apns"))]
     pub route: String,
-    /// Closed for that much longer.
+    /// Nothing is tried for that much longer.
     pub paused_ms: u64,
     /// The operator's own error, as the provider sees it; nothing gets through until it is put right.
     pub misconfigured: Option<String>,
