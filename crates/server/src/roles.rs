@@ -308,8 +308,8 @@ mod cluster {
 
     use super::*;
     use crate::rpc::{
-        Announcer, AppServers, ClusterOperator, Entries, Guard, LinkConfig, PoolConfig, RemoteGateways,
-        RoleDispatcher, RpcListener, find_app_servers,
+        Announcer, AppServers, ClusterOperator, DirectoryEntries, Guard, LinkConfig, PoolConfig,
+        RemoteGateways, RoleDispatcher, RpcListener, find_app_servers,
     };
 
     /// What ties a process to the others.
@@ -343,7 +343,7 @@ mod cluster {
         // A name that no other start has: what was left by the process before at this address is not this one's.
         let gateway = Arc::new(Gateway::new(&format!("{address}#{:016x}", chance::draw())));
         let servers = Arc::new(AppServers::new(guard.clone(), PoolConfig::default()));
-        let entries = Entries::new(&guard, means.clock.clone());
+        let entries = DirectoryEntries::new(&guard, means.clock.clone());
 
         let own_gateway = config.is_gateway().then(|| gateway.clone());
         let gateways = opened.store.as_ref().map(|_| {
