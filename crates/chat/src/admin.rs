@@ -1,5 +1,4 @@
-//! What an operator asks of a running server: rows as the notes draw them, the way of a message, repair, export and
-//! erasure.
+//! An operator's calls to a running server: rows of the store, the trace of a message, repair, export and erasure.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,15 +22,15 @@ mod attachments;
 
 pub use attachments::UploadUsageRow;
 
-/// Runs of the cold tier that are looked through at once.
+/// Runs of the cold tier that are read at once.
 const RUNS_AT_ONCE: usize = 1_000;
-/// How many of a conversation's messages an operator is shown as rows.
+/// How many of a conversation's messages are shown as rows.
 const NEWEST_MESSAGES: u64 = 50;
 /// How long an erasure waits for the user's sessions to end.
 const SESSIONS_END_WITHIN_MS: u64 = 5_000;
-const SESSIONS_LOOK_EVERY_MS: u64 = 20;
+const SESSIONS_POLL_INTERVAL_MS: u64 = 20;
 
-/// One of these, owned and serialisable, so that any process can pass it to one that has the data.
+/// An operator's call. Serialisable, so that any process can pass it to one that has the data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AdminCall {
     /// The newest messages of a conversation.
@@ -41,34 +40,34 @@ pub enum AdminCall {
     Conversations(UserId),
     Sessions(UserId),
     Devices(UserId),
-    /// What the user's devices are still to be notified of.
+    /// The notifications that the user's devices have not got yet.
     Owed(UserId),
     /// How many bytes of uploads the user is charged for.
     UploadUsage(UserId),
-    /// Notifies all of a user's devices now, and tells what each provider answered.
+    /// Sends a test notification to all devices of a user, and returns the providers' answers.
     PushTest(UserId),
     Repair(UserId),
     Export(UserId),
     Erase(UserId),
     Profile(UserId),
-    /// Sets a user's name and avatar, whoever else may.
+    /// Sets a user's name and avatar, whoever else may set them.
     SetProfile(UserId, Profile),
     /// Refuses the user's tokens and ends their sessions.
     Revoke(UserId),
     TraceId(MessageId),
     Trace(ConversationId, Seq),
-    /// What this one process remembers of a message.
+    /// The steps of a message that this process remembers.
     Events(ConversationId, Seq),
     Checkpoint,
-    /// Moves old messages into objects for a little while, from a place on.
+    /// Moves old messages to the cold tier for a short time, from a position on.
     ColdStep(ColdStep),
-    /// Adds up what is cold, from a place on.
+    /// Sums up the cold tier, from a position on.
     ColdSurvey(ColdSurvey),
-    /// Checks objects for a little while, from a place on.
+    /// Verifies objects of the cold tier for a short time, from a position on.
     ColdVerify(Option<ColdRun>),
 }
 
-/// Whoever does what an operator asks, and answers with what is to be shown, as JSON.
+/// Runs an operator's calls. The answers are JSON.
 #[async_trait]
 pub trait Operator: Send + Sync {
     async fn run(&self, call: AdminCall) -> AppResult<Json>;
@@ -79,11 +78,11 @@ pub struct Admin {
     pub(crate) gateways: Arc<dyn Gateways>,
     pub(crate) clock: Arc<dyn Clock>,
     trace: Arc<Trace>,
-    /// Nothing where nobody is to be notified.
+    /// `None` where notifications are off.
     push: Option<Arc<Push>>,
-    /// Nothing where there is no object store.
+    /// `None` without an object store.
     mover: Option<Arc<Mover>>,
-    /// Nothing where messages have no attachments.
+    /// `None` where attachments are off.
     uploads: Option<Arc<dyn Uploads>>,
     profiles: ProfileRules,
 }
@@ -98,11 +97,11 @@ pub struct TraceReport {
     pub stored_at: u64,
     pub withheld: bool,
     pub void: bool,
-    /// What the rows say now: single, double or blue.
+    /// The tick by the current rows: single, double or blue.
     pub tick: &'static str,
-    /// The receiver's pending row, if this message is still to be delivered by it.
+    /// The receiver's pending row, if it covers this message.
     pub first_undelivered_seq: Option<Seq>,
-    /// What the ring of recent events remembers; older steps are gone.
+    /// The recent steps; older ones are forgotten.
     pub events: Vec<TraceEvent>,
 }
 
@@ -119,12 +118,12 @@ pub struct Recounted {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Export {
+pub struct UserExport {
     pub user_id: UserId,
     pub profile: Profile,
     pub blocks: Vec<UserId>,
     pub mutes: Vec<Mute>,
-    /// From when on their tokens count, if any were revoked.
+    /// Tokens issued before this time are revoked, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before: Option<u64>,
     pub devices: Vec<DeviceRow>,
@@ -132,7 +131,7 @@ pub struct Export {
     pub message_status: Vec<StatusRow>,
     pub pending_deliveries: Vec<PendingRow>,
     pub messages: Vec<MessageFrame>,
-    pub attachments: Vec<Exported>,
+    pub attachments: Vec<ExportedAttachment>,
 }
 
 /// A message as it is stored.
@@ -140,14 +139,14 @@ pub struct Export {
 pub struct MessageRow {
     #[serde(flatten)]
     pub frame: MessageFrame,
-    /// The receiver blocked the sender when it came.
+    /// The receiver blocked the sender when it was sent.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub withheld: bool,
 }
 
-/// An attachment of an exported message, and where its bytes are for a while.
+/// An attachment of an exported message, with a temporary link to its bytes.
 #[derive(Debug, Clone, Serialize)]
-pub struct Exported {
+pub struct ExportedAttachment {
     pub conversation_id: ConversationId,
     pub seq: Seq,
     pub s3_ref: S3Ref,
@@ -164,11 +163,11 @@ pub struct Erased {
 
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Revoked {
-    /// Tokens count that were issued at this time or later, in seconds since 1970.
+    /// Tokens issued before this time are revoked, in seconds since 1970.
     pub not_before: u64,
     /// How many sessions were told to end.
     pub sessions: usize,
-    /// How many devices are not notified any more.
+    /// How many devices were unregistered from notifications.
     pub devices: usize,
 }
 
@@ -205,14 +204,14 @@ impl Operator for Admin {
     }
 }
 
-/// The sender's own receipts are of what the other member wrote.
+/// Whether a step belongs to this message: the sender's own receipts are about the other member's messages.
 fn concerns(message: &Message, event: &TraceEvent) -> bool {
     !matches!(event.step, Step::Acked | Step::Read) || event.who != message.sender().as_str()
 }
 
 fn json(answer: &impl Serialize) -> AppResult<Json> {
     let text = serde_json::value::to_raw_value(answer).map_err(|e| {
-        tracing::error!(error = %e, "an answer to an operator cannot be written as JSON");
+        tracing::error!(error = %e, "could not write an answer to an operator as JSON");
         WireError::new(ErrorCode::Internal, "the answer cannot be written")
     })?;
     Ok(Json(text.into()))
@@ -242,13 +241,13 @@ impl Admin {
         })
     }
 
-    /// With the place of attachments, if there is one.
+    /// With the storage of attachments, if there is one.
     pub fn with_uploads(mut self, uploads: Option<Arc<dyn Uploads>>) -> Admin {
         self.uploads = uploads;
         self
     }
 
-    /// With what names and avatars may be.
+    /// With the rules for names and avatars.
     pub fn with_profiles(mut self, profiles: ProfileRules) -> Admin {
         self.profiles = profiles;
         self
@@ -259,7 +258,7 @@ impl Admin {
         Ok(UserCard { user_id: user.clone(), name, avatar_url })
     }
 
-    /// The operator may set a profile whoever else does; what it may say is the same.
+    /// The operator may always set a profile, under the same rules for its content.
     pub async fn set_profile(&self, user: &UserId, profile: Profile) -> AppResult<UserCard> {
         let checked = self.profiles.check(profile);
         let profile = checked.map_err(|why| WireError::new(ErrorCode::BadRequest, why))?;
@@ -352,7 +351,7 @@ impl Admin {
         })
     }
 
-    /// Counts every unread anew from the messages.
+    /// Recounts all unread counts from the messages.
     pub async fn repair(&self, user: &UserId) -> AppResult<Repaired> {
         let mut conversations = Vec::new();
         for conversation_id in self.store.maintenance.memberships(user).await.map_err(wire)? {
@@ -363,8 +362,8 @@ impl Admin {
         Ok(Repaired { conversations })
     }
 
-    /// Everything that is kept of a user and for them.
-    pub async fn export(&self, user: &UserId) -> AppResult<Export> {
+    /// All data of a user.
+    pub async fn export(&self, user: &UserId) -> AppResult<UserExport> {
         let (mut messages, mut attachments) = (Vec::new(), Vec::new());
         for id in self.store.maintenance.memberships(user).await.map_err(wire)? {
             let Some(side) = id.side_of(user) else { continue };
@@ -380,7 +379,7 @@ impl Admin {
                 }
             }
         }
-        Ok(Export {
+        Ok(UserExport {
             user_id: user.clone(),
             profile: self.store.users.profile(user).await.map_err(wire)?,
             blocks: self.store.users.blocked_by(user).await.map_err(wire)?,
@@ -395,7 +394,7 @@ impl Admin {
         })
     }
 
-    /// Locks the user out: no token that exists counts any more, no session goes on, no device is notified.
+    /// Locks the user out: revokes all tokens, ends all sessions, and stops notifications.
     pub async fn revoke(&self, user: &UserId) -> AppResult<Revoked> {
         let not_before = self.lock_out(user).await?;
         let sessions = self.end_sessions_of(user, token_revoked()).await?;
@@ -403,28 +402,28 @@ impl Admin {
         Ok(Revoked { not_before, sessions, devices })
     }
 
-    /// Ends the user's sessions and erases what they wrote and what is kept of them. They are revoked before, and stay
-    /// so: a token that still exists would bring an erased user back.
+    /// Ends the user's sessions and erases their messages and data. Their tokens are revoked first and stay revoked: a
+    /// token in use would create the erased user again.
     pub async fn erase(&self, user: &UserId) -> AppResult<Erased> {
         self.lock_out(user).await?;
         let why = WireError::new(ErrorCode::Erased, "this user's data were erased");
         self.end_sessions_of(user, why).await?;
-        // A session that ends writes its last words down; they must be there before they can be erased.
-        for _ in 0..SESSIONS_END_WITHIN_MS / SESSIONS_LOOK_EVERY_MS {
+        // A closing session writes rows; they must be written before they can be erased.
+        for _ in 0..SESSIONS_END_WITHIN_MS / SESSIONS_POLL_INTERVAL_MS {
             if self.sessions(user).await?.is_empty() {
                 break;
             }
-            tokio::time::sleep(Duration::from_millis(SESSIONS_LOOK_EVERY_MS)).await;
+            tokio::time::sleep(Duration::from_millis(SESSIONS_POLL_INTERVAL_MS)).await;
         }
         let mut erased = Erased { conversations: 0, messages: 0, attachments: 0 };
         for id in self.store.maintenance.memberships(user).await.map_err(wire)? {
             let Some(side) = id.side_of(user) else { continue };
-            // What is cold is written anew without them. Once more afterwards: what was being moved meanwhile was read
-            // before the erasure, and nothing moves in the old form from then on.
+            // The cold tier is rewritten without them, and once more afterwards: messages that were being moved
+            // meanwhile had been read before the erasure.
             erased.messages += self.store.cold.erase(&id, side, false).await.map_err(wire)?;
             erased.messages += self.store.maintenance.erase_member(user, &id).await.map_err(wire)?;
             if self.store.cold.erase(&id, side, true).await.map_err(wire)? > 0 {
-                // The other side's row may show or count what became void only now.
+                // The other member's row may still show or count what has just become void.
                 self.store.maintenance.erase_member(user, &id).await.map_err(wire)?;
             }
             erased.conversations += 1;
@@ -436,7 +435,8 @@ impl Admin {
         Ok(erased)
     }
 
-    /// What an erasure that was cut off left in objects: its conversations are not the user's any more, so the runs are asked.
+    /// Erases what an interrupted erasure left in the cold tier. The user's conversations are gone, so all runs are
+    /// searched.
     async fn erase_cold_leftovers(&self, user: &UserId) -> AppResult<u64> {
         let cold = &self.store.cold;
         let (mut erased, mut after) = (0, None::<ColdRun>);

@@ -15,10 +15,10 @@ pub struct ChatConfig {
     pub max_body_bytes: usize,
     /// A hand-over not confirmed by then counts as refused (R12).
     pub hand_over_deadline: Duration,
-    /// A request waits so long for hand-overs to be confirmed. A send that no session has accepted by then writes the
+    /// How long a request waits for hand-overs to be confirmed. A send that no session has accepted by then writes the
     /// pending row and is answered (R2).
     pub hand_over_hedge: Duration,
-    /// How far before its cursor a device is read again (R6).
+    /// How far before a device's cursor reading begins (R6).
     pub resume_overlap: Duration,
     /// A cursor older than this gets a `reset`.
     pub resume_max_age: Duration,
@@ -52,26 +52,26 @@ pub struct ChatService {
     pub(crate) config: ChatConfig,
     pub(crate) budget: Arc<dyn SendBudget>,
     pub(crate) trace: Arc<Trace>,
-    /// Nothing where nobody is to be notified.
+    /// `None` where notifications are off.
     pub(crate) push: Option<Arc<Push>>,
-    /// Nothing where messages have no attachments.
+    /// `None` where attachments are off.
     pub(crate) uploads: Option<Arc<dyn Uploads>>,
     pub(crate) rules: Rules,
-    pub(crate) meters: Meters,
+    pub(crate) meters: ServiceMetrics,
     pub(crate) typing: TypingLimit,
 }
 
-/// Looked up once: they are raised with every message.
-pub(crate) struct Meters {
+/// Metric handles, looked up once because they are used with every message.
+pub(crate) struct ServiceMetrics {
     pub sends: metrics::Counter,
     pub send_seconds: metrics::Histogram,
     pub acks: metrics::Counter,
     pub reads: metrics::Counter,
 }
 
-impl Meters {
-    fn new() -> Meters {
-        Meters {
+impl ServiceMetrics {
+    fn new() -> ServiceMetrics {
+        ServiceMetrics {
             sends: metrics::counter!("bluetick_sends_total"),
             send_seconds: metrics::histogram!("bluetick_send_seconds"),
             acks: metrics::counter!("bluetick_acks_total"),
@@ -111,7 +111,7 @@ impl ChatService {
             push: None,
             uploads: None,
             rules: Rules::default(),
-            meters: Meters::new(),
+            meters: ServiceMetrics::new(),
             typing: TypingLimit::default(),
         }
     }
@@ -123,25 +123,25 @@ impl ChatService {
         self
     }
 
-    /// Lets requests be answered before the hand-overs that they do not depend on are confirmed. Without it they wait
+    /// Lets a request be answered before hand-overs that it does not depend on are confirmed. Without a spawner it waits
     /// for all of them, which is right where every session is in this process.
     pub fn with_spawner(mut self, spawner: Arc<dyn Spawner>) -> ChatService {
         Arc::make_mut(&mut self.fanout).set_spawner(spawner);
         self
     }
 
-    /// What still runs after the answers, for a shutdown to wait for.
+    /// The work that goes on after answers, for a shutdown to wait for.
     pub fn background(&self) -> Arc<Background> {
         self.fanout.background.clone()
     }
 
-    /// Notifies those whom no live session tells of a message (R14).
+    /// Notifies receivers without a live session (R14).
     pub fn with_push(mut self, push: Arc<Push>) -> ChatService {
         self.push = Some(push);
         self
     }
 
-    /// Lets messages have attachments.
+    /// Allows attachments.
     pub fn with_uploads(mut self, uploads: Arc<dyn Uploads>) -> ChatService {
         self.uploads = Some(uploads);
         self

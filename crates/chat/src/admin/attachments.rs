@@ -1,4 +1,4 @@
-//! The attachments of a user's messages: where an export finds them, and how they go with what they belong to.
+//! The attachments of a user: their links in an export, and their erasure.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use bluetick_protocol::{Attachment, ErrorCode, S3Ref, UserId, WireError};
 use bluetick_store::{AttachmentRow, Message, UploadQuota, UploadState, UploadUsage};
 use serde::{Deserialize, Serialize};
 
-use super::{Admin, Exported};
+use super::{Admin, ExportedAttachment};
 use crate::{
     AppResult,
     attachments::{download_of, no_uploads},
     wire,
 };
 
-/// Whoever exports much needs a while to fetch it.
+/// Fetching a large export takes a while.
 const EXPORT_LASTS: Duration = Duration::from_secs(3600);
 
-/// What a message refers to: the attachment, and the small picture of it.
+/// The uploads that a message refers to: the attachment and its thumbnail.
 fn refs_of(message: &Message) -> impl Iterator<Item = S3Ref> {
     let said = message.attachment.as_ref();
     let attachment = said.and_then(|json| serde_json::from_str::<Attachment>(json.as_str()).ok());
     attachment.into_iter().flat_map(|a| [Some(a.s3_ref), a.thumbnail]).flatten()
 }
 
-/// How much of their quota a user has used.
+/// How much of the quota a user has used.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct UploadUsageRow {
     pub user_id: UserId,
@@ -37,7 +37,7 @@ impl Admin {
         Ok(vec![UploadUsageRow { user_id: user.clone(), usage }])
     }
 
-    pub(super) async fn exported(&self, message: &Message) -> AppResult<Vec<Exported>> {
+    pub(super) async fn exported(&self, message: &Message) -> AppResult<Vec<ExportedAttachment>> {
         let mut exported = Vec::new();
         let Some(uploads) = &self.uploads else { return Ok(exported) };
         for s3_ref in refs_of(message) {
@@ -45,12 +45,12 @@ impl Admin {
             let link = uploads.link(&row, Some(EXPORT_LASTS)).await.map_err(wire)?;
             let conversation_id = message.conversation_id.clone();
             let download = download_of(row, link);
-            exported.push(Exported { conversation_id, seq: message.seq, s3_ref, download });
+            exported.push(ExportedAttachment { conversation_id, seq: message.seq, s3_ref, download });
         }
         Ok(exported)
     }
 
-    /// Removes the bytes and the rows of what a user has announced, sent or not. Returns how many there were.
+    /// Removes all uploads of a user, bytes and rows, sent or not. Returns how many there were.
     pub(super) async fn erase_attachments(&self, user: &UserId) -> AppResult<u64> {
         let rows = &self.store.attachments;
         let mut erased = 0;
@@ -61,7 +61,7 @@ impl Admin {
             rows.forget(&s3_ref).await.map_err(wire)?;
             if uploads.may_still_come(&row) {
                 let unlimited = UploadQuota::default();
-                let _always_done = rows.announce(stone(s3_ref)?, &unlimited).await.map_err(wire)?;
+                let _always_done = rows.announce(tombstone(s3_ref)?, &unlimited).await.map_err(wire)?;
             }
             erased += 1;
         }
@@ -69,8 +69,9 @@ impl Admin {
     }
 }
 
-/// What stands where bytes could be put once more, so that the collector looks there when they no longer can.
-fn stone(s3_ref: S3Ref) -> AppResult<AttachmentRow> {
+/// A tombstone for an upload whose signed request is still valid: bytes may yet arrive, and the garbage collector removes
+/// them once the request has expired.
+fn tombstone(s3_ref: S3Ref) -> AppResult<AttachmentRow> {
     Ok(AttachmentRow {
         s3_ref,
         owner: UserId::new("erased")
