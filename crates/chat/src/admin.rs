@@ -119,7 +119,7 @@ pub struct Recounted {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Export {
+pub struct UserExport {
     pub user_id: UserId,
     pub profile: Profile,
     pub blocks: Vec<UserId>,
@@ -132,7 +132,7 @@ pub struct Export {
     pub message_status: Vec<StatusRow>,
     pub pending_deliveries: Vec<PendingRow>,
     pub messages: Vec<MessageFrame>,
-    pub attachments: Vec<Exported>,
+    pub attachments: Vec<ExportedAttachment>,
 }
 
 /// A message as it is stored.
@@ -147,7 +147,7 @@ pub struct MessageRow {
 
 /// An attachment of an exported message, and where its bytes are for a while.
 #[derive(Debug, Clone, Serialize)]
-pub struct Exported {
+pub struct ExportedAttachment {
     pub conversation_id: ConversationId,
     pub seq: Seq,
     pub s3_ref: S3Ref,
@@ -374,7 +374,7 @@ impl Admin {
     }
 
     /// Everything that is kept of a user and for them.
-    pub async fn export(&self, user: &UserId) -> AppResult<Export> {
+    pub async fn export(&self, user: &UserId) -> AppResult<UserExport> {
         let (mut messages, mut attachments) = (Vec::new(), Vec::new());
         for id in self.store.maintenance.memberships(user).await.map_err(wire)? {
             let Some(side) = id.side_of(user) else { continue };
@@ -390,7 +390,7 @@ impl Admin {
                 }
             }
         }
-        Ok(Export {
+        Ok(UserExport {
             user_id: user.clone(),
             profile: self.store.users.profile(user).await.map_err(wire)?,
             blocks: self.store.users.blocked_by(user).await.map_err(wire)?,

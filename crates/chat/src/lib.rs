@@ -37,8 +37,8 @@ mod trace;
 mod users;
 
 pub use admin::{
-    Admin, AdminCall, Erased, Export, Exported, Operator, Recounted, Repaired, Revoked, TraceReport,
-    UploadUsageRow,
+    Admin, AdminCall, Erased, ExportedAttachment, Operator, Recounted, Repaired, Revoked, TraceReport,
+    UploadUsageRow, UserExport,
 };
 pub use app::*;
 pub use attachments::{BegunUpload, Collector, DownloadLink, UploadLimits, Uploads};

@@ -1,4 +1,4 @@
-//! Reading a client's frame: look at `type` first, then parse that one struct, borrowing what can be borrowed.
+//! Decodes client frames. The common ones take a fast path (`usual.rs`); the others are parsed by their `type`.
 
 mod usual;
 
@@ -52,7 +52,7 @@ impl ClientFrame {
     }
 }
 
-/// Why a frame could not be read. Only what is not JSON ends the connection.
+/// Why a frame could not be read. Only a frame that is not JSON ends the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodeError {
     pub reference: Option<Ref>,
@@ -66,7 +66,7 @@ impl DecodeError {
 }
 
 #[derive(Deserialize)]
-struct Peek<'a> {
+struct FrameHead<'a> {
     #[serde(rename = "type", borrow, default)]
     kind: Option<Cow<'a, str>>,
     #[serde(rename = "ref", borrow, default)]
@@ -81,26 +81,26 @@ pub fn decode(text: &str) -> Result<ClientFrame, DecodeError> {
     }
 }
 
-/// Looks at `type` and `ref` first, so that it can say what is wrong with a frame, and of which.
+/// Reads `type` and `ref` first, so that an error can name the frame and what is wrong with it.
 fn decode_any(text: &str) -> Result<ClientFrame, DecodeError> {
-    // A list would pass for a struct whose fields have lost their names.
+    // serde reads a struct from an array too.
     if text.trim_start().starts_with('[') {
         return Err(match serde_json::from_str::<IgnoredAny>(text) {
             Ok(_) => refuse(None, ErrorCode::BadRequest, "a frame is an object".into()),
             Err(e) => not_json(&e),
         });
     }
-    let peek: Peek<'_> = match serde_json::from_str(text) {
-        Ok(peek) => peek,
+    let head: FrameHead<'_> = match serde_json::from_str(text) {
+        Ok(head) => head,
         Err(e) if e.is_data() => return Err(refuse(None, ErrorCode::BadRequest, plain(&e))),
         Err(e) => return Err(not_json(&e)),
     };
-    let reference = match peek.reference.map(read_ref) {
+    let reference = match head.reference.map(read_ref) {
         None => None,
         Some(Ok(reference)) => reference,
         Some(Err(why)) => return Err(refuse(None, ErrorCode::BadRequest, why.into())),
     };
-    let Some(kind) = peek.kind else {
+    let Some(kind) = head.kind else {
         return Err(refuse(reference, ErrorCode::BadRequest, "the frame has no \"type\"".into()));
     };
     let frame = match &*kind {
@@ -153,7 +153,7 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T, WireError> {
     })
 }
 
-/// serde_json's message without the position, which means nothing to who sent one line.
+/// serde_json's message without the position, which does not help with a single line.
 fn plain(e: &serde_json::Error) -> String {
     let text = e.to_string();
     match text.rfind(" at line ") {
@@ -162,7 +162,7 @@ fn plain(e: &serde_json::Error) -> String {
     }
 }
 
-/// What a send must fulfil whatever the server's settings; HTTP's bodies pass through here too.
+/// Checks a send for what does not depend on the server's settings. HTTP bodies are checked here too.
 pub fn check_send(send: Send) -> Result<Send, WireError> {
     if send.to.is_some() == send.conversation_id.is_some() {
         return Err(WireError::new(ErrorCode::BadRequest, "give either \"to\" or \"conversation_id\""));
@@ -182,8 +182,8 @@ fn check_meta(meta: &Json) -> Result<(), WireError> {
     } else if depth(text) > limits::META_MAX_DEPTH {
         "\"meta\" is nested more than 16 deep"
     } else if serde_json::from_str::<Value>(text).is_err() {
-        // It came here as raw text, in which nobody looked at escapes and numbers. A receiver whose parser is strict
-        // would fail over the whole message, and over the same one again at every reconnect.
+        // Raw text: escapes and numbers in it are not checked yet. A strict parser of a receiver would fail on the whole
+        // message, again at every reconnect.
         "\"meta\" holds half of a surrogate pair or a number out of range"
     } else {
         return Ok(());
@@ -191,7 +191,7 @@ fn check_meta(meta: &Json) -> Result<(), WireError> {
     Err(WireError::new(ErrorCode::BadRequest, wrong))
 }
 
-/// How deep valid JSON nests.
+/// The nesting depth of valid JSON.
 fn depth(text: &str) -> usize {
     let (mut deepest, mut now, mut quoted, mut escaped) = (0usize, 0usize, false, false);
     for b in text.bytes() {
@@ -225,7 +225,7 @@ mod tests {
         decode(text).expect_err(text).error.code
     }
 
-    /// However a frame is spelt, it is read alike: in one pass or by its type first.
+    /// The fast path and the general one read a frame alike, however it is written.
     #[test]
     fn both_ways_of_reading_agree() {
         let ack = r#""conversation_id":"a~b","seq":3"#;
@@ -292,7 +292,7 @@ mod tests {
 
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(2_000))]
-        /// The same of pieces of frames in any order.
+        /// The same for pieces of frames in any order.
         #[test]
         fn both_ways_of_reading_agree_on_pieces(
             kind in proptest::sample::select(vec!["send", "ack", "read", "ping"]),

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::{ClientMsgId, ConversationId, DeviceId, ErrorCode, MessageId, Seq, SessionId, UserId, WireError};
 
-/// Chosen by the client and echoed unchanged in the answer: a string or an integer.
+/// Chosen by the client and returned unchanged in the answer: a string or an integer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(untagged)]
 pub enum Ref {
@@ -39,7 +39,7 @@ impl<'de> Deserialize<'de> for Ref {
     }
 }
 
-/// JSON that Bluetick carries and does not look into.
+/// JSON that Bluetick passes on without reading it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Json(pub Arc<RawValue>);
@@ -54,7 +54,7 @@ impl Json {
         serde_json::from_str::<Box<RawValue>>(text).map(|raw| Json(raw.into()))
     }
 
-    /// Whether both mean the same: spaces and the order of keys do not count.
+    /// Whether both have the same value, whatever the spaces and the order of keys.
     pub fn same_value(&self, other: &Json) -> bool {
         let value = |json: &Json| serde_json::from_str::<serde_json::Value>(json.as_str()).ok();
         self == other || value(self).is_some_and(|own| value(other) == Some(own))
@@ -81,8 +81,8 @@ pub struct Hello {
     /// The message_id up to which this device holds everything; absent on a new device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<MessageId>,
-    /// The session before this one, if all that was acked in it is still here: said by a client that lost its
-    /// connection, and not by one that was restarted and may have lost more.
+    /// The session before this one, if the client still has all that it acked there: set after a lost connection, not
+    /// after a restart, which may have lost more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes: Option<SessionId>,
 }
@@ -95,24 +95,38 @@ pub struct Auth {
     pub token: String,
 }
 
+/// A message to send: `to` or `conversation_id`, and a body or an attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Send {
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(ignore))]
     pub reference: Option<Ref>,
+    /// Chosen by the client. The same id always means the same message; with other content it is refused.
     pub client_msg_id: ClientMsgId,
-    /// Whom to; or `conversation_id`. One of the two.
+    /// The receiver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub to: Option<UserId>,
+    /// Instead of `to`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub conversation_id: Option<ConversationId>,
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(example = "hello"))]
     pub body: String,
+    /// An attachment uploaded before: `s3_ref`, and optionally `blurhash`, `thumbnail` and `voice`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::Attachment>, nullable = false))]
     pub attachment: Option<Json>,
+    /// Anything else that the client wants to send along: an object of at most 4096 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>, nullable = false))]
     pub meta: Option<Json>,
-    /// How far the sender had read when writing this: a reply implies read.
+    /// How far the sender had read when writing this: a reply implies read. Over HTTP, nothing counts as read
+    /// without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, nullable = false))]
     pub seen_seq: Option<Seq>,
 }
 
@@ -162,7 +176,7 @@ pub struct HistoryQuery {
 pub struct Watch {
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<Ref>,
-    /// Replaces whom this session watched before.
+    /// Replaces the users that this session watched before.
     pub users: Vec<UserId>,
 }
 
@@ -186,32 +200,45 @@ pub struct Welcome {
     pub max_body_bytes: usize,
 }
 
+/// The position of a stored message: the single tick.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Sent {
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(ignore))]
     pub reference: Option<Ref>,
     pub client_msg_id: ClientMsgId,
     pub conversation_id: ConversationId,
+    /// The position in the conversation: 1, 2, 3 …
+    #[cfg_attr(feature = "openapi", schema(value_type = u64, example = 1))]
     pub seq: Seq,
     pub message_id: MessageId,
+    /// Milliseconds since 1970.
     pub ts: u64,
+    /// Whether this `client_msg_id` was sent before. The answer is then the original one.
     pub duplicate: bool,
 }
 
 /// A message as its two members see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = Message))]
 pub struct MessageFrame {
     pub conversation_id: ConversationId,
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub seq: Seq,
     pub message_id: MessageId,
     pub client_msg_id: ClientMsgId,
     pub sender: UserId,
     pub receiver: UserId,
     pub body: String,
+    /// Milliseconds since 1970.
     pub ts: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::Attachment>, nullable = false))]
     pub attachment: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>, nullable = false))]
     pub meta: Option<Json>,
 }
 
@@ -236,7 +263,7 @@ pub struct Reset {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ticks {
     pub conversation_id: ConversationId,
-    /// Whose boundaries they are.
+    /// The member whose boundaries these are.
     pub user_id: UserId,
     pub last_delivered_seq: Seq,
     pub last_read_seq: Seq,
@@ -252,67 +279,94 @@ pub struct Typing {
 pub struct Presence {
     pub user_id: UserId,
     pub online: bool,
-    /// When the user was last connected, in milliseconds since 1970; null if never, or if not to be told.
+    /// When the user was last connected, in milliseconds since 1970; null if never, or if hidden.
     pub last_seen: Option<u64>,
 }
 
+/// How far a member has received and read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Boundaries {
+    /// Messages up to here have the double tick.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub last_delivered_seq: Seq,
+    /// Messages up to here have the blue tick.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub last_read_seq: Seq,
 }
 
-/// Who somebody is, as far as the host application said.
+/// Who a user is, as far as the host application said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UserCard {
     pub user_id: UserId,
     pub name: Option<String>,
     pub avatar_url: Option<String>,
 }
 
+/// A conversation in the inbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct InboxEntry {
     pub conversation_id: ConversationId,
     pub peer: UserCard,
     pub last_message_preview: String,
+    /// Milliseconds since 1970.
     pub last_message_ts: u64,
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub last_seq: Seq,
     pub last_sender: UserId,
+    /// Messages from the peer after the last one read.
     pub unread_count: u64,
     /// The peer's boundaries, for the ticks of one's own last message. Zeros where the last message is the peer's.
     pub peer_status: Boundaries,
 }
 
+/// A page of the inbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct InboxPage {
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(ignore))]
     pub reference: Option<Ref>,
     pub conversations: Vec<InboxEntry>,
     /// Give it as `before` for the next page; null at the end.
     pub next: Option<String>,
 }
 
+/// A page of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HistoryPage {
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(ignore))]
     pub reference: Option<Ref>,
     pub conversation_id: ConversationId,
-    /// In seq order. A seq from `from_seq` to `to_seq` without a message is void.
+    /// In the order of `seq`.
     pub messages: Vec<MessageFrame>,
+    /// The range of this page. A seq from `from_seq` to `to_seq` without a message is void.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub from_seq: Seq,
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub to_seq: Seq,
-    /// The next page in the same direction: give it as `before_seq`, or as `after_seq` if that was asked; null at the end.
+    /// The next page in the same direction: give it as `before_seq`, or as `after_seq` if that was asked; null at
+    /// the end.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub next: Option<Seq>,
 }
 
+/// Both members' boundaries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StatusAnswer {
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(ignore))]
     pub reference: Option<Ref>,
     pub conversation_id: ConversationId,
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub last_seq: Seq,
     pub unread_count: u64,
-    /// The asking user's own boundaries.
+    /// The asking user's.
     pub own: Boundaries,
     /// The other member's: these make the ticks.
     pub peer: Boundaries,
@@ -387,10 +441,14 @@ impl ServerFrame {
 
 // ---- over HTTP only ----
 
+/// One's own profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Profile {
+    /// At most 128 bytes.
     #[serde(default)]
     pub name: Option<String>,
+    /// At most 1024 bytes.
     #[serde(default)]
     pub avatar_url: Option<String>,
 }

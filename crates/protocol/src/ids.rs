@@ -1,4 +1,4 @@
-//! Ids: who, where and which. Text ids are checked once, at the edge, and cheap to clone after.
+//! Ids. Text ids are checked once, when they are read, and are cheap to clone.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -23,8 +23,8 @@ const fn is_device_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'@')
 }
 
-/// Keys rely on what is left out: `~` joins two user ids, and stores separate parts of a key by a zero byte,
-/// a space or `#`.
+/// Keys rely on the excluded characters: `~` joins two user ids, and stores separate the parts of a key with a zero
+/// byte, a space or `#`.
 const fn is_user_byte(b: u8) -> bool {
     is_device_byte(b) || matches!(b, b'+' | b'|' | b':' | b'=')
 }
@@ -73,7 +73,7 @@ macro_rules! text_id {
             }
         }
 
-        // Maps keyed by an id can be asked by its text; both hash alike.
+        // Maps keyed by an id can be looked up by its text; both hash alike.
         impl std::borrow::Borrow<str> for $name {
             fn borrow(&self) -> &str {
                 &self.0
@@ -135,8 +135,8 @@ text_id!(
     DeviceId(Arc<str>), "device id", check_device
 );
 text_id!(
-    /// Chosen by the sender's client; the same id always means the same message. There is one for each message, and nobody shares it, so
-    /// it lies where the message does.
+    /// Chosen by the sender's client; the same id always means the same message. Stored inline, because each message
+    /// has its own.
     ClientMsgId(ArrayString<ID_MAX_BYTES>), "client_msg_id", |what, text| {
         let why = if text.is_empty() {
             "must not be empty"
@@ -151,8 +151,8 @@ text_id!(
     }
 );
 text_id!(
-    /// Two users: their ids in byte order joined by `~`. Both sides compute it, and membership is
-    /// read off it without a lookup.
+    /// Two users: their ids in byte order, joined by `~`. Both sides compute it, and membership follows from it without a
+    /// lookup.
     ConversationId(Arc<str>), "conversation id", |what, text| {
         let Some((low, high)) = text.split_once('~') else {
             return Err(InvalidId { what, why: "must be two user ids joined by ~" });
@@ -167,7 +167,7 @@ text_id!(
 );
 
 text_id!(
-    /// Names the bytes of an attachment: when they were announced, and so much chance that nobody guesses it.
+    /// Names the bytes of an attachment: the time of the announcement, and 80 random bits so that it cannot be guessed.
     S3Ref(Arc<str>), "s3_ref", |what, text| {
         let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
         match text.len() == 32 && text.bytes().all(hex) {
@@ -178,10 +178,9 @@ text_id!(
 );
 
 impl S3Ref {
-    /// A new one.
-    pub fn mint(now_ms: u64, chance: [u8; 10]) -> S3Ref {
-        let chance = chance.iter().fold(0u128, |all, byte| all << 8 | u128::from(*byte));
-        S3Ref(format!("{:012x}{chance:020x}", now_ms & 0xffff_ffff_ffff).into())
+    pub fn mint(now_ms: u64, random: [u8; 10]) -> S3Ref {
+        let random = random.iter().fold(0u128, |all, byte| all << 8 | u128::from(*byte));
+        S3Ref(format!("{:012x}{random:020x}", now_ms & 0xffff_ffff_ffff).into())
     }
 
     /// When it was minted, in ms since 1970.
@@ -240,9 +239,9 @@ impl ConversationId {
         }
     }
 
-    /// The side a user is on, or `None` for who is not a member.
+    /// The side that a user is on, or `None` for a user who is not a member.
     pub fn side_of(&self, user: &UserId) -> Option<Side> {
-        // No name has a `~` in it: one that is next to this name is the one between both.
+        // No user id contains `~`, so one next to this id is the separator.
         let (id, user) = (self.0.as_bytes(), user.0.as_bytes());
         let other = id.len().checked_sub(user.len() + 1)?;
         if id[user.len()] == b'~' && id.starts_with(user) {
@@ -254,7 +253,7 @@ impl ConversationId {
         }
     }
 
-    /// The other member, or `None` for who is not a member.
+    /// The other member, or `None` for a user who is not a member.
     pub fn peer_of(&self, user: &UserId) -> Option<UserId> {
         self.side_of(user).map(|side| self.member(side.other()))
     }
@@ -273,7 +272,7 @@ impl MessageId {
     /// The largest id that fits the 63 bits which every language's signed integer holds.
     pub const MAX: MessageId = MessageId(i64::MAX as u64);
 
-    /// The smallest id of a moment; what lies below was minted before it.
+    /// The smallest id of a moment: smaller ids were minted before.
     pub fn at(ms: u64) -> Self {
         let shifted = ms.saturating_sub(Self::EPOCH_MS).min(Self::MAX.0 >> 22) << 22;
         MessageId(shifted)
@@ -284,12 +283,12 @@ impl MessageId {
         (self.0 >> (Self::NODE_BITS + Self::COUNTER_BITS)) + Self::EPOCH_MS
     }
 
-    /// The id that is so much time earlier.
+    /// The smallest id of the moment this much earlier.
     pub fn minus_ms(self, ms: u64) -> Self {
         MessageId::at(self.ms().saturating_sub(ms))
     }
 
-    /// The next id to mint at `now_ms` on `node` after `last`: later than it even if the clock stood or fell back.
+    /// The next id at `now_ms` on `node` after `last`: greater than `last` even if the clock stood still or went back.
     pub fn mint(last: MessageId, now_ms: u64, node: u16) -> MessageId {
         let node = u64::from(node & Self::NODE_MAX) << Self::COUNTER_BITS;
         let ms = now_ms.max(last.ms());
@@ -443,7 +442,7 @@ mod tests {
         }
         let long = ConversationId::between(&user(&"a".repeat(128)), &user(&"b".repeat(128))).unwrap();
         assert_eq!(ConversationId::new(long.as_str()).unwrap().halves().1.len(), 128);
-        // The vertical bar comes after every letter, `+` before every digit.
+        // The vertical bar sorts after every letter, `+` before every digit.
         assert_eq!(ConversationId::between(&user("a|"), &user("az")).unwrap().as_str(), "az~a|");
         assert_eq!(ConversationId::between(&user("a0"), &user("a+")).unwrap().as_str(), "a+~a0");
     }

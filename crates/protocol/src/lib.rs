@@ -1,7 +1,8 @@
 //! What travels on Bluetick's wire: ids, frames, error codes and limits.
 //!
-//! This crate is the right end of the architecture's arrow: everything may use
-//! it, and it uses nothing of Bluetick. No async, no I/O.
+//! Every other crate may use this one, and it uses none of them. No async, no I/O.
+//!
+//! The feature `openapi` adds OpenAPI schemas to the types that the HTTP API exchanges.
 
 mod attachment;
 mod codec;
@@ -9,6 +10,8 @@ mod error;
 mod frames;
 mod ids;
 pub mod limits;
+#[cfg(feature = "openapi")]
+mod openapi;
 mod push;
 mod write;
 

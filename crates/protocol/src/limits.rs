@@ -1,9 +1,8 @@
-//! Every bound on what a client controls, in one place, units in the names.
+//! All limits on what a client controls, with units in the names.
 //!
-//! What an operator may change is in the server's configuration, whose defaults
-//! are these; the `MAX_` constants below are hard walls of the format.
+//! Some are the defaults of the server's configuration; the others are fixed by the format.
 
-/// Longest user id: identity providers put their own name in front of theirs.
+/// Longest user id: the ids of identity providers have a prefix.
 pub const USER_ID_MAX_BYTES: usize = 128;
 /// Longest device id and client_msg_id.
 pub const ID_MAX_BYTES: usize = 64;
@@ -11,11 +10,11 @@ pub const ID_MAX_BYTES: usize = 64;
 pub const REF_MAX_BYTES: usize = 64;
 /// Longest message body by default.
 pub const BODY_DEFAULT_MAX_BYTES: usize = 16 * 1024;
-/// Longest body that can be configured: a record's length must stay small beside a log segment.
+/// Longest body that can be configured: a record must be small compared with a log segment.
 pub const BODY_HARD_MAX_BYTES: usize = 1024 * 1024;
 /// Longest `meta` object, as JSON text.
 pub const META_MAX_BYTES: usize = 4 * 1024;
-/// Deepest nesting inside `meta`: other people's parsers will read it.
+/// Deepest nesting inside `meta`, for the parsers of other clients.
 pub const META_MAX_DEPTH: usize = 16;
 /// Longest frame the server reads by default; JSON may escape a byte of the body as six.
 pub const FRAME_DEFAULT_MAX_BYTES: usize = 128 * 1024;
@@ -45,7 +44,7 @@ pub const OUTBOUND_HIGH_WATER_BYTES: usize = 512 * 1024;
 pub const HEADS_MAX: usize = 1000;
 /// Most users one may block.
 pub const BLOCKS_MAX: usize = 10_000;
-/// Most devices of a user that are notified; beyond it the one registered first goes.
+/// Most devices of a user that are notified; beyond it the oldest registration is removed.
 pub const PUSH_DEVICES_MAX: usize = 20;
 /// Longest token of a device at its provider.
 pub const PUSH_TOKEN_MAX_BYTES: usize = 1024;
@@ -58,9 +57,9 @@ pub const ATTACHMENT_MIME_MAX_BYTES: usize = 127;
 pub const BLURHASH_MAX_BYTES: usize = 128;
 /// Most parts of one upload.
 pub const UPLOAD_PARTS_MAX: usize = 1000;
-/// The smallest part but the last, as S3 has it.
+/// Smallest part of an upload except the last, as in S3.
 pub const UPLOAD_PART_MIN_BYTES: u64 = 5 * 1024 * 1024;
-/// Client frames read ahead of the one being worked on; beyond it the socket is not read.
+/// Client frames read ahead of the current one; beyond it the socket is not read.
 pub const REQUESTS_AHEAD_MAX: usize = 64;
 
 const _: () = assert!(

@@ -1,4 +1,4 @@
-//! Where a device wants to be notified, and how much a notification may show. Over HTTP only.
+//! Where a device is notified, and how much a notification shows. Over HTTP only.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,6 +7,7 @@ use crate::{ConversationId, DeviceId, limits};
 /// Who carries a notification to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum PushProvider {
     Apns,
     Fcm,
@@ -53,22 +54,30 @@ pub enum PushTarget {
     },
 }
 
-/// What a browser's `PushManager.subscribe` gives, as it gives it.
+/// What a browser's `PushManager.subscribe` returns, unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PushSubscription {
+    #[cfg_attr(
+        feature = "openapi",
+        schema(example = "https://updates.push.services.mozilla.com/wpush/v2/gAAAA")
+    )]
     pub endpoint: String,
     pub keys: PushKeys,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PushKeys {
     pub p256dh: String,
     pub auth: String,
 }
 
-/// How much of a message a notification shows: the least of what the server and the device allow.
+/// How much of a message a notification shows: the sender and how the message begins, the sender, or neither. The
+/// least of what the server and the device allow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum PushContent {
     /// That there is a message, and nothing of whom or what.
     None,
@@ -81,32 +90,43 @@ pub enum PushContent {
 
 /// A device's wish to be notified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Written")]
+#[serde(try_from = "RegistrationFields")]
 pub struct PushRegistration {
     #[serde(flatten)]
     pub target: PushTarget,
     pub content: PushContent,
 }
 
-/// A registration as a client writes it. What is unknown is refused: a misspelt `content` would show what is not to be shown.
+/// A device's address at its provider: `token`, or for `webpush` the `subscription`.
+// Unknown fields are refused: a misspelt `content` would show what is to be hidden.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = PushRegistration))]
+pub(crate) struct RegistrationFields {
     provider: PushProvider,
+    /// What the provider gave the device; for `webhook` whatever the operator's endpoint knows it by.
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
     token: Option<String>,
+    /// For `apns`: the app's bundle id, where it is not the server's own.
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
     topic: Option<String>,
+    /// For `apns`: whether the token is of a development build.
     #[serde(default)]
     sandbox: bool,
+    /// For `webpush`.
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
     subscription: Option<PushSubscription>,
+    /// The most that this device shows; `preview` without it.
     #[serde(default)]
     content: PushContent,
 }
 
-impl TryFrom<Written> for PushRegistration {
+impl TryFrom<RegistrationFields> for PushRegistration {
     type Error = String;
 
-    fn try_from(written: Written) -> Result<PushRegistration, String> {
-        let Written { provider, token, topic, sandbox, subscription, content } = written;
+    fn try_from(fields: RegistrationFields) -> Result<PushRegistration, String> {
+        let RegistrationFields { provider, token, topic, sandbox, subscription, content } = fields;
         let is_apns = provider == PushProvider::Apns;
         let is_webpush = provider == PushProvider::Webpush;
         for (given, name, fits) in [
@@ -196,21 +216,25 @@ impl PushTarget {
     }
 }
 
-/// A registered device, as its user sees it. The address is the device's own and is not shown again.
+/// A registered device, as its user sees it. Its token is not shown again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PushDeviceCard {
     pub device: DeviceId,
     pub provider: PushProvider,
     pub content: PushContent,
+    /// Milliseconds since 1970.
     pub registered_at: u64,
 }
 
-/// A conversation that notifies nobody on this side.
+/// A conversation that does not notify this user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Mute {
     pub conversation_id: ConversationId,
-    /// Until when, in ms since 1970; for ever without it.
+    /// Milliseconds since 1970; left out where it is for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub until: Option<u64>,
 }
 

@@ -1,14 +1,14 @@
-//! Writing the frames of which a server writes most, piece by piece into one string: a serializer that knows nothing of a
-//! frame asks about every byte of every name and id.
+//! Encodes the most frequent server frames directly into one string. A general serializer checks every byte of every
+//! name and id for characters to escape.
 
 use crate::{Json, MessageId, Ref, Sent, Seq, Ticks};
 
-/// Bytes that names, numbers and marks take in a frame with a message, at most.
+/// The most bytes that names, numbers and punctuation take in a message frame.
 pub const MESSAGE_FRAME_BYTES: usize = 256;
 
-/// How many bytes a text takes as a JSON string, without its quotes.
+/// The length of a text as a JSON string, without its quotes.
 pub fn json_text_bytes(text: &str) -> usize {
-    // Without a branch for each byte, so that the compiler counts many at a time.
+    // No branch for each byte, so that the compiler vectorises the loop.
     let added = |b: u8| match b {
         b'"' | b'\\' | 0x08 | b'\t' | b'\n' | 0x0c | b'\r' => 1,
         0x00..0x20 => 5,
@@ -17,7 +17,7 @@ pub fn json_text_bytes(text: &str) -> usize {
     text.len() + text.bytes().map(added).sum::<usize>()
 }
 
-/// A message as its frame shows it, borrowed from wherever it is.
+/// The fields of a message frame, borrowed.
 #[derive(Debug, Clone, Copy)]
 pub struct MessageText<'a> {
     pub conversation_id: &'a str,
@@ -80,7 +80,7 @@ pub(crate) fn ticks(frame: &Ticks) -> String {
     text.end()
 }
 
-/// A name with the marks around it.
+/// A name with the punctuation around it.
 macro_rules! name {
     ($name:literal) => {
         concat!(",\"", $name, "\":")
@@ -88,11 +88,11 @@ macro_rules! name {
 }
 use name;
 
-/// A JSON object that is being written.
+/// Writes a JSON object.
 struct Text(String);
 
 impl Text {
-    /// What the names and numbers of a frame take, and the marks between them.
+    /// The length of a frame's names, numbers and punctuation.
     const FRAME_BYTES: usize = 224;
 
     fn begin(kind: &str, bytes: usize) -> Text {
@@ -106,14 +106,14 @@ impl Text {
         self.0
     }
 
-    // Inlined, because the length of a name is known where it is written, and short: it takes no call to copy.
+    // Inlined: the length of a name is a constant at the call, so the copy needs no call.
     #[inline(always)]
     fn raw(&mut self, name: &str, value: &str) {
         self.0.push_str(name);
         self.0.push_str(value);
     }
 
-    /// A text in which nothing needs to be escaped.
+    /// A text without characters to escape.
     #[inline(always)]
     fn id(&mut self, name: &str, value: &str) {
         self.0.push_str(name);
@@ -148,7 +148,7 @@ impl Text {
     }
 }
 
-/// Whether a text is the same in JSON. Looks at all of it without stopping, which a processor does many bytes at a time.
+/// Whether a text needs no escapes in JSON. No early exit, so that the compiler vectorises the loop.
 fn is_plain(text: &str) -> bool {
     !text.bytes().fold(false, |escaped, b| escaped | (b < 0x20) | (b == b'"') | (b == b'\\'))
 }
@@ -163,7 +163,7 @@ mod tests {
         serde_json::from_str(text).unwrap()
     }
 
-    /// What the frame's own names and types make of it.
+    /// The frame as serde writes it.
     fn by_name(frame: &ServerFrame) -> serde_json::Value {
         serde_json::to_value(frame).unwrap()
     }

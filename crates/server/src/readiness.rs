@@ -8,7 +8,7 @@ use bluetick_protocol::UserId;
 use bluetick_store::{Health, SessionStore, Store};
 
 #[cfg(feature = "cluster")]
-use crate::rpc::{AppServers, Standing};
+use crate::rpc::{AppServers, LinkStatus};
 
 /// The deadline of a backend's health check.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -74,19 +74,19 @@ impl Readiness {
 
     #[cfg(feature = "cluster")]
     fn no_app_server(&self) -> Option<String> {
-        let standings = self.servers.as_ref().map(|servers| servers.standings()).unwrap_or_default();
-        if standings.iter().any(|(_, standing)| *standing == Standing::Up) {
+        let link_statuses = self.servers.as_ref().map(|servers| servers.link_statuses()).unwrap_or_default();
+        if link_statuses.iter().any(|(_, status)| *status == LinkStatus::Up) {
             return None;
         }
-        if standings.is_empty() {
+        if link_statuses.is_empty() {
             return Some(
                 "no app server is known: none is announced, and cluster.app_servers names none".into(),
             );
         }
-        let told = standings.into_iter().map(|(address, standing)| match standing {
-            Standing::Down(why) => why,
-            Standing::Draining => format!("{address}: going down"),
-            Standing::Connecting | Standing::Up => format!("{address}: connecting"),
+        let told = link_statuses.into_iter().map(|(address, status)| match status {
+            LinkStatus::Down(why) => why,
+            LinkStatus::Draining => format!("{address}: going down"),
+            LinkStatus::Connecting | LinkStatus::Up => format!("{address}: connecting"),
         });
         Some(format!("no app server can be reached ({})", told.collect::<Vec<_>>().join("; ")))
     }

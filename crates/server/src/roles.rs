@@ -320,8 +320,8 @@ mod cluster {
 
     use super::*;
     use crate::rpc::{
-        Announcer, AppServers, ClusterOperator, Entries, Guard, LinkConfig, PoolConfig, RemoteGateways,
-        RoleDispatcher, RpcListener, find_app_servers,
+        Announcer, AppServers, ClusterOperator, DirectoryEntries, Guard, LinkConfig, PoolConfig,
+        RemoteGateways, RoleDispatcher, RpcListener, find_app_servers,
     };
 
     /// The connections of a process to the rest of its cluster.
@@ -355,7 +355,7 @@ mod cluster {
         // Unique per start: sessions of the previous process at this address are not ours.
         let gateway = Arc::new(Gateway::new(&format!("{address}#{:016x}", rand::random::<u64>())));
         let servers = Arc::new(AppServers::new(guard.clone(), PoolConfig::default()));
-        let entries = Entries::new(&guard, dependencies.clock.clone());
+        let entries = DirectoryEntries::new(&guard, dependencies.clock.clone());
 
         let own_gateway = config.is_gateway().then(|| gateway.clone());
         let gateways = backends.store.as_ref().map(|_| {

@@ -11,6 +11,8 @@ pub type BackupSink<'a> = &'a mut (dyn FnMut(Vec<u8>) -> std::io::Result<()> + S
 
 /// The state of a store, for `/readyz`, `doctor` and metrics.
 #[derive(Debug, Clone, Default, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = StoreHealth))]
 pub struct Health {
     pub backend: &'static str,
     /// Why it cannot take sends now; `None` when it can.

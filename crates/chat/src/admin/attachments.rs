@@ -6,7 +6,7 @@ use bluetick_protocol::{Attachment, ErrorCode, S3Ref, UserId, WireError};
 use bluetick_store::{AttachmentRow, Message, UploadQuota, UploadState, UploadUsage};
 use serde::{Deserialize, Serialize};
 
-use super::{Admin, Exported};
+use super::{Admin, ExportedAttachment};
 use crate::{
     AppResult,
     attachments::{download_of, no_uploads},
@@ -37,7 +37,7 @@ impl Admin {
         Ok(vec![UploadUsageRow { user_id: user.clone(), usage }])
     }
 
-    pub(super) async fn exported(&self, message: &Message) -> AppResult<Vec<Exported>> {
+    pub(super) async fn exported(&self, message: &Message) -> AppResult<Vec<ExportedAttachment>> {
         let mut exported = Vec::new();
         let Some(uploads) = &self.uploads else { return Ok(exported) };
         for s3_ref in refs_of(message) {
@@ -45,7 +45,7 @@ impl Admin {
             let link = uploads.link(&row, Some(EXPORT_LASTS)).await.map_err(wire)?;
             let conversation_id = message.conversation_id.clone();
             let download = download_of(row, link);
-            exported.push(Exported { conversation_id, seq: message.seq, s3_ref, download });
+            exported.push(ExportedAttachment { conversation_id, seq: message.seq, s3_ref, download });
         }
         Ok(exported)
     }

@@ -7,23 +7,23 @@ use bluetick_store::{Message, SessionEntry};
 use futures_util::future::{BoxFuture, Either};
 use serde::{Deserialize, Serialize};
 
-/// What an app server hands to a session.
+/// An event for a session.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum SessionEvent {
-    /// Messages of one conversation, as they were sent; one that was sent again may be among them once more.
+    /// Messages of one conversation, in order. A message that was sent twice may be repeated.
     Messages {
         messages: Arc<[Arc<Message>]>,
-        /// A pending row was, or may have been, written for them: the session is to look for the row and settle it.
+        /// A pending row was, or may have been, written for them: the session reads the row and settles it.
         row_written: bool,
-        /// The session that sent them, which needs no copy.
+        /// The session that sent them. It needs no copy.
         origin: Option<SessionId>,
     },
-    /// A pending row was written for this conversation: look again (R2).
+    /// A pending row was written for this conversation: the session reads it (R2).
     Wake {
         conversation_id: ConversationId,
     },
     Ticks(Ticks),
-    /// What the session's own ack came to: it is in no hurry to hear of it.
+    /// The ticks of the session's own ack: not urgent.
     OwnTicks(Ticks),
     Typing(Typing),
     Presence(Presence),
@@ -31,13 +31,13 @@ pub enum SessionEvent {
     Close(WireError),
 }
 
-/// Whether a gateway had the session.
+/// Whether a gateway accepted an event for a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HandOver {
     Taken,
     /// No such session, or it is closing: a miss (R12).
     Refused,
-    /// The gateway is of another version and does not know this event: a miss, and no reason to forget the session.
+    /// The gateway is of another version and does not know this event: a miss, but the session exists.
     NotUnderstood,
 }
 
@@ -47,6 +47,6 @@ pub trait Gateways: Send + Sync {
     fn hand_over(&self, to: &SessionEntry, event: SessionEvent) -> HandingOver;
 }
 
-/// A session of this process answers at once. One of another process answers later; its future owns what it needs, so
-/// that it can go on after the request that began it is answered.
+/// A session of this process answers at once, one of another process later. The future owns its data, so that it can
+/// outlive the request that started it.
 pub type HandingOver = Either<Ready<HandOver>, BoxFuture<'static, HandOver>>;

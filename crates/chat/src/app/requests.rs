@@ -7,52 +7,54 @@ use bluetick_protocol::{ConversationId, Head, MessageId, Send as SendFrame, Seq,
 use bluetick_store::Message;
 use serde::{Deserialize, Serialize};
 
-/// Sends of one user, in the order they were written.
+/// Messages that one user sends, in order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SendRequest {
     pub user: UserId,
-    /// The session they came through, which is told `sent` and needs no copy.
+    /// The session that sends them. It gets `sent` and needs no copy.
     pub session: Option<SessionId>,
     pub sends: Vec<SendFrame>,
 }
 
-/// What a session that has just registered must deliver (R1, R6).
+/// Asks what a session that has just registered must deliver (R1, R6).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PlanRequest {
     pub user: UserId,
-    /// What the device said it holds; nothing for a new one.
+    /// The device's cursor; `None` for a new device.
     pub cursor: Option<MessageId>,
-    /// Whether this is a session's first plan: it also wants the heads of conversations, for its `caught_up`.
+    /// Whether to include the heads of conversations: for `caught_up`, so in a session's first plan.
     pub heads: bool,
-    /// The rest of a plan whose `more` named this conversation: what no device has acked behind it, and nothing else.
+    /// Continues the plan whose `more` named this conversation: only the undelivered conversations after it.
     #[serde(default)]
     pub undelivered_after: Option<ConversationId>,
 }
 
+/// The conversations that a session must read.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
     pub lanes: Vec<PlanLane>,
-    /// The heads of the user's newest conversations, for the client to see what it lacks.
+    /// The heads of the user's newest conversations, so that the client sees what it lacks.
     pub heads: Vec<Head>,
-    /// What a device may call its cursor once everything planned has reached it.
+    /// The device's cursor once everything planned has reached it.
     pub cursor: MessageId,
-    /// From where on conversations without a pending row are read.
+    /// Where reading begins in conversations without a pending row.
     pub since: MessageId,
-    /// Why the cursor could not be served, if it could not.
+    /// Why the cursor could not be served.
     pub reset: Option<String>,
-    /// There are more conversations with messages that no device has acked: they come in a further plan, behind this
-    /// conversation, once these lanes are drained.
+    /// Set if there are more conversations with undelivered messages: once these lanes are drained, a further plan lists
+    /// those after this conversation.
     #[serde(default)]
     pub more: Option<ConversationId>,
 }
 
+/// A conversation to read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanLane {
     pub conversation_id: ConversationId,
-    /// Whether messages newer than `since` must be looked for, whatever the row says.
+    /// Whether to read messages newer than `since`, whatever the row says.
     pub resume: bool,
-    /// The pending row, if there is one: drained in full from there. A lane with neither begins at the first message
-    /// that no device has acked.
+    /// The pending row: the conversation is drained in full from there. A lane with neither `resume` nor a row begins
+    /// at the first message that no device has acked.
     pub row: Option<Seq>,
     pub last_seq: Seq,
 }
@@ -61,7 +63,7 @@ pub struct PlanLane {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReadFrom {
     Seq(Seq),
-    /// At the first message newer than `since`, or at `at_most` if that comes before it.
+    /// At the first message newer than `since`, or at `at_most` if that is earlier.
     Since {
         since: MessageId,
         at_most: Seq,
@@ -74,12 +76,12 @@ pub struct RangeRequest {
     pub conversation_id: ConversationId,
     pub from: ReadFrom,
     pub max_messages: usize,
-    /// Most bytes of bodies, beyond the first message.
+    /// The most bytes of bodies. The first message is returned in any case.
     #[serde(default = "page_max_bytes")]
     pub max_bytes: usize,
 }
 
-/// What a process of an earlier version asks for.
+/// The limit for processes of an earlier version, which do not send one.
 fn page_max_bytes() -> usize {
     limits::PAGE_MAX_BYTES
 }
@@ -88,20 +90,21 @@ fn page_max_bytes() -> usize {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MessageRange {
     pub first_seq: Seq,
-    /// Only what this user may see; the seqs between are void or withheld.
+    /// The messages that this user may see; the seqs in between are void or withheld.
     pub messages: Vec<Arc<Message>>,
     /// The seq after the last one covered.
     pub next_seq: Seq,
     pub last_seq: Seq,
 }
 
+/// Delivered, or read, up to a seq.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReceiptRequest {
     pub user: UserId,
     pub session: Option<SessionId>,
     pub conversation_id: ConversationId,
     pub seq: Seq,
-    /// It was asked before, and nobody knows what came of it: what was stored then may not have been told.
+    /// Repeated after an unknown outcome: the first attempt may have stored the receipt without sending its ticks.
     #[serde(default)]
     pub again: bool,
 }
@@ -112,37 +115,38 @@ impl ReceiptRequest {
     }
 }
 
-/// All that was drained for a row is acked: remove it (R4).
+/// Removes a pending row after everything drained for it is acked (R4).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SettleRequest {
     pub user: UserId,
     pub conversation_id: ConversationId,
-    /// The row's value as it was read.
+    /// The value of the row when it was read.
     pub row: Seq,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settled {
-    /// The row that is there now, if it was not the expected one.
+    /// The current row, if it was not the expected one.
     pub row: Option<Seq>,
-    /// Read after the row was removed: what lies beyond the acked is still to be delivered.
+    /// Read after the removal: messages beyond the acked ones are still to be delivered.
     pub last_seq: Seq,
 }
 
-/// What a closing session had taken and not seen acked (R5).
+/// What a closing session had accepted and was not acked (R5).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DebtsRequest {
     pub user: UserId,
     pub debts: Vec<Debt>,
-    /// The session goes on: its device has not acked in time, and counts as gone (R14).
+    /// The session goes on, but its device has not acked in time and counts as offline (R14).
     #[serde(default)]
     pub overdue: bool,
 }
 
+/// The unacked messages of a session in one conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Debt {
     pub conversation_id: ConversationId,
-    /// A seq, unless the session ended before it was found where its reading begins.
+    /// A seq, unless the session ended before it knew where its reading begins.
     pub first_unacked: ReadFrom,
     pub row: Option<Seq>,
 }

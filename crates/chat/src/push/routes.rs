@@ -22,7 +22,10 @@ const BUSY: Duration = Duration::from_secs(2);
 
 /// The health of one route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RouteHealth {
+    /// The provider, and for Web Push the push service.
+    #[cfg_attr(feature = "openapi", schema(example = "apns"))]
     pub route: String,
     /// The remaining pause.
     pub paused_ms: u64,

@@ -1,6 +1,6 @@
-//! Reading the frames of which most come, in one pass and without a tree: `send`, `ack` and `read` as clients write them, one flat
-//! object without blanks that begins with its `type`. Of anything else, good or bad, this says nothing, and it is read by its
-//! names and types (`decode_any`).
+//! The fast path for the most frequent frames: `send`, `ack` and `read` as clients write them, a flat object without
+//! spaces that begins with its `type`. They are read in one pass. All other frames, valid or not, are left to
+//! `decode_any`.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use crate::{ClientFrame, ClientMsgId, ConversationId, Receipt, Ref, Send, UserId
 
 use super::check_send;
 
-/// The frame, if it is one of those.
+/// The frame, if it has this form.
 pub(super) fn read(text: &str) -> Option<ClientFrame> {
     let (kind, rest) = up_to_quote(text.strip_prefix("{\"type\":\"")?)?;
     let fields = Fields(rest);
@@ -60,22 +60,22 @@ fn read_receipt(mut fields: Fields<'_>) -> Option<Receipt> {
     Some(Receipt { reference, conversation_id: conversation_id?, seq: seq? })
 }
 
-/// A field that comes twice is an error, for others to tell.
+/// Sets a field. A field that comes twice is an error, which `decode_any` reports.
 fn put<T>(place: &mut Option<T>, value: T) -> Option<()> {
     place.replace(value).is_none().then_some(())
 }
 
-/// What is left of an object behind one of its values.
+/// The rest of an object after one of its values.
 struct Fields<'a>(&'a str);
 
 enum Value<'a> {
     Text(Cow<'a, str>),
-    /// An integer as JSON spells it.
+    /// An integer in JSON's notation.
     Number(&'a str),
 }
 
 impl<'a> Fields<'a> {
-    /// The next name and its value, nothing at the end of the object, and nothing at all where it is not plain.
+    /// The next name and its value; `Some(None)` at the end of the object, `None` if it does not have the plain form.
     fn next(&mut self) -> Option<Option<(&'a str, Value<'a>)>> {
         if self.0 == "}" {
             return Some(None);
@@ -103,10 +103,10 @@ fn up_to_quote(text: &str) -> Option<(&str, &str)> {
     Some((&text[..end], &text[end + 1..]))
 }
 
-/// A value behind its first quote, and what follows its last one.
+/// A string value after its first quote, and what follows its last one.
 fn text(rest: &str) -> Option<(Cow<'_, str>, &str)> {
     let (plain, after) = up_to_quote(rest)?;
-    // Looks at all of it without stopping, which a processor does many bytes at a time.
+    // No early exit, so that the compiler vectorises the loop.
     let (control, escape) = plain
         .bytes()
         .fold((false, false), |(control, escape), b| (control | (b < 0x20), escape | (b == b'\\')));
@@ -122,7 +122,7 @@ fn text(rest: &str) -> Option<(Cow<'_, str>, &str)> {
         escaped = b == b'\\' && !escaped;
         ends
     })?;
-    // With the quote that was taken off before it, and the one at its end.
+    // With the quotes before and after it.
     let unescaped = serde_json::from_str(&format!("\"{}", &rest[..=end])).ok()?;
     Some((Cow::Owned(unescaped), &rest[end + 1..]))
 }

@@ -7,11 +7,11 @@ use bluetick_protocol::{
     Seq, StatusAnswer, UserCard, UserId, check_send, limits,
 };
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{
     AppState,
     error::{ApiError, ApiResult},
-    openapi::schema,
     request::{Bearer, JsonBody, Params, PathId},
 };
 
@@ -23,8 +23,8 @@ use super::{
 /// `seen_seq` nothing is marked as read.
 #[utoipa::path(
     post, path = "/v1/messages", tag = "messages", operation_id = "sendMessage",
-    request_body = schema::Send,
-    responses((status = 200, description = "Stored", body = schema::Sent)),
+    request_body = Send,
+    responses((status = 200, description = "Stored", body = Sent)),
 )]
 pub async fn send(
     Bearer(who): Bearer,
@@ -64,7 +64,7 @@ pub struct InboxParams {
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Entries in a page; 20 by default"),
         ("before" = Option<String>, Query, description = "The opaque `next` of the page before"),
     ),
-    responses((status = 200, description = "A page of the inbox", body = schema::InboxPage)),
+    responses((status = 200, description = "A page of the inbox", body = InboxPage)),
 )]
 pub async fn inbox(
     Bearer(who): Bearer,
@@ -95,7 +95,7 @@ pub struct HistoryParams {
         ("before_seq" = Option<u64>, Query, description = "The page that ends before this position"),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 200, description = "Messages in a page; 50 by default"),
     ),
-    responses((status = 200, description = "A page of messages in the order of `seq`", body = schema::HistoryPage)),
+    responses((status = 200, description = "A page of messages in the order of `seq`", body = HistoryPage)),
 )]
 pub async fn history(
     Bearer(who): Bearer,
@@ -112,7 +112,7 @@ pub async fn history(
 #[utoipa::path(
     get, path = "/v1/conversations/{id}/status", tag = "conversations", operation_id = "getStatus",
     params(("id" = String, Path, description = "The conversation")),
-    responses((status = 200, description = "Both members' boundaries", body = schema::StatusAnswer)),
+    responses((status = 200, description = "Both members' boundaries", body = StatusAnswer)),
 )]
 pub async fn status(
     Bearer(who): Bearer,
@@ -122,8 +122,10 @@ pub async fn status(
     Ok(Json(state.app.status(who.user, conversation).await?))
 }
 
-#[derive(Deserialize)]
+/// Read up to here
+#[derive(Deserialize, ToSchema)]
 pub struct ReadBody {
+    #[schema(value_type = u64, example = 3)]
     seq: Seq,
 }
 
@@ -133,7 +135,7 @@ pub struct ReadBody {
 #[utoipa::path(
     post, path = "/v1/conversations/{id}/read", tag = "conversations", operation_id = "markRead",
     params(("id" = String, Path, description = "The conversation")),
-    request_body = schema::ReadBody,
+    request_body = ReadBody,
     responses((status = 204, description = "Read")),
 )]
 pub async fn read(
@@ -152,7 +154,7 @@ pub async fn read(
 /// Shows one's own profile
 #[utoipa::path(
     get, path = "/v1/me", tag = "users", operation_id = "getMe",
-    responses((status = 200, description = "The profile", body = schema::UserCard)),
+    responses((status = 200, description = "The profile", body = UserCard)),
 )]
 pub async fn me(Bearer(who): Bearer, State(state): State<AppState>) -> ApiResult<UserCard> {
     Ok(Json(state.app.profile(who.user).await?))
@@ -164,8 +166,8 @@ pub async fn me(Bearer(who): Bearer, State(state): State<AppState>) -> ApiResult
 /// the operator.
 #[utoipa::path(
     put, path = "/v1/me", tag = "users", operation_id = "putMe",
-    request_body = schema::Profile,
-    responses((status = 200, description = "The profile as it is now", body = schema::UserCard)),
+    request_body = Profile,
+    responses((status = 200, description = "The profile as it is now", body = UserCard)),
 )]
 pub async fn put_me(
     Bearer(who): Bearer,
@@ -179,7 +181,7 @@ pub async fn put_me(
 #[utoipa::path(
     get, path = "/v1/users/{id}", tag = "users", operation_id = "getUser",
     params(("id" = String, Path, description = "The user")),
-    responses((status = 200, description = "The profile", body = schema::UserCard)),
+    responses((status = 200, description = "The profile", body = UserCard)),
 )]
 pub async fn user(
     Bearer(who): Bearer,
@@ -217,9 +219,10 @@ pub fn page_of<T, K: Ord + Clone>(
     (page, next)
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub struct Blocks {
     pub blocks: Vec<UserId>,
+    /// Where the next page begins, as `after`; null at the end
     pub next: Option<UserId>,
 }
 
@@ -227,7 +230,7 @@ pub struct Blocks {
 #[utoipa::path(
     get, path = "/v1/blocks", tag = "users", operation_id = "listBlocks",
     params(("after" = Option<String>, Query, description = "The `next` of the page before")),
-    responses((status = 200, description = "The blocked users, in order", body = schema::Blocks)),
+    responses((status = 200, description = "The blocked users, in order", body = Blocks)),
 )]
 pub async fn blocks(
     Bearer(who): Bearer,

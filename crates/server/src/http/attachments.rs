@@ -10,7 +10,6 @@ use bluetick_protocol::{ConversationId, Download, ErrorCode, S3Ref, Upload, Uplo
 use super::{
     AppState,
     error::{ApiError, ApiResult},
-    openapi::schema,
     request::{Bearer, JsonBody, PathId},
 };
 
@@ -20,8 +19,8 @@ use super::{
 /// bytes: send it unchanged, with its headers, before it expires.
 #[utoipa::path(
     post, path = "/v1/attachments", tag = "attachments", operation_id = "announceAttachment",
-    request_body = schema::UploadRequest,
-    responses((status = 200, description = "Where to put the bytes", body = schema::Upload)),
+    request_body = UploadRequest,
+    responses((status = 200, description = "Where to put the bytes", body = Upload)),
 )]
 pub async fn announce(
     Bearer(who): Bearer,
@@ -42,7 +41,7 @@ pub async fn announce(
 #[utoipa::path(
     post, path = "/v1/attachments/{s3_ref}/complete", tag = "attachments", operation_id = "completeAttachment",
     params(("s3_ref" = String, Path, description = "The attachment")),
-    request_body = schema::UploadedParts,
+    request_body = UploadedParts,
     responses((status = 204, description = "It is there")),
 )]
 pub async fn complete(
@@ -65,7 +64,7 @@ pub async fn complete(
         ("id" = String, Path, description = "The conversation"),
         ("s3_ref" = String, Path, description = "The attachment, as the message names it"),
     ),
-    responses((status = 200, description = "Where it is", body = schema::Download)),
+    responses((status = 200, description = "Where it is", body = Download)),
 )]
 pub async fn download(
     Bearer(who): Bearer,

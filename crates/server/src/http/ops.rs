@@ -9,24 +9,27 @@ use axum::{
 use bluetick_chat::RouteHealth;
 use bluetick_store::Health;
 use serde::Serialize;
+use utoipa::ToSchema;
 
-use super::{AppState, openapi::schema};
+use super::AppState;
 
 /// Tells that the process lives
 #[utoipa::path(
     get, path = "/healthz", tag = "operations", operation_id = "healthz", security(()),
-    responses((status = 200, description = "It does", body = schema::Alive)),
+    responses((status = 200, description = "It does", body = Alive)),
 )]
 pub async fn healthz() -> Json<Alive> {
     Json(Alive { status: "alive" })
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub struct Alive {
     status: &'static str,
 }
 
-#[derive(Serialize)]
+/// Whether messages can be taken
+#[derive(Serialize, ToSchema)]
+#[schema(as = Readiness)]
 pub struct ReadinessReport {
     pub ready: bool,
     /// Why not; null when ready.
@@ -40,8 +43,8 @@ pub struct ReadinessReport {
 #[utoipa::path(
     get, path = "/readyz", tag = "operations", operation_id = "readyz", security(()),
     responses(
-        (status = 200, description = "They can", body = schema::Readiness),
-        (status = 503, description = "They cannot, and why", body = schema::Readiness),
+        (status = 200, description = "They can", body = ReadinessReport),
+        (status = 503, description = "They cannot, and why", body = ReadinessReport),
     ),
 )]
 pub async fn readyz(State(state): State<AppState>) -> Response {

@@ -6,20 +6,24 @@ use bluetick_protocol::{
     PushTarget,
 };
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{
     AppState,
     api::{ListParams, page_of},
     error::{ApiError, ApiResult},
-    openapi::schema,
     request::{Bearer, JsonBody, Params, PathId},
 };
 use crate::auth;
 
-#[derive(Serialize)]
+/// By whom this server notifies
+#[derive(Serialize, ToSchema)]
 pub struct PushOffer {
+    /// Empty where nobody is notified
     pub providers: Vec<PushProvider>,
+    /// The `applicationServerKey` for a browser's `PushManager.subscribe`; null without Web Push
     pub vapid_public_key: Option<String>,
+    /// The most that any notification of this server shows
     pub content: PushContent,
 }
 
@@ -29,7 +33,7 @@ pub struct PushOffer {
 /// notifications.
 #[utoipa::path(
     get, path = "/v1/push", tag = "notifications", operation_id = "getPush",
-    responses((status = 200, description = "The providers, and the key for Web Push", body = schema::PushOffer)),
+    responses((status = 200, description = "The providers, and the key for Web Push", body = PushOffer)),
 )]
 pub async fn offer(_who: Bearer, State(state): State<AppState>) -> Json<PushOffer> {
     let providers = state.providers.as_deref();
@@ -40,7 +44,7 @@ pub async fn offer(_who: Bearer, State(state): State<AppState>) -> Json<PushOffe
     })
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub struct PushDevices {
     pub devices: Vec<PushDeviceCard>,
 }
@@ -48,7 +52,7 @@ pub struct PushDevices {
 /// Lists the devices that one has registered
 #[utoipa::path(
     get, path = "/v1/devices", tag = "notifications", operation_id = "listDevices",
-    responses((status = 200, description = "The registrations, in order of device", body = schema::PushDevices)),
+    responses((status = 200, description = "The registrations, in order of device", body = PushDevices)),
 )]
 pub async fn devices(Bearer(who): Bearer, State(state): State<AppState>) -> ApiResult<PushDevices> {
     Ok(Json(PushDevices { devices: state.app.push_devices(who.user).await? }))
@@ -61,9 +65,9 @@ pub async fn devices(Bearer(who): Bearer, State(state): State<AppState>) -> ApiR
 #[utoipa::path(
     put, path = "/v1/devices/{device}/push", tag = "notifications", operation_id = "putPush",
     params(("device" = String, Path, description = "The device's id, the same as in `hello`")),
-    request_body = schema::PushRegistration,
+    request_body = PushRegistration,
     responses(
-        (status = 200, description = "Registered", body = schema::PushDeviceCard),
+        (status = 200, description = "Registered", body = PushDeviceCard),
         (status = 501, description = "This server has not set up that provider", body = ref("#/components/schemas/Error")),
     ),
 )]
@@ -118,9 +122,12 @@ pub async fn unregister(
     Ok(StatusCode::NO_CONTENT)
 }
 
-#[derive(Default, Deserialize)]
+/// Until when
+#[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MuteBody {
+    /// Milliseconds since 1970; for ever without it
+    #[schema(nullable = false)]
     until: Option<u64>,
 }
 
@@ -131,7 +138,7 @@ pub struct MuteBody {
 #[utoipa::path(
     put, path = "/v1/conversations/{id}/mute", tag = "notifications", operation_id = "putMute",
     params(("id" = String, Path, description = "The conversation")),
-    request_body(content = Option<schema::MuteBody>, description = "Until when; for ever without it"),
+    request_body(content = Option<MuteBody>, description = "Until when; for ever without it"),
     responses((status = 204, description = "Muted")),
 )]
 pub async fn mute(
@@ -160,9 +167,10 @@ pub async fn unmute(
     Ok(StatusCode::NO_CONTENT)
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub struct Mutes {
     pub mutes: Vec<Mute>,
+    /// Where the next page begins, as `after`; null at the end
     pub next: Option<ConversationId>,
 }
 
@@ -170,7 +178,7 @@ pub struct Mutes {
 #[utoipa::path(
     get, path = "/v1/mutes", tag = "notifications", operation_id = "listMutes",
     params(("after" = Option<String>, Query, description = "The `next` of the page before")),
-    responses((status = 200, description = "The muted conversations, in order", body = schema::Mutes)),
+    responses((status = 200, description = "The muted conversations, in order", body = Mutes)),
 )]
 pub async fn mutes(
     Bearer(who): Bearer,

@@ -1,19 +1,20 @@
-//! The app servers as a gateway sees them: any of them answers any request, and one that fails is asked no more.
+//! The pool of app servers as a gateway sees it: any of them can run any request.
 //!
-//! A request goes to the less busy of two app servers drawn at random. If its outcome is unknown (the link broke, no
-//! answer came), it goes to another while there is time. That is safe because every request may be done twice, and
-//! even late:
+//! A request goes to the less busy of two app servers drawn at random. If its outcome is unknown (the link broke, or no
+//! answer came), it is repeated on another one while there is time. That is safe because a request may run twice, and
+//! the first attempt may even run late:
 //!
-//! - `send`: the `client_msg_id` makes the second one a duplicate of the first, and runs delivery again (R9).
-//! - `ack`, `read`: boundaries only grow (R10). The second one says that it is one, and tells what the first may have
-//!   stored and not told.
-//! - `pay_debts`: moves a row by compare-and-swap or notes a minimum (R3, R5), and wakes once more.
-//! - `settle`: the first try may have removed the row. The second then finds none, or one that a sender wrote since,
-//!   and says which; in both cases `last_seq` was read after the removal, so the session reads whatever lies beyond
-//!   what it acked (R4), and takes on the row that is there. A first try that runs *late*, after the second was
-//!   answered, removes a row only if it holds the same value again. Such a row covers a message that this device has
-//!   acked; what came after it is in a live session's hands, or comes by its next look or by its cursor (R6).
-//! - `watch`, `presence_changed`, profiles and blocks set a state; reads change nothing.
+//! - `send`: the `client_msg_id` makes the second attempt a duplicate of the first, which runs delivery again (R9).
+//! - `ack`, `read`: boundaries only grow (R10). The second attempt is marked as repeated, and sends the ticks that the
+//!   first one may have stored without sending.
+//! - `pay_debts`: moves a row by compare-and-swap or notes a minimum (R3, R5), and wakes the sessions once more.
+//! - `settle`: the first attempt may have removed the row. The second one then finds none, or one that a sender wrote
+//!   since, and returns it. In both cases `last_seq` is read after the removal, so the session reads the messages
+//!   beyond what it acked (R4) and takes the row over. A first attempt that runs *late*, after the second was answered,
+//!   removes a row only if it has the same value again. Such a row covers a message that this device has acked; later
+//!   messages are held by a live session, or are found by its next poll or through its cursor (R6).
+//! - `watch` and `presence_changed` set a state that the session sets again; reads change nothing.
+//! - Operations that are marked `last_write_wins` are not repeated: a late first attempt would undo a newer call.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,18 +40,18 @@ use tokio::{
 use super::{
     dispatcher::WRONG_ROLE,
     guard::Guard,
-    link::{Link, LinkConfig, LinkError, Peer, Standing},
+    link::{LinkConfig, LinkError, LinkPeer, LinkStatus, PeerLink},
 };
 
 #[derive(Debug, Clone)]
 pub struct PoolConfig {
     pub link: LinkConfig,
-    /// How long a request may take altogether, and how long one app server has for it.
+    /// The deadline of a request with all its attempts, and of one attempt.
     pub request: Duration,
     pub attempt: Duration,
-    /// How long a request waits for an app server when none can be reached.
+    /// How long a request waits for a link when none is up.
     pub wait_for_link: Duration,
-    /// What an operator asks may take longer: it reads or erases all that there is of a user.
+    /// The deadline of an operator's request, which may read or erase all data of a user.
     pub operator: Duration,
 }
 
@@ -66,21 +67,21 @@ impl Default for PoolConfig {
     }
 }
 
-/// A request goes to so many app servers at most.
+/// The most attempts of a request.
 const ATTEMPTS: usize = 4;
-/// How long others are preferred to an app server that could not do what it was asked.
-const SHUNNED_FOR: Duration = Duration::from_secs(1);
+/// How long an app server is avoided after it answered `unavailable`.
+const AVOID_FOR: Duration = Duration::from_secs(1);
 
 /// The links to all app servers that are known.
 pub struct AppServers {
     guard: Guard,
     config: PoolConfig,
-    links: Mutex<BTreeMap<String, Arc<Link>>>,
+    links: Mutex<BTreeMap<String, Arc<PeerLink>>>,
     changed: Arc<Notify>,
     rng: Mutex<StdRng>,
-    /// Those that could not do what they were asked a moment ago, and until when others are preferred: who fails at once is
-    /// never busy.
-    shunned: Mutex<BTreeMap<String, Instant>>,
+    /// App servers that answered `unavailable` a moment ago, and until when they are avoided. Without this they would be
+    /// preferred: a server that fails at once is never busy.
+    avoided: Mutex<BTreeMap<String, Instant>>,
 }
 
 impl AppServers {
@@ -92,53 +93,53 @@ impl AppServers {
             links: Mutex::default(),
             changed: Arc::new(Notify::new()),
             rng,
-            shunned: Mutex::default(),
+            avoided: Mutex::default(),
         }
     }
 
-    /// Takes on those that are listed, and lets go of those that are not, unless they still work: whoever cannot say
-    /// that it is there may be there all the same. Who was found in the directory must be whom its entry names; the
-    /// configuration may use another name for a process than it has for itself.
+    /// Opens links to the listed app servers, and closes those to unlisted ones unless they still work: a process that
+    /// cannot announce itself may still serve. A process found in the directory must have the name of its entry; the
+    /// configuration may use another name for a process than the process itself.
     pub fn set(&self, found: &BTreeSet<String>, fixed: &BTreeSet<String>) {
         let mut links = self.links.lock();
         let is_listed = |address: &String| found.contains(address) || fixed.contains(address);
         links.retain(|address, link| {
-            is_listed(address) || link.standing() == Standing::Up || link.in_flight() > 0
+            is_listed(address) || link.status() == LinkStatus::Up || link.in_flight() > 0
         });
         for address in found.union(fixed) {
             links.entry(address.clone()).or_insert_with(|| {
                 let peer = match fixed.contains(address) {
-                    true => Peer::configured(address),
-                    false => Peer::named(address, address),
+                    true => LinkPeer::configured(address),
+                    false => LinkPeer::named(address, address),
                 };
                 let (guard, config) = (self.guard.clone(), self.config.link.clone());
-                Arc::new(Link::open(peer, guard, config, self.changed.clone()))
+                Arc::new(PeerLink::open(peer, guard, config, self.changed.clone()))
             });
         }
         metrics::gauge!("bluetick_app_servers")
             .set(links.values().filter(|link| link.is_up()).count() as f64);
     }
 
-    /// How each stands, for whoever asks whether this gateway is ready.
-    pub fn standings(&self) -> Vec<(String, Standing)> {
-        self.links.lock().iter().map(|(address, link)| (address.clone(), link.standing())).collect()
+    /// The status of each link, for readiness checks.
+    pub fn link_statuses(&self) -> Vec<(String, LinkStatus)> {
+        self.links.lock().iter().map(|(address, link)| (address.clone(), link.status())).collect()
     }
 
-    fn up(&self) -> Vec<Arc<Link>> {
+    fn up(&self) -> Vec<Arc<PeerLink>> {
         self.links.lock().values().filter(|link| link.is_up()).cloned().collect()
     }
 
     /// The less busy of two drawn at random among those not tried yet.
-    fn pick(&self, tried: &BTreeSet<String>) -> Option<Arc<Link>> {
+    fn pick(&self, tried: &BTreeSet<String>) -> Option<Arc<PeerLink>> {
         let mut usable = self.up();
         usable.retain(|link| !tried.contains(link.address()));
-        let shunned = {
-            let mut shunned = self.shunned.lock();
-            shunned.retain(|_, until| Instant::now() < *until);
-            shunned.clone()
+        let avoided = {
+            let mut avoided = self.avoided.lock();
+            avoided.retain(|_, until| Instant::now() < *until);
+            avoided.clone()
         };
-        if usable.iter().any(|link| !shunned.contains_key(link.address())) {
-            usable.retain(|link| !shunned.contains_key(link.address()));
+        if usable.iter().any(|link| !avoided.contains_key(link.address())) {
+            usable.retain(|link| !avoided.contains_key(link.address()));
         }
         let mut draw = || {
             let count = usable.len();
@@ -151,7 +152,7 @@ impl AppServers {
     }
 
     /// Waits for an app server that is not in `tried`, or, where all were tried, for any.
-    async fn next(&self, tried: &mut BTreeSet<String>, deadline: Instant) -> Option<Arc<Link>> {
+    async fn next(&self, tried: &mut BTreeSet<String>, deadline: Instant) -> Option<Arc<PeerLink>> {
         let until = deadline.min(Instant::now() + self.config.wait_for_link);
         loop {
             let changed = self.changed.notified();
@@ -159,7 +160,7 @@ impl AppServers {
                 return Some(link);
             }
             if !tried.is_empty() && !self.up().is_empty() {
-                // All that are up have failed once. A moment, and from the beginning.
+                // All that are up have failed once: start over after a short pause.
                 tried.clear();
                 let moment = Duration::from_millis(self.rng.lock().random_range(20..100));
                 tokio::time::sleep(moment).await;
@@ -169,8 +170,7 @@ impl AppServers {
         }
     }
 
-    /// Asks app servers in turn until one answers. An answer that `is_retryable` is one that another app server might
-    /// improve on.
+    /// Asks app servers in turn until one answers. A retryable answer is kept while one other server is asked.
     async fn ask<T: DeserializeOwned + Send>(
         &self,
         request: &ClusterRequest,
@@ -191,24 +191,27 @@ impl AppServers {
                 Ok(answer) => match serde_json::from_slice::<AppResult<T>>(&answer) {
                     Ok(answer) if !is_retryable(&answer) => return answer,
                     Ok(Err(error)) if error.message == WRONG_ROLE => {
-                        tracing::warn!(peer = link.address(), "this is not an app server any more");
+                        tracing::warn!(
+                            peer = link.address(),
+                            "the process is no app server any more; closing the link"
+                        );
                         self.links.lock().remove(link.address());
                     }
-                    // Its store is out of reach, perhaps only for it: one other is asked, and for a while others first.
+                    // Its store is unreachable, perhaps only for this server: one other is asked.
                     Ok(answer) => {
-                        self.shunned.lock().insert(link.address().to_owned(), Instant::now() + SHUNNED_FOR);
+                        self.avoided.lock().insert(link.address().to_owned(), Instant::now() + AVOID_FOR);
                         if last.is_some() {
                             return answer;
                         }
                         last = Some(answer);
                     }
                     Err(error) => {
-                        tracing::warn!(%error, peer = link.address(), "an answer is not understood");
+                        tracing::warn!(%error, peer = link.address(), "could not read an answer; is the process of another version?");
                     }
                 },
-                // It may be under way still, and would then undo what comes after it.
+                // It may still be running, and would then undo a newer call.
                 Err(LinkError::Unknown(why)) if !may_be_repeated(request) => {
-                    tracing::warn!(%why, peer = link.address(), "the outcome of a call is not known");
+                    tracing::warn!(%why, peer = link.address(), "the outcome of a call is unknown; not repeating it");
                     break;
                 }
                 Err(error) => {
@@ -245,13 +248,13 @@ fn may_be_repeated(request: &ClusterRequest) -> bool {
 
 fn written(request: &ClusterRequest) -> AppResult<Bytes> {
     serde_json::to_vec(request).map(Bytes::from).map_err(|error| {
-        tracing::error!(%error, "a request cannot be written");
+        tracing::error!(%error, "could not write a request as JSON");
         WireError::new(ErrorCode::Internal, "the server met an error it did not expect")
     })
 }
 
-/// What an operator asks, done here if there is data, else at an app server. The steps of a message are with
-/// whichever app servers took them: all are asked.
+/// Runs an operator's calls in this process if it has the data, else on an app server. Each app server remembers its
+/// own steps of a message, so a trace asks all of them.
 pub struct ClusterOperator {
     pub own: Option<Arc<dyn Operator>>,
     /// All but this process.

@@ -1,9 +1,9 @@
-//! Who is there: processes say so in the directory, and gateways look. The directory is a hint. While it cannot be
-//! read, whoever was known stays known.
+//! Service discovery: processes announce themselves in the directory, and gateways poll it. The directory is a hint.
+//! While it cannot be read, the known app servers stay in use.
 //!
-//! Whoever can write to Redis can write into the directory. With a secret, each entry is therefore signed with it, and
-//! an entry that is not, or that has expired, is passed over. With certificates and no secret entries are not signed:
-//! whoever is called must then show a certificate for the host in the entry before anything is sent.
+//! Anybody who can write to Redis can write into the directory. With a secret, each entry is therefore signed, and
+//! unsigned or expired entries are ignored. With certificates and no secret, entries are not signed: the process must
+//! then show a certificate for the host in the entry before anything is sent to it.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -17,27 +17,26 @@ use super::{
 };
 use crate::{auth::hex, readiness::Readiness};
 
-/// How long a process that says nothing more is believed to be there.
+/// How long an entry is valid without renewal.
 pub const TTL: Duration = Duration::from_secs(15);
-/// How often a gateway looks for app servers.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How often a gateway polls the directory.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What the clocks of two processes may differ by. The directory itself lists an entry until it has
-/// expired by the reader's clock; it is made anew every third of its TTL, so that a clock which is
-/// ahead by less than the rest of it does no harm. The expiry that is signed bounds for how long
-/// somebody can put a copy of an old entry back.
+/// The largest clock difference of two processes. The directory lists an entry until it has expired by the reader's
+/// clock. An entry is renewed every third of its TTL, so a reader's clock may be ahead by less than the rest. The signed
+/// expiry limits how long a copied entry can be replayed.
 const CLOCK_SKEW: Duration = Duration::from_secs(5);
 
-/// How entries of the directory are written and read: `address`, or with a secret `address expiry proof`.
+/// Writes and reads the entries of the directory: `address`, or with a secret `address expiry proof`.
 #[derive(Clone)]
-pub struct Entries {
+pub struct DirectoryEntries {
     prover: Option<Prover>,
     clock: Arc<dyn Clock>,
 }
 
-impl Entries {
-    pub fn new(guard: &Guard, clock: Arc<dyn Clock>) -> Entries {
-        Entries { prover: guard.prover().cloned(), clock }
+impl DirectoryEntries {
+    pub fn new(guard: &Guard, clock: Arc<dyn Clock>) -> DirectoryEntries {
+        DirectoryEntries { prover: guard.prover().cloned(), clock }
     }
 
     pub(super) fn write(&self, role: NodeRole, address: &str) -> String {
@@ -46,7 +45,7 @@ impl Entries {
         format!("{address} {expires_at} {}", hex(&prover.sign_entry(role.as_str(), address, expires_at)))
     }
 
-    /// The address in an entry, if it is to be believed.
+    /// The address in an entry, if the entry is valid.
     fn read<'a>(&self, role: NodeRole, entry: &'a str) -> Option<&'a str> {
         let mut parts = entry.split(' ');
         let address = parts.next()?;
@@ -59,27 +58,28 @@ impl Entries {
         good.then_some(address)
     }
 
-    /// The addresses in the entries that are to be believed, and how many of the others there are.
-    pub fn believe(&self, role: NodeRole, entries: &[String]) -> (BTreeSet<String>, usize) {
-        let believed: Vec<&str> = entries.iter().filter_map(|entry| self.read(role, entry)).collect();
-        let others = entries.len() - believed.len();
-        (believed.into_iter().map(str::to_owned).collect(), others)
+    /// The addresses in the valid entries, and the number of invalid ones.
+    pub fn read_valid(&self, role: NodeRole, entries: &[String]) -> (BTreeSet<String>, usize) {
+        let valid: Vec<&str> = entries.iter().filter_map(|entry| self.read(role, entry)).collect();
+        let invalid = entries.len() - valid.len();
+        (valid.into_iter().map(str::to_owned).collect(), invalid)
     }
 }
 
-/// Says that this process is there, until it withdraws or is dropped.
+/// Announces this process until it withdraws or is dropped.
 pub struct Announcer {
     directory: Arc<dyn Directory>,
-    /// The entries that were made last.
+    /// The current entries of this process.
     made: Arc<Mutex<Vec<(NodeRole, String)>>>,
     task: AbortHandle,
 }
 
 impl Announcer {
-    /// An app server whose store does not answer says nothing: nobody new should come. Who has a link to it keeps it.
+    /// An app server whose store is unreachable does not announce itself, so that it gets no new links. Existing links
+    /// stay.
     pub fn start(
         directory: Arc<dyn Directory>,
-        entries: Entries,
+        entries: DirectoryEntries,
         roles: Vec<NodeRole>,
         address: String,
         readiness: Arc<Readiness>,
@@ -94,7 +94,7 @@ impl Announcer {
                 let ready = !roles.contains(&NodeRole::App) || readiness.look().await.refusing.is_none();
                 for role in roles.iter().filter(|role| ready || **role != NodeRole::App) {
                     let entry = entries.write(*role, &address);
-                    // Noted first: a withdrawal that comes in between must find it.
+                    // Noted first: a concurrent withdrawal must find it.
                     let before = note(&mut kept.lock(), *role, &entry);
                     match own.announce(*role, &entry, TTL).await {
                         Ok(()) => {
@@ -105,7 +105,7 @@ impl Announcer {
                         }
                         Err(error) if !failed => {
                             failed = true;
-                            tracing::warn!(%error, "this process cannot say that it is there; trying on");
+                            tracing::warn!(%error, "could not announce this process in the directory; retrying");
                         }
                         Err(_) => {}
                     }
@@ -115,22 +115,20 @@ impl Announcer {
         Announcer { directory, made, task: task.abort_handle() }
     }
 
-    /// Takes this process out of the directory, so that nobody new comes.
+    /// Removes this process from the directory, so that it gets no new links.
     pub async fn withdraw(&self) {
         self.task.abort();
         let made = std::mem::take(&mut *self.made.lock());
         for (role, entry) in &made {
             let withdrawn = self.directory.withdraw(*role, entry);
             if !matches!(tokio::time::timeout(Duration::from_secs(2), withdrawn).await, Ok(Ok(()))) {
-                tracing::warn!(
-                    "this process could not take itself out of the directory; its entry will expire"
-                );
+                tracing::warn!("could not remove this process from the directory; its entry will expire");
             }
         }
     }
 }
 
-/// Adds an entry to those that were made. Returns the earlier ones of this role, which it replaces.
+/// Adds an entry to the current ones. Returns the earlier ones of this role, which it replaces.
 fn note(made: &mut Vec<(NodeRole, String)>, role: NodeRole, entry: &str) -> Vec<String> {
     let before = made.iter().filter(|(of, old)| *of == role && old != entry).map(|(_, old)| old.clone());
     let before = before.collect();
@@ -140,7 +138,7 @@ fn note(made: &mut Vec<(NodeRole, String)>, role: NodeRole, entry: &str) -> Vec<
     before
 }
 
-/// Takes out an entry that a newer one has replaced. One that stays expires.
+/// Removes an entry that a newer one has replaced. If that fails, the entry expires.
 async fn forget(directory: &dyn Directory, made: &Mutex<Vec<(NodeRole, String)>>, role: NodeRole, old: &str) {
     if directory.withdraw(role, old).await.is_ok() {
         made.lock().retain(|(of, entry)| *of != role || entry != old);
@@ -153,17 +151,17 @@ impl Drop for Announcer {
     }
 }
 
-/// Keeps the links to the app servers that are listed, those of the configuration among them. Runs for ever.
+/// Keeps links to the app servers of the directory and of the configuration. Never returns.
 pub async fn find_app_servers(
     directory: Arc<dyn Directory>,
-    entries: Entries,
+    entries: DirectoryEntries,
     mut fixed: BTreeSet<String>,
     own: String,
     servers: Arc<AppServers>,
 ) {
-    // A process that is an app server itself has no need to call itself up.
+    // A process needs no link to itself.
     fixed.remove(&own);
-    let mut every = interval(LOOK_EVERY);
+    let mut every = interval(POLL_INTERVAL);
     let (mut failed, mut warned) = (false, false);
     servers.set(&BTreeSet::new(), &fixed);
     loop {
@@ -171,18 +169,17 @@ pub async fn find_app_servers(
         match directory.members(NodeRole::App).await {
             Ok(found) => {
                 failed = false;
-                let (mut believed, others) = entries.believe(NodeRole::App, &found);
-                believed.remove(&own);
-                servers.set(&believed, &fixed);
-                if others > 0 {
-                    metrics::counter!("bluetick_directory_refused_total").increment(others as u64);
+                let (mut valid, invalid) = entries.read_valid(NodeRole::App, &found);
+                valid.remove(&own);
+                servers.set(&valid, &fixed);
+                if invalid > 0 {
+                    metrics::counter!("bluetick_directory_refused_total").increment(invalid as u64);
                     if !warned {
                         warned = true;
                         tracing::warn!(
-                            entries = others,
-                            "entries of the directory are passed over: they are not signed with this cluster's secret, or \
-                             have expired. Somebody else writes to this Redis, or a process has another secret or is of \
-                             another version"
+                            entries = invalid,
+                            "ignored entries of the directory that are expired or not signed with this cluster's secret; \
+                             check who else writes to this Redis, and that all processes have the same secret and version"
                         );
                     }
                 }
@@ -190,7 +187,7 @@ pub async fn find_app_servers(
             Err(error) => {
                 if !failed {
                     failed = true;
-                    tracing::warn!(%error, "the directory does not answer; the app servers known so far stay in use");
+                    tracing::warn!(%error, "could not read the directory; the known app servers stay in use");
                 }
             }
         }

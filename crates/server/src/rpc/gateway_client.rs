@@ -1,10 +1,9 @@
-//! The gateways as an app server sees them: an entry of the session store names one, and it has the session or not.
+//! Hands events over to remote gateways. An entry of the session store names the gateway of a session.
 //!
-//! A gateway's name is its address and a number drawn at its start, `host:port#boot`, so that a process that came
-//! after it at the same address is not taken for it. Links are made when they are needed and dropped when they are
-//! not. Whatever goes wrong on the way is a refusal: the message takes the offline path (R12). An entry may have been
-//! written by anybody who can write to Redis, so nothing is sent before the process at its address has proven that it
-//! knows the cluster's secret and has this name.
+//! A gateway's name is its address and a random number of its start, `host:port#boot`, so that a later process at the
+//! same address is not mistaken for it. Links are opened on demand and closed when idle. Every failure counts as a
+//! refusal: the message takes the offline path (R12). Anybody who can write to Redis can write an entry, so nothing is
+//! sent before the process at its address has proven that it knows the cluster's secret and has this name.
 
 use std::{
     collections::BTreeMap,
@@ -22,12 +21,12 @@ use tokio::sync::Notify;
 
 use super::{
     guard::Guard,
-    link::{Link, LinkConfig, Peer, Standing},
+    link::{LinkConfig, LinkPeer, LinkStatus, PeerLink},
 };
 
-/// A link over which nothing was handed for so long is closed.
+/// A link that was not used for this long is closed.
 const IDLE: Duration = Duration::from_secs(120);
-/// A gateway that cannot be reached is forgotten after this long, so that dead ones do not gather.
+/// A link that is down is dropped after this long without use, so that links to dead gateways do not accumulate.
 const DOWN: Duration = Duration::from_secs(10);
 
 pub struct RemoteGateways {
@@ -36,12 +35,12 @@ pub struct RemoteGateways {
     guard: Guard,
     config: LinkConfig,
     deadline: Duration,
-    links: Mutex<BTreeMap<String, Used>>,
+    links: Mutex<BTreeMap<String, CachedLink>>,
     changed: Arc<Notify>,
 }
 
-struct Used {
-    link: Arc<Link>,
+struct CachedLink {
+    link: Arc<PeerLink>,
     at: Instant,
 }
 
@@ -62,16 +61,16 @@ impl RemoteGateways {
         }
     }
 
-    /// The link to a gateway, by its whole name: one that was started anew is another gateway.
-    fn link_to(&self, name: &str) -> Option<Arc<Link>> {
+    /// The link to a gateway, by its full name: after a restart it is another gateway.
+    fn link_to(&self, name: &str) -> Option<Arc<PeerLink>> {
         let (address, _boot) = name.split_once('#')?;
         let mut links = self.links.lock();
         if !links.contains_key(name) {
             links.retain(|_, used| used.is_wanted());
         }
-        let used = links.entry(name.to_owned()).or_insert_with(|| Used {
-            link: Arc::new(Link::open(
-                Peer::named(address, name),
+        let used = links.entry(name.to_owned()).or_insert_with(|| CachedLink {
+            link: Arc::new(PeerLink::open(
+                LinkPeer::named(address, name),
                 self.guard.clone(),
                 self.config.clone(),
                 self.changed.clone(),
@@ -82,7 +81,7 @@ impl RemoteGateways {
         Some(used.link.clone())
     }
 
-    /// Closes what nobody needs.
+    /// Closes idle and dead links.
     pub fn sweep(&self) {
         self.links.lock().retain(|_, used| used.is_wanted());
     }
@@ -93,12 +92,12 @@ impl RemoteGateways {
     }
 }
 
-impl Used {
+impl CachedLink {
     fn is_wanted(&self) -> bool {
         let unused = self.at.elapsed();
-        match self.link.standing() {
-            Standing::Up | Standing::Connecting => unused < IDLE,
-            Standing::Draining | Standing::Down(_) => unused < DOWN,
+        match self.link.status() {
+            LinkStatus::Up | LinkStatus::Connecting => unused < IDLE,
+            LinkStatus::Draining | LinkStatus::Down(_) => unused < DOWN,
         }
     }
 }
@@ -121,11 +120,11 @@ impl Gateways for RemoteGateways {
             match link.call(Bytes::from(payload), deadline).await {
                 Ok(answer) => match serde_json::from_slice::<AppResult<HandOver>>(&answer) {
                     Ok(Ok(handed)) => handed,
-                    // Of another version, or of another role. The session may be well there.
+                    // The process has another version or role; the session may still exist.
                     Ok(Err(_)) | Err(_) => HandOver::NotUnderstood,
                 },
                 Err(error) => {
-                    tracing::debug!(%error, %gateway, "not handed over");
+                    tracing::debug!(%error, %gateway, "could not hand an event over");
                     HandOver::Refused
                 }
             }

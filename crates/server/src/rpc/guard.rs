@@ -1,8 +1,8 @@
-//! Who may speak to whom: a secret that all processes of a cluster share, certificates of one authority, or both.
+//! Mutual authentication: a secret that all processes of a cluster share, certificates of one authority, or both.
 //!
 //! Each side proves that it knows the secret before anything else is sent (`proof.rs`). With certificates and no secret,
-//! the check of the certificates is the proof: each side's must be of the authority, and the listener's must name the
-//! host that was called. What goes beyond this machine must be encrypted, unless the operator says otherwise.
+//! mutual TLS is the proof: both certificates must be of the authority, and the listener's must name the host that was
+//! called. Connections to other machines must be encrypted, unless the operator allows plain text.
 
 use std::{fs, path::Path};
 
@@ -12,7 +12,7 @@ use tonic::{
 };
 
 use super::{
-    proof::{self, Handshake, Nonce, Prover, Side},
+    proof::{self, Handshake, Nonce, ProofSide, Prover},
     wire::{NAME, NONCE, PROOF},
 };
 use crate::{
@@ -33,12 +33,12 @@ pub enum GuardError {
     Certificates(String),
 }
 
-/// What this process shows to others and wants to see of them. Cheap to clone.
+/// The credentials of this process, and the checks of others. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Guard {
     secret: Option<Prover>,
-    tls: Option<Tls>,
-    /// Whether other machines may be called without encryption.
+    tls: Option<ClusterTls>,
+    /// Whether plain text to other machines is allowed.
     allow_plaintext: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct Challenge {
 }
 
 impl Challenge {
-    /// For a caller's nonce, as it came; `None` where it is none.
+    /// For the text of a caller's nonce; `None` if it is not a nonce.
     pub fn new(caller: &str) -> Result<Option<Challenge>, String> {
         let Some(caller) = as_nonce(caller) else { return Ok(None) };
         Ok(Some(Challenge { caller, listener: proof::nonce()? }))
@@ -60,7 +60,7 @@ impl Challenge {
     }
 }
 
-/// What a listener says of itself.
+/// A listener's name, nonce and proof.
 pub struct Greeting {
     name: String,
     nonce: Nonce,
@@ -80,7 +80,7 @@ fn as_nonce(text: &str) -> Option<Nonce> {
 }
 
 #[derive(Clone)]
-struct Tls {
+struct ClusterTls {
     authority: Certificate,
     identity: Identity,
 }
@@ -107,18 +107,18 @@ impl Guard {
         Guard { secret: Some(Prover::new(secret)), ..Guard::default() }
     }
 
-    /// What signs the directory's entries. Nothing where there is no secret.
+    /// Signs the entries of the directory; `None` without a secret.
     pub fn prover(&self) -> Option<&Prover> {
         self.secret.as_ref()
     }
 
     pub fn with_certificates(mut self, authority: &[u8], cert: &[u8], key: &[u8]) -> Guard {
         let authority = Certificate::from_pem(authority);
-        self.tls = Some(Tls { authority, identity: Identity::from_pem(cert, key) });
+        self.tls = Some(ClusterTls { authority, identity: Identity::from_pem(cert, key) });
         self
     }
 
-    /// The listener's part: its name and its proof, for the headers of its answer.
+    /// The listener's part of the handshake: its name and proof, for the headers of its response.
     pub fn greet(
         &self,
         challenge: &Challenge,
@@ -133,12 +133,14 @@ impl Guard {
         put(NAME, name)?;
         put(NONCE, &auth::hex(&challenge.listener))?;
         match &self.secret {
-            Some(prover) => put(PROOF, &auth::hex(&prover.prove(Side::Listener, &challenge.handshake(name)))),
+            Some(prover) => {
+                put(PROOF, &auth::hex(&prover.prove(ProofSide::Listener, &challenge.handshake(name))))
+            }
             None => Ok(()),
         }
     }
 
-    /// The caller's part: checks what the listener says of itself, and answers with the caller's proof.
+    /// The caller's part of the handshake: checks the listener's greeting, and returns the caller's proof.
     pub fn answer(
         &self,
         nonce: &Nonce,
@@ -154,7 +156,7 @@ impl Guard {
         let answer = match &self.secret {
             None => Vec::new(),
             Some(prover) => {
-                if !prover.is_proven(Side::Listener, &handshake, &proof) {
+                if !prover.is_proven(ProofSide::Listener, &handshake, &proof) {
                     metrics::counter!("bluetick_rpc_unproven_total").increment(1);
                     return Err(
                         "it does not prove to know the cluster's secret; nothing was sent to it. All \
@@ -162,7 +164,7 @@ impl Guard {
                             .into(),
                     );
                 }
-                prover.prove(Side::Caller, &handshake)
+                prover.prove(ProofSide::Caller, &handshake)
             }
         };
         if !is_expected(&name) {
@@ -171,16 +173,16 @@ impl Guard {
         Ok(answer)
     }
 
-    /// Whether the caller has proven to know the secret. Certificates were checked before that.
+    /// Whether the caller has proven to know the secret. TLS has checked certificates before.
     pub fn admits(&self, challenge: &Challenge, name: &str, proof: &[u8]) -> bool {
         let Some(prover) = &self.secret else { return true };
-        prover.is_proven(Side::Caller, &challenge.handshake(name), proof)
+        prover.is_proven(ProofSide::Caller, &challenge.handshake(name), proof)
     }
 
     pub fn endpoint(&self, address: &str) -> Result<Endpoint, String> {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let is_elsewhere = !is_loopback_name(host);
-        // An address may come from Redis: that the configuration was checked is not enough.
+        // An address may come from Redis: checking the configuration is not enough.
         if self.tls.is_none() && self.secret.is_none() && is_elsewhere {
             return Err(format!(
                 "{address} is another machine, and nothing proves who answers there; set cluster.secret_file, or \
@@ -226,7 +228,7 @@ fn read(path: &Path) -> Result<Vec<u8>, GuardError> {
     fs::read(path).map_err(|source| GuardError::Unreadable { path: path.display().to_string(), source })
 }
 
-/// What went wrong and all of its causes: the transport wraps them several times over.
+/// An error with all its causes: the transport wraps them several times.
 pub fn describe(error: &(dyn std::error::Error + 'static)) -> String {
     let (mut text, mut cause) = (error.to_string(), error.source());
     while let Some(next) = cause {

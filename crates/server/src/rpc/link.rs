@@ -1,10 +1,10 @@
 //! The calling side of a link: one long-lived stream to one process.
 //!
-//! Nothing is sent on it before both sides have proven that they know the cluster's secret (`proof.rs`).
+//! No call is sent before both sides have proven that they know the cluster's secret (`proof.rs`).
 //!
-//! Calls wait in a bounded queue; whatever waits when the stream can take more goes as one batch. A caller waits for
-//! room while too many calls are unanswered, and no longer than its deadline. When the stream breaks, what was not
-//! answered fails at once: nobody knows whether it was done. The link connects again by itself, less and less often.
+//! Calls wait in a bounded queue, and are sent in batches when the stream has room. At the in-flight limit a caller
+//! waits, at most until its deadline. When the stream breaks, all unanswered calls fail at once with an unknown
+//! outcome. The link reconnects by itself, with exponential backoff.
 
 use std::{
     collections::HashMap,
@@ -31,18 +31,18 @@ use tonic_prost::ProstCodec;
 use super::{
     guard::{Greeting, Guard, describe},
     proof,
-    wire::{Answers, Assembly, Call, Calls, NONCE, OPEN, Waiting as Batches, parts},
+    wire::{AnswerBatch, Assembly, CallBatch, CallPart, NONCE, OPEN, PartQueue, parts},
 };
 use crate::auth::hex;
 
 #[derive(Debug, Clone)]
 pub struct LinkConfig {
     pub connect_timeout: Duration,
-    /// A peer from which nothing comes for so long, twice, is taken for dead.
+    /// The interval of keep-alive pings, and the time to wait for their answer.
     pub keep_alive: Duration,
-    /// Calls without an answer; beyond it callers wait.
+    /// The in-flight limit: beyond it callers wait.
     pub in_flight_max: usize,
-    /// The first and the longest wait before another try to connect.
+    /// The first and the longest delay before reconnecting.
     pub backoff: (Duration, Duration),
 }
 
@@ -57,22 +57,22 @@ impl Default for LinkConfig {
     }
 }
 
-/// Whom a link is to lead to.
+/// The process that a link connects to.
 #[derive(Debug, Clone)]
-pub struct Peer {
+pub struct LinkPeer {
     address: String,
-    /// What the process there must call itself, in full or up to the `#`. Nothing where an operator chose the address.
+    /// The name that the process must have, in full or up to the `#`. `None` where an operator chose the address.
     expected: Option<String>,
 }
 
-impl Peer {
-    /// A process that must have this name: `host:port#boot`, or `host:port` whenever it was started.
-    pub fn named(address: &str, name: &str) -> Peer {
-        Peer { address: address.to_owned(), expected: Some(name.to_owned()) }
+impl LinkPeer {
+    /// A process with this name: `host:port#boot`, or `host:port` for any start of it.
+    pub fn named(address: &str, name: &str) -> LinkPeer {
+        LinkPeer { address: address.to_owned(), expected: Some(name.to_owned()) }
     }
 
-    pub fn configured(address: &str) -> Peer {
-        Peer { address: address.to_owned(), expected: None }
+    pub fn configured(address: &str) -> LinkPeer {
+        LinkPeer { address: address.to_owned(), expected: None }
     }
 
     fn is_called(&self, name: &str) -> bool {
@@ -81,140 +81,143 @@ impl Peer {
     }
 }
 
-/// How a link stands.
+/// The state of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum LinkStatus {
     Connecting,
     Up,
-    /// The peer is going down and wants no new calls.
+    /// The peer is shutting down and takes no new calls.
     Draining,
-    /// Why it cannot be used now.
+    /// Not connected, with the reason.
     Down(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
-    /// The peer never saw the call.
+    /// The call did not reach the peer.
     #[error("not sent: {0}")]
     NotSent(String),
-    /// It may have been done, or may yet be.
+    /// The call may have run, or may still run.
     #[error("unknown outcome: {0}")]
     Unknown(String),
 }
 
-/// A call on its way to the stream.
-struct Outgoing {
+/// A call that waits for the stream.
+struct QueuedCall {
     id: u64,
     deadline: Instant,
     payload: Bytes,
 }
 
-struct Waiting {
+struct PendingCall {
     answer: oneshot::Sender<Result<Bytes, LinkError>>,
     sent: bool,
     assembly: Assembly,
 }
 
-type Unanswered = Mutex<HashMap<u64, Waiting>>;
+type PendingCalls = Mutex<HashMap<u64, PendingCall>>;
 
-pub struct Link {
+pub struct PeerLink {
     address: String,
-    shared: Arc<Shared>,
+    state: Arc<LinkState>,
     task: AbortHandle,
 }
 
-struct Shared {
-    queue: mpsc::Sender<Outgoing>,
+struct LinkState {
+    queue: mpsc::Sender<QueuedCall>,
     room: Semaphore,
     in_flight: AtomicUsize,
     next_id: AtomicU64,
-    unanswered: Unanswered,
-    standing: watch::Sender<Standing>,
-    /// Told when a call ends, so that a draining link can be closed after the last.
+    unanswered: PendingCalls,
+    status: watch::Sender<LinkStatus>,
+    /// Notified when a call ends, so that a draining link closes after the last one.
     answered: Notify,
 }
 
-impl Drop for Link {
+impl Drop for PeerLink {
     fn drop(&mut self) {
         self.task.abort();
-        self.shared.fail_all("the link was closed");
+        self.state.fail_all("the link was closed");
     }
 }
 
-/// Takes a call out of the books, whatever became of it.
-struct Entry<'a> {
-    shared: &'a Shared,
+/// Removes a call from the pending ones when its caller is done, whatever its outcome.
+struct InFlightGuard<'a> {
+    state: &'a LinkState,
     id: u64,
 }
 
-impl Drop for Entry<'_> {
+impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
-        self.shared.unanswered.lock().remove(&self.id);
-        self.shared.in_flight.fetch_sub(1, Ordering::AcqRel);
-        self.shared.answered.notify_one();
+        self.state.unanswered.lock().remove(&self.id);
+        self.state.in_flight.fetch_sub(1, Ordering::AcqRel);
+        self.state.answered.notify_one();
     }
 }
 
-impl Link {
-    /// Begins to connect. `changed` is told whenever the link's standing changes.
-    pub fn open(peer: Peer, guard: Guard, config: LinkConfig, changed: Arc<Notify>) -> Link {
+impl PeerLink {
+    /// Starts to connect. `changed` is notified whenever the link's status changes.
+    pub fn open(peer: LinkPeer, guard: Guard, config: LinkConfig, changed: Arc<Notify>) -> PeerLink {
         let (queue, queued) = mpsc::channel(config.in_flight_max);
-        let shared = Arc::new(Shared {
+        let state = Arc::new(LinkState {
             queue,
             room: Semaphore::new(config.in_flight_max),
             in_flight: AtomicUsize::new(0),
             next_id: AtomicU64::new(1),
             unanswered: Mutex::default(),
-            standing: watch::Sender::new(Standing::Connecting),
+            status: watch::Sender::new(LinkStatus::Connecting),
             answered: Notify::new(),
         });
         let address = peer.address.clone();
-        let keeper = Keeper { peer, guard, config, changed, shared: shared.clone() };
-        let task = tokio::spawn(keeper.keep(queued)).abort_handle();
-        Link { address, shared, task }
+        let link = LinkTask { peer, guard, config, changed, state: state.clone() };
+        let task = tokio::spawn(link.run(queued)).abort_handle();
+        PeerLink { address, state, task }
     }
 
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    pub fn standing(&self) -> Standing {
-        self.shared.standing.borrow().clone()
+    pub fn status(&self) -> LinkStatus {
+        self.state.status.borrow().clone()
     }
 
     pub fn is_up(&self) -> bool {
-        *self.shared.standing.borrow() == Standing::Up
+        *self.state.status.borrow() == LinkStatus::Up
     }
 
     pub fn in_flight(&self) -> usize {
-        self.shared.in_flight.load(Ordering::Acquire)
+        self.state.in_flight.load(Ordering::Acquire)
     }
 
-    /// Asks, and waits for the answer until the deadline. A link that is down refuses at once.
+    /// Sends a call and waits for its answer until the deadline. Fails at once while the link is down.
     pub async fn call(&self, payload: Bytes, deadline: Instant) -> Result<Bytes, LinkError> {
-        let shared = &*self.shared;
-        shared.usable()?;
+        let state = &*self.state;
+        state.usable()?;
         let busy = || LinkError::NotSent(format!("{} is busy with too many calls", self.address));
-        let _room = timeout_at(deadline, shared.room.acquire())
+        let _room = timeout_at(deadline, state.room.acquire())
             .await
             .map_err(|_| busy())?
             .map_err(|_| LinkError::NotSent("the link was closed".into()))?;
-        let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = state.next_id.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
-        shared.in_flight.fetch_add(1, Ordering::AcqRel);
-        shared.unanswered.lock().insert(id, Waiting { answer, sent: false, assembly: Assembly::default() });
-        let entry = Entry { shared, id };
-        // Looked at after the call is in the books: a link that went down before has either failed it or is seen here.
-        shared.usable()?;
-        // There is room in the queue for as many as may be unanswered.
-        if shared.queue.try_send(Outgoing { id, deadline, payload }).is_err() {
+        state.in_flight.fetch_add(1, Ordering::AcqRel);
+        state
+            .unanswered
+            .lock()
+            .insert(id, PendingCall { answer, sent: false, assembly: Assembly::default() });
+        let entry = InFlightGuard { state, id };
+        // Checked again after the call is registered: a link that goes down now either fails the call or is seen here.
+        state.usable()?;
+        // The queue has the capacity of the in-flight limit, so this fails only when the link is closed.
+        if state.queue.try_send(QueuedCall { id, deadline, payload }).is_err() {
             return Err(busy());
         }
         match timeout_at(deadline, answered).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(LinkError::Unknown("the link was closed".into())),
             Err(_) => {
-                let sent = shared.unanswered.lock().get(&entry.id).is_none_or(|waiting| waiting.sent);
+                let sent = state.unanswered.lock().get(&entry.id).is_none_or(|waiting| waiting.sent);
                 let why = format!("{} did not answer in time", self.address);
                 Err(if sent { LinkError::Unknown(why) } else { LinkError::NotSent(why) })
             }
@@ -222,17 +225,17 @@ impl Link {
     }
 }
 
-impl Shared {
+impl LinkState {
     fn usable(&self) -> Result<(), LinkError> {
-        match &*self.standing.borrow() {
-            Standing::Up | Standing::Connecting => Ok(()),
-            Standing::Draining => Err(LinkError::NotSent("the peer is going down".into())),
-            Standing::Down(why) => Err(LinkError::NotSent(why.clone())),
+        match &*self.status.borrow() {
+            LinkStatus::Up | LinkStatus::Connecting => Ok(()),
+            LinkStatus::Draining => Err(LinkError::NotSent("the peer is going down".into())),
+            LinkStatus::Down(why) => Err(LinkError::NotSent(why.clone())),
         }
     }
 
     fn fail_all(&self, why: &str) {
-        let failed: Vec<Waiting> = self.unanswered.lock().drain().map(|(_, waiting)| waiting).collect();
+        let failed: Vec<PendingCall> = self.unanswered.lock().drain().map(|(_, waiting)| waiting).collect();
         for waiting in failed {
             let error = match waiting.sent {
                 true => LinkError::Unknown(why.to_owned()),
@@ -242,7 +245,7 @@ impl Shared {
         }
     }
 
-    fn take_answers(&self, batch: Answers) {
+    fn take_answers(&self, batch: AnswerBatch) {
         for part in batch.answers {
             let mut unanswered = self.unanswered.lock();
             let Some(waiting) = unanswered.get_mut(&part.id) else { continue };
@@ -259,24 +262,24 @@ fn refusal(status: &tonic::Status) -> String {
     format!("{}: {}", status.code().description(), status.message())
 }
 
-/// Keeps the stream: connects, serves it until it breaks, and connects again.
-struct Keeper {
-    peer: Peer,
+/// The task of a link: connects, serves the stream until it breaks, and reconnects.
+struct LinkTask {
+    peer: LinkPeer,
     guard: Guard,
     config: LinkConfig,
     changed: Arc<Notify>,
-    shared: Arc<Shared>,
+    state: Arc<LinkState>,
 }
 
-impl Keeper {
-    async fn keep(self, mut queued: mpsc::Receiver<Outgoing>) {
+impl LinkTask {
+    async fn run(self, mut queued: mpsc::Receiver<QueuedCall>) {
         let mut rng = StdRng::seed_from_u64(rand::random::<u64>());
         let (first, longest) = self.config.backoff;
         let mut wait = first;
         loop {
             let why = match timeout(self.config.connect_timeout, self.connect()).await {
                 Ok(Ok((calls, answers))) => {
-                    self.stand(Standing::Up);
+                    self.set_status(LinkStatus::Up);
                     tracing::debug!(peer = self.peer.address, "link is up");
                     wait = first;
                     let why = self.serve(&mut queued, calls, answers).await;
@@ -287,21 +290,21 @@ impl Keeper {
                 Err(_) => "no connection in time".to_owned(),
             };
             let why = format!("{}: {why}", self.peer.address);
-            self.stand(Standing::Down(why.clone()));
-            self.shared.fail_all(&why);
-            // What was queued before the link went down has failed with it.
+            self.set_status(LinkStatus::Down(why.clone()));
+            self.state.fail_all(&why);
+            // The calls in the queue have failed with the link.
             while queued.try_recv().is_ok() {}
             tokio::time::sleep(wait.mul_f64(rng.random_range(0.5..1.5))).await;
             wait = (wait * 2).min(longest);
         }
     }
 
-    fn stand(&self, standing: Standing) {
-        self.shared.standing.send_replace(standing);
+    fn set_status(&self, status: LinkStatus) {
+        self.state.status.send_replace(status);
         self.changed.notify_waiters();
     }
 
-    async fn connect(&self) -> Result<(mpsc::Sender<Calls>, Streaming<Answers>), String> {
+    async fn connect(&self) -> Result<(mpsc::Sender<CallBatch>, Streaming<AnswerBatch>), String> {
         let endpoint = self
             .guard
             .endpoint(&self.peer.address)?
@@ -313,18 +316,18 @@ impl Keeper {
         let channel: Channel = endpoint.connect().await.map_err(|e| describe(&e))?;
         let mut grpc = Grpc::new(channel);
         grpc.ready().await.map_err(|e| describe(&e))?;
-        // Two batches may wait for the transport; the rest waits in the queue, and makes larger batches.
-        let (calls, outgoing) = mpsc::channel::<Calls>(2);
+        // Two batches may wait for the transport; the rest stays in the queue and makes larger batches.
+        let (calls, outgoing) = mpsc::channel::<CallBatch>(2);
         let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
         let nonce = proof::nonce()?;
         let shown = hex(&nonce).parse().map_err(|_| "a nonce cannot be a header".to_owned())?;
         request.metadata_mut().insert(NONCE, shown);
-        let codec = ProstCodec::<Calls, Answers>::default();
+        let codec = ProstCodec::<CallBatch, AnswerBatch>::default();
         let opened = grpc.streaming(request, PathAndQuery::from_static(OPEN), codec).await;
         let opened = opened.map_err(|status| refusal(&status))?;
         let greeting = Greeting::read(opened.metadata());
         let proof = self.guard.answer(&nonce, greeting, |name| self.peer.is_called(name))?;
-        let first = Calls { calls: Vec::new(), proof: proof.into() };
+        let first = CallBatch { calls: Vec::new(), proof: proof.into() };
         calls.send(first).await.map_err(|_| "the stream takes nothing".to_owned())?;
         let mut answers = opened.into_inner();
         match answers.message().await {
@@ -334,12 +337,12 @@ impl Keeper {
         }
     }
 
-    /// Serves the stream until it ends. Returns why it did.
+    /// Serves the stream until it ends. Returns the reason.
     async fn serve(
         &self,
-        queued: &mut mpsc::Receiver<Outgoing>,
-        calls: mpsc::Sender<Calls>,
-        answers: Streaming<Answers>,
+        queued: &mut mpsc::Receiver<QueuedCall>,
+        calls: mpsc::Sender<CallBatch>,
+        answers: Streaming<AnswerBatch>,
     ) -> String {
         tokio::select! {
             why = self.receive(answers) => why,
@@ -347,14 +350,14 @@ impl Keeper {
         }
     }
 
-    async fn receive(&self, mut answers: Streaming<Answers>) -> String {
+    async fn receive(&self, mut answers: Streaming<AnswerBatch>) -> String {
         loop {
             match answers.message().await {
                 Ok(Some(batch)) => {
                     if batch.draining {
-                        self.stand(Standing::Draining);
+                        self.set_status(LinkStatus::Draining);
                     }
-                    self.shared.take_answers(batch);
+                    self.state.take_answers(batch);
                 }
                 Ok(None) => return "the peer ended the stream".into(),
                 Err(status) => return refusal(&status),
@@ -362,16 +365,16 @@ impl Keeper {
         }
     }
 
-    async fn send(&self, queued: &mut mpsc::Receiver<Outgoing>, calls: mpsc::Sender<Calls>) -> String {
-        let mut standing = self.shared.standing.subscribe();
-        let mut waiting: Batches<Call> = Batches::default();
+    async fn send(&self, queued: &mut mpsc::Receiver<QueuedCall>, calls: mpsc::Sender<CallBatch>) -> String {
+        let mut status = self.state.status.subscribe();
+        let mut waiting: PartQueue<CallPart> = PartQueue::default();
         loop {
             tokio::select! {
                 biased;
-                // A peer that drains is let go of once it has answered everything.
-                () = self.drained(&mut standing), if waiting.is_empty() => return "the peer is going down".into(),
+                // The link to a draining peer is closed once everything is answered.
+                () = self.drained(&mut status), if waiting.is_empty() => return "the peer is going down".into(),
                 Some(outgoing) = queued.recv(), if waiting.is_empty() => self.take(outgoing, &mut waiting),
-                // The transport first, then the batch: whatever comes until there is room goes along.
+                // The batch is made after the transport has room, so that it includes all calls queued meanwhile.
                 permit = calls.reserve(), if !waiting.is_empty() => {
                     let Ok(permit) = permit else { return "the stream takes nothing more".into() };
                     while let Ok(outgoing) = queued.try_recv() {
@@ -379,29 +382,29 @@ impl Keeper {
                     }
                     let batch = waiting.next_batch(|call| call.payload.len() + 16);
                     metrics::histogram!("bluetick_rpc_batch_calls").record(batch.len() as f64);
-                    permit.send(Calls { calls: batch, proof: Bytes::new() });
+                    permit.send(CallBatch { calls: batch, proof: Bytes::new() });
                 }
             }
         }
     }
 
-    /// Makes a call's parts ready to go, unless its caller has given up.
-    fn take(&self, outgoing: Outgoing, waiting: &mut Batches<Call>) {
-        let Outgoing { id, deadline, payload } = outgoing;
+    /// Queues the parts of a call, unless its caller has given up.
+    fn take(&self, outgoing: QueuedCall, waiting: &mut PartQueue<CallPart>) {
+        let QueuedCall { id, deadline, payload } = outgoing;
         let left = deadline.saturating_duration_since(Instant::now());
-        match self.shared.unanswered.lock().get_mut(&id) {
+        match self.state.unanswered.lock().get_mut(&id) {
             Some(call) if !left.is_zero() => call.sent = true,
             _ => return,
         }
         let deadline_ms = left.as_millis().clamp(1, u128::from(u32::MAX)) as u32;
-        waiting.push(parts(payload).map(|(payload, more)| Call { id, deadline_ms, payload, more }));
+        waiting.push(parts(payload).map(|(payload, more)| CallPart { id, deadline_ms, payload, more }));
     }
 
-    async fn drained(&self, standing: &mut watch::Receiver<Standing>) {
-        let _ = standing.wait_for(|standing| *standing == Standing::Draining).await;
+    async fn drained(&self, status: &mut watch::Receiver<LinkStatus>) {
+        let _ = status.wait_for(|status| *status == LinkStatus::Draining).await;
         loop {
-            let answered = self.shared.answered.notified();
-            if self.shared.unanswered.lock().is_empty() {
+            let answered = self.state.answered.notified();
+            if self.state.unanswered.lock().is_empty() {
                 return;
             }
             answered.await;

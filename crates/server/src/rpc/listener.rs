@@ -1,12 +1,12 @@
-//! The answering side of links: accepts streams from other processes of the cluster, runs what they ask side by side,
-//! and sends the answers in batches.
+//! The serving side of links: accepts streams from other processes of the cluster, runs their calls concurrently, and
+//! sends the answers in batches.
 //!
-//! A stream begins with a handshake (`proof.rs`): the listener proves itself in the headers of its answer, the caller in
-//! its first message. No call is looked at before. Anybody who reaches the port can open streams, so
-//! those that are not proven are few, end soon, and are read only as far as a proof is long.
+//! A stream begins with a handshake (`proof.rs`): the listener proves itself in the headers of its response, the caller
+//! in its first message. No call is read before that. Anybody who reaches the port can open streams, so unproven
+//! streams are limited in number, in time, and in the bytes that are read.
 //!
-//! Calls beyond a bound are not read from their stream, so that whoever sends too much waits. A call whose caller is
-//! gone goes on: what it began is better finished.
+//! Beyond the in-flight limit no more calls are read from a stream: that is the backpressure on callers. A call goes on
+//! after its caller is gone, so that it does not stop half-way.
 
 use std::{
     collections::HashMap,
@@ -37,25 +37,25 @@ use tonic_prost::ProstCodec;
 
 use super::{
     guard::{Challenge, Guard, GuardError},
-    wire::{Answers, Assembly, BATCH_MAX_BYTES, Calls, NONCE, OPEN, Part, Waiting, parts},
+    wire::{AnswerBatch, AnswerPart, Assembly, BATCH_MAX_BYTES, CallBatch, NONCE, OPEN, PartQueue, parts},
 };
 
-/// Calls of one stream that are worked on, and of all streams together.
+/// The in-flight limits of one stream, and of all streams together.
 const STREAM_CALLS_MAX: usize = 2_048;
 const ALL_CALLS_MAX: usize = 8_192;
-/// How long after its caller's deadline a call may still be worked on.
+/// How long a call may run after its caller's deadline.
 const GRACE: Duration = Duration::from_secs(10);
-/// After a connection that could not be accepted. It holds up a thread, which is better than a core.
+/// The pause after a failed accept. It blocks a thread, which is better than spinning on a core.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-/// How long a caller has to prove itself. It gives up sooner by itself.
+/// How long a caller has to prove itself. Callers give up sooner.
 const PROVEN_WITHIN: Duration = Duration::from_secs(2);
-/// Streams that are not proven yet. Each takes milliseconds, and whoever finds no room tries again.
+/// The most unproven streams. Each takes milliseconds, and a caller that is refused tries again.
 pub(super) const UNPROVEN_MAX: usize = 256;
-/// How much is read of a stream that is not proven: a proof, and room for later versions.
+/// How much is read of an unproven stream: a proof, and room for later versions.
 const UNPROVEN_MAX_BYTES: usize = 1024;
-/// A caller opens one stream on a connection.
+/// Callers open one stream on a connection; this leaves some room.
 pub(super) const STREAMS_PER_CONNECTION: u32 = 8;
-/// A batch with all that it may hold, and some.
+/// A full batch, with a margin.
 const MESSAGE_MAX_BYTES: usize = 2 * BATCH_MAX_BYTES;
 const KEEP_ALIVE: Duration = Duration::from_secs(3);
 
@@ -65,22 +65,22 @@ pub trait Dispatcher: Send + Sync + 'static {
     async fn dispatch(&self, payload: Bytes) -> Bytes;
 }
 
-/// Accepts links while it lives. Dropped, it ends them all at once, as a crash would.
+/// Accepts links until it is dropped. Dropping it ends all of them at once, as a crash would.
 pub struct RpcListener {
-    state: Arc<State>,
+    state: Arc<ListenerState>,
     /// Closes the port.
     stop: Option<tokio::sync::oneshot::Sender<()>>,
 }
 
-struct State {
+struct ListenerState {
     guard: Guard,
-    /// What this process is called: `host:port#boot`.
+    /// The name of this process: `host:port#boot`.
     name: String,
     dispatcher: Arc<dyn Dispatcher>,
     room: Arc<Semaphore>,
-    /// For streams that are not proven yet.
+    /// Permits for streams that are not proven yet.
     unproven: Arc<Semaphore>,
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<ListenerPhase>,
     working: AtomicUsize,
     streams: AtomicUsize,
     changed: Notify,
@@ -88,10 +88,10 @@ struct State {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
-enum Phase {
+enum ListenerPhase {
     Serving,
     Draining,
-    Over,
+    Stopped,
 }
 
 impl RpcListener {
@@ -112,30 +112,30 @@ impl RpcListener {
             .max_concurrent_streams(STREAMS_PER_CONNECTION)
             .initial_stream_window_size(4 * 1024 * 1024)
             .initial_connection_window_size(8 * 1024 * 1024);
-        let state = Arc::new(State {
+        let state = Arc::new(ListenerState {
             guard,
             name: name.to_owned(),
             dispatcher,
             room: Arc::new(Semaphore::new(ALL_CALLS_MAX)),
             unproven: Arc::new(Semaphore::new(UNPROVEN_MAX)),
-            phase: watch::Sender::new(Phase::Serving),
+            phase: watch::Sender::new(ListenerPhase::Serving),
             working: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),
             changed: Notify::new(),
             refused: AtomicBool::new(false),
         });
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let service = Service { state: state.clone() };
-        // Small frames both ways: waiting to fill a packet would cost every call its time.
+        let service = LinkService { state: state.clone() };
+        // The frames are small: Nagle's algorithm would delay every call.
         let incoming = tokio_stream::StreamExt::map(TcpListenerStream::new(tcp), |accepted| {
             accepted
                 .inspect(|stream| {
                     let _ = stream.set_nodelay(true);
                 })
                 .inspect_err(|error| {
-                    // No file left, most likely: the listener would ask again at once, and for ever.
+                    // Most likely out of file descriptors: without a pause this would spin.
                     metrics::counter!("bluetick_accept_errors_total").increment(1);
-                    tracing::warn!(%error, "a connection of another process could not be accepted");
+                    tracing::warn!(%error, "could not accept a connection of another process; check the limit of open files");
                     std::thread::sleep(ACCEPT_PAUSE);
                 })
         });
@@ -150,9 +150,9 @@ impl RpcListener {
         Ok(RpcListener { state, stop: Some(stop) })
     }
 
-    /// Tells every peer to go elsewhere, and waits until all that was asked is answered and the peers have gone.
+    /// Tells every peer that this process is shutting down, and waits until all calls are answered and all links closed.
     pub async fn drain(&mut self) {
-        self.state.phase.send_replace(Phase::Draining);
+        self.state.phase.send_replace(ListenerPhase::Draining);
         loop {
             let changed = self.state.changed.notified();
             if self.state.working.load(Ordering::Acquire) == 0
@@ -167,22 +167,22 @@ impl RpcListener {
 
 impl Drop for RpcListener {
     fn drop(&mut self) {
-        self.state.phase.send_replace(Phase::Over);
+        self.state.phase.send_replace(ListenerPhase::Stopped);
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
         }
     }
 }
 
-/// The service as the transport wants it.
+/// The gRPC service.
 #[derive(Clone)]
-struct Service {
-    state: Arc<State>,
+struct LinkService {
+    state: Arc<ListenerState>,
 }
 
 type Answering = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
 
-impl tower::Service<http::Request<Body>> for Service {
+impl tower::Service<http::Request<Body>> for LinkService {
     type Response = http::Response<Body>;
     type Error = Infallible;
     type Future = Answering;
@@ -201,14 +201,14 @@ impl tower::Service<http::Request<Body>> for Service {
             }
             let proven = Arc::new(AtomicBool::new(false));
             let request = request.map(|body| ShortUntilProven { body, proven: proven.clone(), read: 0 });
-            let mut grpc = Grpc::new(ProstCodec::<Answers, Calls>::default())
+            let mut grpc = Grpc::new(ProstCodec::<AnswerBatch, CallBatch>::default())
                 .max_decoding_message_size(MESSAGE_MAX_BYTES);
-            Ok(grpc.streaming(Opener { state, proven }, request).await)
+            Ok(grpc.streaming(LinkOpener { state, proven }, request).await)
         })
     }
 }
 
-/// What a caller sends. It fails if it is longer than a proof before the caller is proven.
+/// The request body of a stream. Fails if more than a proof is sent before the caller is proven.
 struct ShortUntilProven {
     body: Body,
     proven: Arc<AtomicBool>,
@@ -242,32 +242,33 @@ impl HttpBody for ShortUntilProven {
     }
 }
 
-struct Opener {
-    state: Arc<State>,
+struct LinkOpener {
+    state: Arc<ListenerState>,
     proven: Arc<AtomicBool>,
 }
 
-type Opening =
-    Pin<Box<dyn Future<Output = Result<Response<ReceiverStream<Result<Answers, Status>>>, Status>> + Send>>;
+type Opening = Pin<
+    Box<dyn Future<Output = Result<Response<ReceiverStream<Result<AnswerBatch, Status>>>, Status>> + Send>,
+>;
 
-impl tonic::server::StreamingService<Calls> for Opener {
-    type Response = Answers;
-    type ResponseStream = ReceiverStream<Result<Answers, Status>>;
+impl tonic::server::StreamingService<CallBatch> for LinkOpener {
+    type Response = AnswerBatch;
+    type ResponseStream = ReceiverStream<Result<AnswerBatch, Status>>;
     type Future = Opening;
 
-    fn call(&mut self, request: Request<Streaming<Calls>>) -> Opening {
+    fn call(&mut self, request: Request<Streaming<CallBatch>>) -> Opening {
         let (state, proven) = (self.state.clone(), self.proven.clone());
         Box::pin(async move { state.open(request, proven) })
     }
 }
 
-impl State {
+impl ListenerState {
     fn open(
         self: Arc<Self>,
-        request: Request<Streaming<Calls>>,
+        request: Request<Streaming<CallBatch>>,
         proven: Arc<AtomicBool>,
-    ) -> Result<Response<ReceiverStream<Result<Answers, Status>>>, Status> {
-        if *self.phase.borrow() != Phase::Serving {
+    ) -> Result<Response<ReceiverStream<Result<AnswerBatch, Status>>>, Status> {
+        if *self.phase.borrow() != ListenerPhase::Serving {
             return Err(Status::unavailable("this process is going down"));
         }
         let Ok(place) = self.unproven.clone().try_acquire_owned() else {
@@ -289,7 +290,7 @@ impl State {
             let mut phase = self.phase.subscribe();
             let admitted = tokio::select! {
                 biased;
-                () = reached(&mut phase, Phase::Over) => return,
+                () = reached(&mut phase, ListenerPhase::Stopped) => return,
                 admitted = self.admits(&challenge, &mut calls) => admitted,
             };
             proven.store(admitted, Ordering::Release);
@@ -302,21 +303,21 @@ impl State {
         Ok(response)
     }
 
-    /// Whether the first message proves the caller, in time.
-    async fn admits(&self, challenge: &Challenge, calls: &mut Streaming<Calls>) -> bool {
+    /// Whether the first message arrives in time and proves the caller.
+    async fn admits(&self, challenge: &Challenge, calls: &mut Streaming<CallBatch>) -> bool {
         let Ok(Ok(Some(first))) = timeout(PROVEN_WITHIN, calls.message()).await else { return false };
         first.calls.is_empty() && self.guard.admits(challenge, &self.name, &first.proof)
     }
 
     fn refuse(&self, from: Option<SocketAddr>) -> Status {
         metrics::counter!("bluetick_rpc_refused_total").increment(1);
-        // Told once: whoever tries again and again must not fill the log.
+        // Logged once: repeated attempts must not fill the log.
         if !self.refused.swap(true, Ordering::Relaxed) {
             let from = from.map(|address| address.to_string());
             tracing::warn!(
                 from,
-                "a process that does not prove to know the cluster's secret was turned away; if it is one of yours, give \
-                 it the same secret"
+                "refused a process that did not prove to know the cluster's secret; if it is one of yours, give it the \
+                 same secret"
             );
         }
         Status::unauthenticated("the cluster's secret was not proven: it must be the same in all processes")
@@ -324,11 +325,11 @@ impl State {
 
     async fn serve(
         self: Arc<Self>,
-        calls: Streaming<Calls>,
-        outgoing: mpsc::Sender<Result<Answers, Status>>,
+        calls: Streaming<CallBatch>,
+        outgoing: mpsc::Sender<Result<AnswerBatch, Status>>,
     ) {
-        let _counted = Counted::new(self.clone(), |state| &state.streams);
-        let accepted = Answers { answers: Vec::new(), draining: false, accepted: true };
+        let _counted = CountGuard::new(self.clone(), |state| &state.streams);
+        let accepted = AnswerBatch { answers: Vec::new(), draining: false, accepted: true };
         if outgoing.send(Ok(accepted)).await.is_err() {
             return;
         }
@@ -336,18 +337,18 @@ impl State {
         let mut phase = self.phase.subscribe();
         tokio::select! {
             biased;
-            () = reached(&mut phase, Phase::Over) => {}
+            () = reached(&mut phase, ListenerPhase::Stopped) => {}
             () = self.write(answers, &outgoing) => {}
             () = async {
                 self.clone().read(calls, answer).await;
-                // The peer has said its last; whoever still works on it answers first.
+                // The peer sends no more calls; the running ones are still answered.
                 std::future::pending::<()>().await;
             } => {}
         }
     }
 
-    /// Reads calls and has them worked on, as many at a time as there is room for.
-    async fn read(self: Arc<Self>, mut calls: Streaming<Calls>, answer: mpsc::Sender<(u64, Bytes)>) {
+    /// Reads calls and runs each in a task, up to the in-flight limits.
+    async fn read(self: Arc<Self>, mut calls: Streaming<CallBatch>, answer: mpsc::Sender<(u64, Bytes)>) {
         let room = Arc::new(Semaphore::new(STREAM_CALLS_MAX));
         let mut unfinished: HashMap<u64, Assembly> = HashMap::new();
         while let Ok(Some(batch)) = calls.message().await {
@@ -360,13 +361,13 @@ impl State {
                 let deadline = Instant::now() + Duration::from_millis(call.deadline_ms.into());
                 let Ok(place) = room.clone().acquire_owned().await else { return };
                 let Ok(global) = self.room.clone().acquire_owned().await else { return };
-                // Its caller has given up, and asks elsewhere.
+                // The caller has given up and asks elsewhere.
                 if Instant::now() >= deadline {
                     continue;
                 }
                 let (state, answer) = (self.clone(), answer.clone());
                 tokio::spawn(async move {
-                    let counted = Counted::new(state.clone(), |state| &state.working);
+                    let counted = CountGuard::new(state.clone(), |state| &state.working);
                     if let Ok(payload) = timeout(
                         deadline.saturating_duration_since(Instant::now()) + GRACE,
                         state.dispatcher.dispatch(payload),
@@ -381,24 +382,24 @@ impl State {
         }
     }
 
-    /// Writes answers as they come, whatever waits together. Ends when nobody is left to answer, or to be answered.
+    /// Sends answers in batches. Ends when no call is left, or the peer is gone.
     async fn write(
         &self,
         mut answers: mpsc::Receiver<(u64, Bytes)>,
-        outgoing: &mpsc::Sender<Result<Answers, Status>>,
+        outgoing: &mpsc::Sender<Result<AnswerBatch, Status>>,
     ) {
         let mut phase = self.phase.subscribe();
         let mut told = false;
-        let mut waiting: Waiting<Part> = Waiting::default();
-        let take = |waiting: &mut Waiting<Part>, (id, payload): (u64, Bytes)| {
-            waiting.push(parts(payload).map(|(payload, more)| Part { id, payload, more }));
+        let mut waiting: PartQueue<AnswerPart> = PartQueue::default();
+        let take = |waiting: &mut PartQueue<AnswerPart>, (id, payload): (u64, Bytes)| {
+            waiting.push(parts(payload).map(|(payload, more)| AnswerPart { id, payload, more }));
         };
         loop {
             tokio::select! {
                 biased;
-                () = reached(&mut phase, Phase::Draining), if !told => {
+                () = reached(&mut phase, ListenerPhase::Draining), if !told => {
                     told = true;
-                    let draining = Answers { answers: Vec::new(), draining: true, accepted: false };
+                    let draining = AnswerBatch { answers: Vec::new(), draining: true, accepted: false };
                     if outgoing.send(Ok(draining)).await.is_err() {
                         return;
                     }
@@ -409,7 +410,7 @@ impl State {
                         take(&mut waiting, answer);
                     }
                     let batch = waiting.next_batch(|part| part.payload.len() + 16);
-                    permit.send(Ok(Answers { answers: batch, draining: false, accepted: false }));
+                    permit.send(Ok(AnswerBatch { answers: batch, draining: false, accepted: false }));
                 }
                 answer = answers.recv(), if waiting.is_empty() => match answer {
                     Some(answer) => take(&mut waiting, answer),
@@ -421,25 +422,25 @@ impl State {
     }
 }
 
-/// Resolves when it has come so far, or whoever says so is gone.
-async fn reached(phase: &mut watch::Receiver<Phase>, least: Phase) {
+/// Waits until the listener reaches a phase, or is gone.
+async fn reached(phase: &mut watch::Receiver<ListenerPhase>, least: ListenerPhase) {
     let _ = phase.wait_for(|phase| *phase >= least).await;
 }
 
-/// Counts something for as long as it lives, and says when it is over.
-struct Counted {
-    state: Arc<State>,
-    count: fn(&State) -> &AtomicUsize,
+/// Counts a stream or call for as long as it lives, and notifies when it ends.
+struct CountGuard {
+    state: Arc<ListenerState>,
+    count: fn(&ListenerState) -> &AtomicUsize,
 }
 
-impl Counted {
-    fn new(state: Arc<State>, count: fn(&State) -> &AtomicUsize) -> Counted {
+impl CountGuard {
+    fn new(state: Arc<ListenerState>, count: fn(&ListenerState) -> &AtomicUsize) -> CountGuard {
         count(&state).fetch_add(1, Ordering::AcqRel);
-        Counted { state, count }
+        CountGuard { state, count }
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         (self.count)(&self.state).fetch_sub(1, Ordering::AcqRel);
         self.state.changed.notify_waiters();

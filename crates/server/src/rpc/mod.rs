@@ -1,14 +1,15 @@
-//! RPC between roles: gateways ask app servers, app servers hand over to gateways.
+//! RPC between roles: gateways send requests to app servers, app servers hand events over to gateways.
 //!
-//! gRPC with one method that opens a stream each way and keeps it (`bluetick.cluster.v2.Link/Open`).
+//! The transport is gRPC with one method, `bluetick.cluster.v2.Link/Open`, which opens a long-lived stream in each
+//! direction. The requests are [`ClusterRequest`](bluetick_chat::ClusterRequest)s.
 //!
-//! - `wire.rs`: what goes over it
-//! - `guard.rs`: who may open one; `proof.rs`: how the secret is proven and not sent
-//! - `link.rs`, `listener.rs`: the two ends of a stream
-//! - `dispatcher.rs`: runs the calls of other processes
-//! - `app_client.rs`: `App` and `Operator`, done elsewhere
-//! - `gateway_client.rs`: `Gateways`, found by the names of sessions
-//! - `discovery.rs`: who is there
+//! - `wire.rs`: the messages on a stream
+//! - `guard.rs`: authentication of both sides; `proof.rs`: how the secret is proven without being sent
+//! - `link.rs`: the calling side of a stream; `listener.rs`: the serving side
+//! - `dispatcher.rs`: runs the requests of other processes
+//! - `app_client.rs`: `App` and `Operator` on remote app servers
+//! - `gateway_client.rs`: `Gateways` on remote gateways
+//! - `discovery.rs`: the directory of processes
 
 mod app_client;
 mod discovery;
@@ -21,11 +22,11 @@ mod proof;
 mod wire;
 
 pub use app_client::{AppServers, ClusterOperator, PoolConfig};
-pub use discovery::{Announcer, Entries, find_app_servers};
+pub use discovery::{Announcer, DirectoryEntries, find_app_servers};
 pub use dispatcher::RoleDispatcher;
 pub use gateway_client::RemoteGateways;
 pub use guard::{Guard, GuardError};
-pub use link::{LinkConfig, Standing};
+pub use link::{LinkConfig, LinkStatus};
 pub use listener::RpcListener;
 
 #[cfg(test)]

@@ -6,10 +6,9 @@
 //! | caller's | both nonces, the listener's name | whoever opened it, in the first message on the stream |
 //! | entry | role, address, expiry | whoever announces itself in the directory |
 //!
-//! Each side of a link draws a nonce, so that an old proof is of no use. The listener's name (`host:port#boot`) is in
-//! both proofs and is compared with the one that the caller looked for. A process in between that passes the proofs of
-//! another listener on would have to be called by that listener's name. Each kind of proof has a key and a label of its
-//! own, so that none passes for another.
+//! Each side of a link draws a nonce, so that a proof cannot be replayed. The listener's name (`host:port#boot`) is in
+//! both proofs and is compared with the one that the caller expects, so that a process in between cannot pass on the
+//! proofs of another listener. Each kind of proof has its own key and label, so that none can stand for another.
 
 use ring::{
     hmac::{HMAC_SHA256, Key, sign, verify},
@@ -20,7 +19,7 @@ pub const NONCE_BYTES: usize = 32;
 
 pub type Nonce = [u8; NONCE_BYTES];
 
-/// A number that nobody has seen before.
+/// A random number for one handshake.
 pub fn nonce() -> Result<Nonce, String> {
     let mut nonce = [0; NONCE_BYTES];
     SystemRandom::new().fill(&mut nonce).map_err(|_| "the operating system gives no random numbers")?;
@@ -34,7 +33,7 @@ pub struct Prover {
     directory: Key,
 }
 
-/// What a handshake is about, as both sides see it.
+/// What both sides of a handshake know.
 pub struct Handshake<'a> {
     pub caller: &'a Nonce,
     pub listener: &'a Nonce,
@@ -43,7 +42,7 @@ pub struct Handshake<'a> {
 }
 
 #[derive(Clone, Copy)]
-pub enum Side {
+pub enum ProofSide {
     Caller,
     Listener,
 }
@@ -55,12 +54,12 @@ impl Prover {
         Prover { link: derive(b"bluetick cluster link"), directory: derive(b"bluetick cluster directory") }
     }
 
-    pub fn prove(&self, side: Side, handshake: &Handshake<'_>) -> Vec<u8> {
+    pub fn prove(&self, side: ProofSide, handshake: &Handshake<'_>) -> Vec<u8> {
         sign(&self.link, &about_link(side, handshake)).as_ref().to_vec()
     }
 
-    /// Whether this proof is of the other side. The time that it takes says nothing about where it differs.
-    pub fn is_proven(&self, side: Side, handshake: &Handshake<'_>, proof: &[u8]) -> bool {
+    /// Whether this is the proof of the given side. Takes constant time.
+    pub fn is_proven(&self, side: ProofSide, handshake: &Handshake<'_>, proof: &[u8]) -> bool {
         verify(&self.link, &about_link(side, handshake), proof).is_ok()
     }
 
@@ -73,10 +72,10 @@ impl Prover {
     }
 }
 
-fn about_link(side: Side, handshake: &Handshake<'_>) -> Vec<u8> {
+fn about_link(side: ProofSide, handshake: &Handshake<'_>) -> Vec<u8> {
     let label: &[u8] = match side {
-        Side::Caller => b"caller",
-        Side::Listener => b"listener",
+        ProofSide::Caller => b"caller",
+        ProofSide::Listener => b"listener",
     };
     joined(&[label, handshake.caller, handshake.listener, handshake.name.as_bytes()])
 }
@@ -85,7 +84,7 @@ fn about_entry(role: &str, address: &str, expires_at_ms: u64) -> Vec<u8> {
     joined(&[role.as_bytes(), address.as_bytes(), &expires_at_ms.to_be_bytes()])
 }
 
-/// Each with its length before it, so that no two lists of parts read the same.
+/// Each part with its length before it, so that no two lists have the same encoding.
 fn joined(parts: &[&[u8]]) -> Vec<u8> {
     let mut out = Vec::new();
     for part in parts {
@@ -113,18 +112,18 @@ mod tests {
         let (one, two) = (nonce().unwrap(), nonce().unwrap());
         assert_ne!(one, two);
         let handshake = Handshake { caller: &one, listener: &two, name: "a:1#7" };
-        let proof = ours.prove(Side::Listener, &handshake);
-        assert!(ours.is_proven(Side::Listener, &handshake, &proof));
-        assert!(!ours.is_proven(Side::Caller, &handshake, &proof), "it cannot be sent back");
-        assert!(!theirs.is_proven(Side::Listener, &handshake, &proof));
-        assert!(!ours.is_proven(Side::Listener, &handshake, &proof[1..]));
-        assert!(!ours.is_proven(Side::Listener, &handshake, b""));
+        let proof = ours.prove(ProofSide::Listener, &handshake);
+        assert!(ours.is_proven(ProofSide::Listener, &handshake, &proof));
+        assert!(!ours.is_proven(ProofSide::Caller, &handshake, &proof), "it cannot be sent back");
+        assert!(!theirs.is_proven(ProofSide::Listener, &handshake, &proof));
+        assert!(!ours.is_proven(ProofSide::Listener, &handshake, &proof[1..]));
+        assert!(!ours.is_proven(ProofSide::Listener, &handshake, b""));
         for other in [
             Handshake { caller: &two, listener: &one, name: "a:1#7" },
             Handshake { caller: &one, listener: &one, name: "a:1#7" },
             Handshake { caller: &one, listener: &two, name: "a:1#8" },
         ] {
-            assert!(!ours.is_proven(Side::Listener, &other, &proof));
+            assert!(!ours.is_proven(ProofSide::Listener, &other, &proof));
         }
     }
 

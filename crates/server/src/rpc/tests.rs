@@ -15,7 +15,7 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     guard::Guard,
-    link::{Link, LinkConfig, Peer, Standing},
+    link::{LinkConfig, LinkPeer, LinkStatus, PeerLink},
     listener::{Dispatcher, RpcListener},
 };
 
@@ -29,8 +29,8 @@ async fn listen(guard: Guard, dispatcher: Arc<dyn Dispatcher>) -> (RpcListener, 
     (RpcListener::start(tcp, guard, &format!("{address}#test"), dispatcher).unwrap(), address)
 }
 
-fn link_to(address: impl ToString, guard: Guard, config: LinkConfig) -> Link {
-    Link::open(Peer::configured(&address.to_string()), guard, config, Arc::new(Notify::new()))
+fn link_to(address: impl ToString, guard: Guard, config: LinkConfig) -> PeerLink {
+    PeerLink::open(LinkPeer::configured(&address.to_string()), guard, config, Arc::new(Notify::new()))
 }
 
 fn within(time: Duration) -> Instant {
@@ -45,7 +45,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Answers with what it was asked. What begins with "hang" it never answers, and "wait" when it is let go.
+/// Answers with the payload it was sent: never if it begins with "hang", and once it is let go if with "wait".
 #[derive(Default)]
 struct Echo {
     asked: Notify,
@@ -66,6 +66,6 @@ impl Dispatcher for Echo {
     }
 }
 
-async fn is_up(link: &Link) {
-    until("the link comes up", || link.standing() == Standing::Up).await;
+async fn is_up(link: &PeerLink) {
+    until("the link comes up", || link.status() == LinkStatus::Up).await;
 }

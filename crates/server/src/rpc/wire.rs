@@ -1,39 +1,39 @@
-//! What travels between gateways and app servers.
+//! The messages on a link.
 //!
-//! A link is one stream each way. On it go batches: calls one way, answers the other, in any order, told apart by an
-//! id. Their payloads are JSON, so that processes of two versions understand each other while a cluster is upgraded:
-//! a field that is new has a default, and one that is unknown is passed over. A payload that is long goes in parts,
-//! and those of other calls go between them.
+//! A link is one stream in each direction: batches of calls one way, batches of answers the other, in any order,
+//! matched by an id. Payloads are JSON, so that processes of two versions understand each other during an upgrade: new
+//! fields have a default, and unknown fields are ignored. A long payload is split into parts, and parts of other calls
+//! are sent between them.
 
 use bytes::Bytes;
 
-/// The one method of the one service.
+/// The path of the only gRPC method.
 pub const OPEN: &str = "/bluetick.cluster.v2.Link/Open";
-/// What the headers of a link are called: the nonces both ways, and who listens and how it proves itself.
+/// Headers of a link: the nonces of both sides, and the listener's name and proof.
 pub const NONCE: &str = "bluetick-nonce";
 pub const NAME: &str = "bluetick-name";
 pub const PROOF: &str = "bluetick-proof";
-/// The longest part of a payload.
+/// The largest part of a payload.
 pub const PART_MAX_BYTES: usize = 128 * 1024;
-/// About how long a batch gets: beyond it what waits goes into the next.
+/// The approximate size of a batch: what does not fit goes into the next one.
 pub const BATCH_MAX_BYTES: usize = 512 * 1024;
-/// How many calls or answers one batch has at most.
+/// The most calls or answers in one batch.
 pub const BATCH_MAX: usize = 256;
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Calls {
+pub struct CallBatch {
     #[prost(message, repeated, tag = "1")]
-    pub calls: Vec<Call>,
-    /// In the first message, which has no calls: how the caller proves itself.
+    pub calls: Vec<CallPart>,
+    /// The caller's proof, in the first message, which has no calls.
     #[prost(bytes = "bytes", tag = "2")]
     pub proof: Bytes,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Call {
+pub struct CallPart {
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// How long the caller waits, from when this was sent.
+    /// How long the caller waits, counted from the moment of sending.
     #[prost(uint32, tag = "2")]
     pub deadline_ms: u32,
     #[prost(bytes = "bytes", tag = "3")]
@@ -44,19 +44,19 @@ pub struct Call {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Answers {
+pub struct AnswerBatch {
     #[prost(message, repeated, tag = "1")]
-    pub answers: Vec<Part>,
-    /// This process is going down: what it was asked it still answers, new calls belong elsewhere.
+    pub answers: Vec<AnswerPart>,
+    /// This process is shutting down: it answers the calls it has, and takes no new ones.
     #[prost(bool, tag = "2")]
     pub draining: bool,
-    /// In the first message, which has no answers: the caller's proof was accepted, calls may come.
+    /// The caller's proof was accepted: in the first message, which has no answers.
     #[prost(bool, tag = "3")]
     pub accepted: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Part {
+pub struct AnswerPart {
     #[prost(uint64, tag = "1")]
     pub id: u64,
     #[prost(bytes = "bytes", tag = "2")]
@@ -65,7 +65,7 @@ pub struct Part {
     pub more: bool,
 }
 
-/// Cuts a payload into parts, in order; the flag says whether more follow.
+/// Splits a payload into parts, in order. The flag says whether more follow.
 pub fn parts(mut payload: Bytes) -> impl Iterator<Item = (Bytes, bool)> {
     let mut done = false;
     std::iter::from_fn(move || {
@@ -78,12 +78,12 @@ pub fn parts(mut payload: Bytes) -> impl Iterator<Item = (Bytes, bool)> {
     })
 }
 
-/// Puts the parts of one payload together again.
+/// Joins the parts of one payload.
 #[derive(Debug, Default)]
 pub struct Assembly(Vec<u8>);
 
 impl Assembly {
-    /// Takes a part. Gives the whole once its last part is here.
+    /// Adds a part. Returns the payload with the last one.
     pub fn add(&mut self, part: Bytes, more: bool) -> Option<Bytes> {
         if !more && self.0.is_empty() {
             return Some(part);
@@ -93,7 +93,7 @@ impl Assembly {
     }
 }
 
-/// Takes what fits a batch from the front of what waits.
+/// Removes as many items from the front as fit into a batch, and at least one.
 fn next_batch<T>(waiting: &mut std::collections::VecDeque<T>, size: impl Fn(&T) -> usize) -> Vec<T> {
     let mut bytes = 0;
     let fits = |item: &T| {
@@ -104,22 +104,22 @@ fn next_batch<T>(waiting: &mut std::collections::VecDeque<T>, size: impl Fn(&T) 
     waiting.drain(..count).collect()
 }
 
-/// What waits to be sent, in parts. Between the parts of a long payload go the short ones of others: nobody's answer
-/// waits for somebody's megabytes.
+/// The parts waiting to be sent. Payloads of one part are sent between the parts of long ones, so that a large payload
+/// does not delay the others.
 #[derive(Debug)]
-pub struct Waiting<T> {
+pub struct PartQueue<T> {
     short: std::collections::VecDeque<T>,
     long: std::collections::VecDeque<T>,
 }
 
-impl<T> Default for Waiting<T> {
+impl<T> Default for PartQueue<T> {
     fn default() -> Self {
-        Waiting { short: Default::default(), long: Default::default() }
+        PartQueue { short: Default::default(), long: Default::default() }
     }
 }
 
-impl<T> Waiting<T> {
-    /// Takes the parts of one payload.
+impl<T> PartQueue<T> {
+    /// Queues the parts of one payload.
     pub fn push(&mut self, parts: impl IntoIterator<Item = T>) {
         let mut parts = parts.into_iter();
         let Some(first) = parts.next() else { return };
@@ -133,7 +133,7 @@ impl<T> Waiting<T> {
         self.short.is_empty() && self.long.is_empty()
     }
 
-    /// Takes what fits a batch: short ones, and one part of a long one.
+    /// Removes the next batch: payloads of one part as they fit, and one part of a long payload.
     pub fn next_batch(&mut self, size: impl Fn(&T) -> usize) -> Vec<T> {
         let mut batch = match self.short.is_empty() {
             true => Vec::new(),
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn short_payloads_go_between_the_parts_of_a_long_one() {
-        let mut waiting = Waiting::default();
+        let mut waiting = PartQueue::default();
         waiting.push(["long-1", "long-2", "long-3"]);
         waiting.push(["a"]);
         assert_eq!(waiting.next_batch(|_| 1), ["a", "long-1"]);

@@ -104,14 +104,14 @@ pub(super) async fn check_app_servers(_: &Config, _: Vec<String>, _: &mut Findin
 
 #[cfg(feature = "cluster")]
 pub(super) async fn check_app_servers(config: &Config, announced: Vec<String>, findings: &mut Findings) {
-    use crate::rpc::{AppServers, Entries, Guard, PoolConfig, Standing};
+    use crate::rpc::{AppServers, DirectoryEntries, Guard, LinkStatus, PoolConfig};
 
     let guard = match Guard::from_config(&config.cluster) {
         Ok(guard) => guard,
         Err(e) => return findings.fail("app servers", e.to_string()),
     };
-    let entries = Entries::new(&guard, Arc::new(SystemClock));
-    let (believed, others) = entries.believe(NodeRole::App, &announced);
+    let entries = DirectoryEntries::new(&guard, Arc::new(SystemClock));
+    let (believed, others) = entries.read_valid(NodeRole::App, &announced);
     if others > 0 {
         findings.warn(
             "app servers",
@@ -130,16 +130,16 @@ pub(super) async fn check_app_servers(config: &Config, announced: Vec<String>, f
     servers.set(&believed, &fixed);
     for _ in 0..20 {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        if servers.standings().iter().all(|(_, standing)| *standing != Standing::Connecting) {
+        if servers.link_statuses().iter().all(|(_, standing)| *standing != LinkStatus::Connecting) {
             break;
         }
     }
-    for (address, standing) in servers.standings() {
+    for (address, standing) in servers.link_statuses() {
         match standing {
-            Standing::Up => findings.ok("app servers", format!("{address} answers")),
-            Standing::Draining => findings.warn("app servers", format!("{address} is going down")),
-            Standing::Connecting => findings.fail("app servers", format!("{address} does not answer")),
-            Standing::Down(why) => findings.fail("app servers", why),
+            LinkStatus::Up => findings.ok("app servers", format!("{address} answers")),
+            LinkStatus::Draining => findings.warn("app servers", format!("{address} is going down")),
+            LinkStatus::Connecting => findings.fail("app servers", format!("{address} does not answer")),
+            LinkStatus::Down(why) => findings.fail("app servers", why),
         }
     }
 }

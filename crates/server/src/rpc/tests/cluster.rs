@@ -29,17 +29,17 @@ use crate::{
 };
 
 /// What the processes of a test share.
-struct World {
+struct TestCluster {
     clock: Arc<dyn Clock>,
     store: Store,
     directory: Arc<MemoryDirectory>,
 }
 
-impl World {
-    fn new() -> World {
+impl TestCluster {
+    fn new() -> TestCluster {
         crate::tls::install_provider();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        World {
+        TestCluster {
             store: Store::memory(clock.clone()),
             directory: Arc::new(MemoryDirectory::new(clock.clone())),
             clock,
@@ -108,10 +108,10 @@ impl TokenCheck for Names {
     }
 }
 
-struct Source(mpsc::UnboundedReceiver<String>);
-struct Sink(mpsc::UnboundedSender<Value>);
+struct ChannelSource(mpsc::UnboundedReceiver<String>);
+struct ChannelSink(mpsc::UnboundedSender<Value>);
 
-impl FrameSource for Source {
+impl FrameSource for ChannelSource {
     type Text = String;
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Incoming<String>> {
@@ -119,7 +119,7 @@ impl FrameSource for Source {
     }
 }
 
-impl FrameSink for Sink {
+impl FrameSink for ChannelSink {
     fn poll_write(&mut self, _: &mut Context<'_>, queue: &mut OutboundQueue) -> Poll<Result<(), Gone>> {
         while let Some(out) = queue.pop_front() {
             if let Outgoing::Text(text) = out {
@@ -131,18 +131,18 @@ impl FrameSink for Sink {
 }
 
 /// A device at a gateway.
-struct Device {
+struct ClusterDevice {
     say: mpsc::UnboundedSender<String>,
     heard: mpsc::UnboundedReceiver<Value>,
 }
 
-impl Device {
-    async fn connect(host: &Arc<SessionHost>, user: &str, seed: u64) -> Device {
+impl ClusterDevice {
+    async fn connect(host: &Arc<SessionHost>, user: &str, seed: u64) -> ClusterDevice {
         let (say, said) = mpsc::unbounded_channel();
         let (tell, heard) = mpsc::unbounded_channel();
         let host = host.clone();
-        tokio::spawn(async move { host.run(Source(said), Sink(tell), seed).await });
-        let mut device = Device { say, heard };
+        tokio::spawn(async move { host.run(ChannelSource(said), ChannelSink(tell), seed).await });
+        let mut device = ClusterDevice { say, heard };
         device.say(json!({"type": "hello", "token": user, "device": format!("d{seed}")}));
         device.hear("caught_up").await;
         device
@@ -195,13 +195,13 @@ fn entry(gateway: &str) -> SessionEntry {
 
 #[tokio::test]
 async fn people_at_two_gateways_talk_through_two_app_servers() {
-    let world = World::new();
+    let world = TestCluster::new();
     let _apps = (world.app_server().await, world.app_server().await);
     let ((one, here), (two, there)) = (world.gateway().await, world.gateway().await);
     is_ready(&one).await;
     is_ready(&two).await;
-    let mut alice = Device::connect(&here, "alice", 1).await;
-    let mut bob = Device::connect(&there, "bob", 2).await;
+    let mut alice = ClusterDevice::connect(&here, "alice", 1).await;
+    let mut bob = ClusterDevice::connect(&there, "bob", 2).await;
     for n in 1..=20u64 {
         alice.say(json!({"type": "send", "ref": n, "client_msg_id": format!("m{n}"), "to": "bob",
             "body": format!("hi {n}"), "meta": {"n": n}}));
@@ -219,11 +219,11 @@ async fn people_at_two_gateways_talk_through_two_app_servers() {
 
 #[tokio::test]
 async fn a_process_with_both_roles_hands_over_to_itself_and_to_others() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (one, _) = world.start(&[Role::Gateway, Role::App]).await;
     let (_two, there) = world.gateway().await;
     is_ready(&one).await;
-    let mut bob = Device::connect(&there, "bob", 1).await;
+    let mut bob = ClusterDevice::connect(&there, "bob", 1).await;
     let sent = one.app.send(send("m1")).await.remove(0).unwrap();
     assert_eq!(bob.hear("message").await["seq"], sent.seq);
     assert!(one.gateway.name().starts_with(&format!("{}#", one.cluster_address().unwrap())));
@@ -245,13 +245,13 @@ impl Dispatcher for Silent {
 
 #[tokio::test]
 async fn an_app_server_that_dies_with_a_request_is_replaced_by_another() {
-    let world = World::new();
+    let world = TestCluster::new();
     let good = world.app_server().await;
     let silent = Arc::new(Silent::default());
     let (dying, address) = listen(Guard::default(), silent.clone()).await;
     let servers = Arc::new(AppServers::new(Guard::default(), PoolConfig::default()));
     servers.set(&BTreeSet::from([good.cluster_address().unwrap(), address.to_string()]), &BTreeSet::new());
-    until("both are up", || servers.standings().iter().all(|(_, s)| *s == Standing::Up)).await;
+    until("both are up", || servers.link_statuses().iter().all(|(_, s)| *s == LinkStatus::Up)).await;
     let app = Arc::new(RemoteApp(servers));
     let began = Instant::now();
     let sends = (0..10).map(|n| {
@@ -271,7 +271,7 @@ async fn an_app_server_that_dies_with_a_request_is_replaced_by_another() {
 
 #[tokio::test]
 async fn one_that_hangs_costs_its_time_and_none_left_is_unavailable() {
-    let world = World::new();
+    let world = TestCluster::new();
     let good = world.app_server().await;
     let (hanging, address) = listen(Guard::default(), Arc::new(Silent::default())).await;
     let config = PoolConfig {
@@ -281,7 +281,7 @@ async fn one_that_hangs_costs_its_time_and_none_left_is_unavailable() {
     };
     let servers = Arc::new(AppServers::new(Guard::default(), config));
     servers.set(&BTreeSet::from([good.cluster_address().unwrap(), address.to_string()]), &BTreeSet::new());
-    until("both are up", || servers.standings().iter().all(|(_, s)| *s == Standing::Up)).await;
+    until("both are up", || servers.link_statuses().iter().all(|(_, s)| *s == LinkStatus::Up)).await;
     let app = RemoteApp(servers);
     for n in 0..8 {
         app.send(send(&format!("m{n}"))).await.remove(0).unwrap();
@@ -295,7 +295,7 @@ async fn one_that_hangs_costs_its_time_and_none_left_is_unavailable() {
 
 #[tokio::test]
 async fn an_app_server_that_goes_down_is_left_before_it_is_gone() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (mut leaving, staying) = (world.app_server().await, world.app_server().await);
     let (gateway, _) = world.gateway().await;
     is_ready(&gateway).await;
@@ -325,7 +325,7 @@ async fn an_app_server_that_goes_down_is_left_before_it_is_gone() {
 
 #[tokio::test]
 async fn a_session_that_is_not_there_is_refused_fast() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (gateway, host) = world.gateway().await;
     let address = gateway.cluster_address().unwrap();
     let gateways = RemoteGateways::new(None, Guard::default(), LinkConfig::default(), Duration::from_secs(2));
@@ -346,7 +346,7 @@ async fn a_session_that_is_not_there_is_refused_fast() {
     // The same, with a session that is there.
     let _app = world.app_server().await;
     is_ready(&gateway).await;
-    let _bob = Device::connect(&host, "bob", 3).await;
+    let _bob = ClusterDevice::connect(&host, "bob", 3).await;
     let live = world.store.sessions.lookup(&user("bob")).await.unwrap().remove(0);
     assert_eq!(gateways.hand_over(&live, wake()).await, HandOver::Taken);
     let renamed = SessionEntry { gateway: format!("{address}#0123456789abcdef").into(), ..live };
@@ -355,7 +355,7 @@ async fn a_session_that_is_not_there_is_refused_fast() {
 
 #[tokio::test]
 async fn an_operator_asks_a_gateway_and_hears_of_every_app_server() {
-    let world = World::new();
+    let world = TestCluster::new();
     let (one, two) = (world.app_server().await, world.app_server().await);
     let (gateway, _) = world.gateway().await;
     is_ready(&gateway).await;
@@ -389,13 +389,13 @@ async fn an_operator_asks_a_gateway_and_hears_of_every_app_server() {
 
 #[tokio::test]
 async fn sessions_leave_a_gateway_one_after_another() {
-    let world = World::new();
+    let world = TestCluster::new();
     let _app = world.app_server().await;
     let (gateway, host) = world.gateway().await;
     is_ready(&gateway).await;
     let mut devices = Vec::new();
     for n in 0..40 {
-        devices.push(Device::connect(&host, &format!("u{n}"), n).await);
+        devices.push(ClusterDevice::connect(&host, &format!("u{n}"), n).await);
     }
     assert_eq!(gateway.gateway.session_count(), 40);
     let began = Instant::now();

@@ -5,9 +5,9 @@ use super::*;
 /// Why a link does not come up.
 async fn refusal(address: SocketAddr, guard: Guard) -> String {
     let link = link_to(address, guard, LinkConfig::default());
-    until("the link is refused", || matches!(link.standing(), Standing::Down(_))).await;
-    match link.standing() {
-        Standing::Down(why) => why,
+    until("the link is refused", || matches!(link.status(), LinkStatus::Down(_))).await;
+    match link.status() {
+        LinkStatus::Down(why) => why,
         other => panic!("{other:?}"),
     }
 }

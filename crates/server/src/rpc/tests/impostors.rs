@@ -25,10 +25,10 @@ use tonic_prost::ProstCodec;
 
 use super::{
     super::{
-        AppServers, Entries, PoolConfig, RemoteGateways, find_app_servers,
+        AppServers, DirectoryEntries, PoolConfig, RemoteGateways, find_app_servers,
         listener::{STREAMS_PER_CONNECTION, UNPROVEN_MAX},
-        proof::{self, Handshake, Prover, Side},
-        wire::{Answers, Call, Calls, NAME, NONCE, OPEN, PROOF},
+        proof::{self, Handshake, ProofSide, Prover},
+        wire::{AnswerBatch, CallBatch, CallPart, NAME, NONCE, OPEN, PROOF},
     },
     *,
 };
@@ -137,8 +137,8 @@ async fn an_entry_that_the_secret_did_not_sign_is_never_called() {
     let (fake, address) = Fake::listen(None).await;
     let (_listener, real) = listen(guard.clone(), Arc::new(Echo::default())).await;
     let directory = Arc::new(MemoryDirectory::new(clock()));
-    let ours = Entries::new(&guard, clock());
-    let theirs = Entries::new(&Guard::by_secret("a secret that somebody else has made up"), clock());
+    let ours = DirectoryEntries::new(&guard, clock());
+    let theirs = DirectoryEntries::new(&Guard::by_secret("a secret that somebody else has made up"), clock());
     let ttl = Duration::from_secs(60);
     let signed_for_another = ours.write(NodeRole::App, &real.to_string());
     let forged = [
@@ -160,9 +160,9 @@ async fn an_entry_that_the_secret_did_not_sign_is_never_called() {
     let servers = Arc::new(AppServers::new(guard, PoolConfig::default()));
     let finding = find_app_servers(directory, ours, BTreeSet::new(), "own:1".into(), servers.clone());
     let watching = async {
-        until("the real one is found", || !servers.standings().is_empty()).await;
+        until("the real one is found", || !servers.link_statuses().is_empty()).await;
         tokio::time::sleep(A_WHILE).await;
-        let found: Vec<_> = servers.standings().into_iter().map(|(address, _)| address).collect();
+        let found: Vec<_> = servers.link_statuses().into_iter().map(|(address, _)| address).collect();
         assert_eq!(found, [real.to_string()], "and nobody else");
     };
     tokio::select! {
@@ -177,9 +177,9 @@ async fn an_entry_that_the_secret_did_not_sign_is_never_called() {
 async fn an_entry_is_good_for_as_long_as_it_says() {
     let clock = Arc::new(ManualClock::new(1_700_000_000_000));
     let guard = Guard::by_secret(SECRET);
-    let entries = Entries::new(&guard, clock.clone());
+    let entries = DirectoryEntries::new(&guard, clock.clone());
     let entry = [entries.write(NodeRole::App, "10.0.0.7:7070")];
-    let is_believed = || entries.believe(NodeRole::App, &entry);
+    let is_believed = || entries.read_valid(NodeRole::App, &entry);
     assert_eq!(is_believed(), (BTreeSet::from(["10.0.0.7:7070".to_owned()]), 0));
     // Beyond its end and what clocks may differ by, somebody put a copy back.
     clock.advance((15 + 4) * 1000);
@@ -187,9 +187,9 @@ async fn an_entry_is_good_for_as_long_as_it_says() {
     clock.advance(2_000);
     assert_eq!(is_believed(), (BTreeSet::new(), 1));
     // Without a secret nothing is signed: certificates say who is who.
-    let plain = Entries::new(&Guard::default(), clock);
+    let plain = DirectoryEntries::new(&Guard::default(), clock);
     assert_eq!(plain.write(NodeRole::App, "a:1"), "a:1");
-    assert_eq!(plain.believe(NodeRole::App, &["a:1".to_owned(), entry[0].clone()]).1, 1);
+    assert_eq!(plain.read_valid(NodeRole::App, &["a:1".to_owned(), entry[0].clone()]).1, 1);
 }
 
 /// As a session's entry in Redis may name any gateway: the app server calls it, and says nothing.
@@ -199,7 +199,7 @@ async fn a_gateway_that_proves_nothing_is_sent_nothing() {
     let name = "127.0.0.1:1#0123456789abcdef";
     let nonce = proof::nonce().unwrap();
     let about = Handshake { caller: &nonce, listener: &nonce, name };
-    let wrong = hex(&made_up.prove(Side::Listener, &about));
+    let wrong = hex(&made_up.prove(ProofSide::Listener, &about));
     for proof in [None, Some(String::new()), Some("00".repeat(32)), Some(wrong), Some("zz".into())] {
         let (fake, _) = Fake::listen(proof).await;
         let guard = Guard::by_secret(SECRET);
@@ -236,17 +236,17 @@ async fn a_process_in_between_cannot_pass_for_the_one_behind_it() {
     let relay = relay_to(real).await;
     // By an address that an entry names, and by the name of a gateway in one.
     for name in [relay.to_string(), format!("{relay}#test"), format!("{real}#another-boot")] {
-        let peer = Peer::named(&relay.to_string(), &name);
-        let link = Link::open(peer, guard.clone(), LinkConfig::default(), Arc::default());
-        until("it is refused", || matches!(link.standing(), Standing::Down(_))).await;
-        let Standing::Down(why) = link.standing() else { continue };
+        let peer = LinkPeer::named(&relay.to_string(), &name);
+        let link = PeerLink::open(peer, guard.clone(), LinkConfig::default(), Arc::default());
+        until("it is refused", || matches!(link.status(), LinkStatus::Down(_))).await;
+        let LinkStatus::Down(why) = link.status() else { continue };
         assert!(why.contains("another process"), "{why}");
         assert!(link.call("a message".into(), within(A_WHILE)).await.is_err());
     }
     assert!(tokio::time::timeout(Duration::from_millis(300), echo.asked.notified()).await.is_err());
     // The name it has is proven, so the way does not matter.
-    let peer = Peer::named(&relay.to_string(), &format!("{real}#test"));
-    let link = Link::open(peer, guard, LinkConfig::default(), Arc::default());
+    let peer = LinkPeer::named(&relay.to_string(), &format!("{real}#test"));
+    let link = PeerLink::open(peer, guard, LinkConfig::default(), Arc::default());
     is_up(&link).await;
     assert_eq!(link.call("in".into(), within(SOON)).await.unwrap(), "in");
 }
@@ -260,15 +260,15 @@ async fn connect(address: SocketAddr) -> Channel {
 async fn open(
     channel: Channel,
     nonce: Option<&proof::Nonce>,
-) -> Result<(Sender<Calls>, Response<Streaming<Answers>>), Code> {
+) -> Result<(Sender<CallBatch>, Response<Streaming<AnswerBatch>>), Code> {
     let mut grpc = Grpc::new(channel);
     grpc.ready().await.unwrap();
-    let (calls, outgoing) = tokio::sync::mpsc::channel::<Calls>(2);
+    let (calls, outgoing) = tokio::sync::mpsc::channel::<CallBatch>(2);
     let mut request = Request::new(ReceiverStream::new(outgoing));
     if let Some(nonce) = nonce {
         request.metadata_mut().insert(NONCE, hex(nonce).parse().unwrap());
     }
-    let codec = ProstCodec::<Calls, Answers>::default();
+    let codec = ProstCodec::<CallBatch, AnswerBatch>::default();
     let path = http::uri::PathAndQuery::from_static(OPEN);
     let opened = grpc.streaming(request, path, codec).await.map_err(|status| status.code())?;
     Ok((calls, opened))
@@ -278,8 +278,8 @@ async fn open(
 async fn open_with(
     address: SocketAddr,
     nonce: Option<&proof::Nonce>,
-    first: impl Fn(&str, &proof::Nonce) -> Calls,
-) -> Result<Answers, Code> {
+    first: impl Fn(&str, &proof::Nonce) -> CallBatch,
+) -> Result<AnswerBatch, Code> {
     let (calls, opened) = open(connect(address).await, nonce).await?;
     let text = |key: &str| opened.metadata().get(key).unwrap().to_str().unwrap().to_owned();
     let theirs = proof::from_hex(&text(NONCE)).unwrap().try_into().unwrap();
@@ -294,39 +294,39 @@ async fn nothing_that_a_caller_asks_is_done_before_its_proof() {
     let (_listener, address) = listen(Guard::by_secret(SECRET), echo.clone()).await;
     let prover = Prover::new(SECRET);
     let mine = proof::nonce().unwrap();
-    let call = || vec![Call { id: 1, deadline_ms: 1_000, payload: "x".into(), more: false }];
+    let call = || vec![CallPart { id: 1, deadline_ms: 1_000, payload: "x".into(), more: false }];
     let proven = |side, name: &str, caller: &proof::Nonce, listener: &proof::Nonce| -> Bytes {
         prover.prove(side, &Handshake { caller, listener, name }).into()
     };
     let refused = Err(Code::Unauthenticated);
-    let no_proof = open_with(address, Some(&mine), |_, _| Calls { calls: call(), proof: Bytes::new() });
+    let no_proof = open_with(address, Some(&mine), |_, _| CallBatch { calls: call(), proof: Bytes::new() });
     assert_eq!(no_proof.await, refused);
     // Of another handshake, of the other side, for another listener; and with calls that came before it was accepted.
-    let replayed = open_with(address, Some(&mine), |name, _| Calls {
+    let replayed = open_with(address, Some(&mine), |name, _| CallBatch {
         calls: Vec::new(),
-        proof: proven(Side::Caller, name, &mine, &mine),
+        proof: proven(ProofSide::Caller, name, &mine, &mine),
     });
     assert_eq!(replayed.await, refused);
-    let reflected = open_with(address, Some(&mine), |name, theirs| Calls {
+    let reflected = open_with(address, Some(&mine), |name, theirs| CallBatch {
         calls: Vec::new(),
-        proof: proven(Side::Listener, name, &mine, theirs),
+        proof: proven(ProofSide::Listener, name, &mine, theirs),
     });
     assert_eq!(reflected.await, refused);
-    let for_another = open_with(address, Some(&mine), |_, theirs| Calls {
+    let for_another = open_with(address, Some(&mine), |_, theirs| CallBatch {
         calls: Vec::new(),
-        proof: proven(Side::Caller, "another:1#test", &mine, theirs),
+        proof: proven(ProofSide::Caller, "another:1#test", &mine, theirs),
     });
     assert_eq!(for_another.await, refused);
-    let hasty = open_with(address, Some(&mine), |name, theirs| Calls {
+    let hasty = open_with(address, Some(&mine), |name, theirs| CallBatch {
         calls: call(),
-        proof: proven(Side::Caller, name, &mine, theirs),
+        proof: proven(ProofSide::Caller, name, &mine, theirs),
     });
     assert_eq!(hasty.await, refused);
-    assert_eq!(open_with(address, None, |_, _| Calls::default()).await, refused);
+    assert_eq!(open_with(address, None, |_, _| CallBatch::default()).await, refused);
     assert!(tokio::time::timeout(Duration::from_millis(300), echo.asked.notified()).await.is_err());
-    let good = open_with(address, Some(&mine), |name, theirs| Calls {
+    let good = open_with(address, Some(&mine), |name, theirs| CallBatch {
         calls: Vec::new(),
-        proof: proven(Side::Caller, name, &mine, theirs),
+        proof: proven(ProofSide::Caller, name, &mine, theirs),
     });
     assert!(good.await.unwrap().accepted);
 }

@@ -116,7 +116,7 @@ async fn a_process_that_drains_answers_what_it_was_asked_and_gets_no_more() {
     let draining = async {
         dispatcher.asked.notified().await;
         let told = async {
-            until("the link knows", || link.standing() == Standing::Draining).await;
+            until("the link knows", || link.status() == LinkStatus::Draining).await;
             let refused = link.call("new".into(), within(SOON)).await;
             assert!(matches!(refused, Err(LinkError::NotSent(why)) if why.contains("going down")));
             dispatcher.go.notify_one();
@@ -125,5 +125,5 @@ async fn a_process_that_drains_answers_what_it_was_asked_and_gets_no_more() {
     };
     let (answer, ()) = tokio::join!(link.call("wait".into(), within(SOON)), draining);
     assert_eq!(answer.unwrap(), "wait");
-    until("the link is let go of", || matches!(link.standing(), Standing::Down(_))).await;
+    until("the link is let go of", || matches!(link.status(), LinkStatus::Down(_))).await;
 }
