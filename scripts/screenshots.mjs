@@ -26,8 +26,8 @@ async function chat() {
   await server.send('dan', 'alice', 'Is the bike still available?');
   const bob = await openPage(run, browser, null, { context: SIZE });
   const alice = await openPage(run, browser, null, { context: SIZE });
-  await signIn(alice, server.url, 'alice', 'to=bob');
-  await signIn(bob, server.url, 'bob', 'to=alice');
+  await signIn(alice, server.url, 'alice', 'bob');
+  await signIn(bob, server.url, 'bob', 'alice');
   await say(alice, 'Hi Bob, I am interested in the lamp.');
   await endsWith(bob, 'peer: Hi Bob, I am interested in the lamp.');
   await say(bob, 'It is yours if you can pick it up this week.');
