@@ -35,7 +35,7 @@ fn documents() -> Vec<PathBuf> {
     let mut found = vec![root().join("crates/chat/src/rules.rs")];
     let mut folders = vec![root()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap().flatten() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
             let skipped = ["target", "node_modules", "dist", "api"].contains(&name.as_str());
             if path.is_dir() && !name.starts_with('.') && !skipped {

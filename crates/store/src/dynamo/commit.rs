@@ -2,10 +2,10 @@
 //!
 //! 1. Reserve a seq (`seqs.rs`). It is a proposal: step 2 takes it only if the seq is free (R8).
 //! 2. One transaction writes the message and its idempotency record (R9). From here on the message
-//! is durable. The sender's row is read at the same time, because a reply may imply a read (R10).
+//!    is durable. The sender's row is read at the same time, because a reply may imply a read (R10).
 //! 3. Write the rows concurrently (`commit_rows.rs`): both members' `conversations` rows and inbox
-//! places, the pending row (R3) and the notification that is owed (R14). A failure here fails the
-//! send, and its retry repeats the steps.
+//!    places, the pending row (R3) and the notification that is owed (R14). A failure here fails the
+//!    send, and its retry repeats the steps.
 //!
 //! Sends of one conversation that arrive together are one transaction, in order.
 //!
