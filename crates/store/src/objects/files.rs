@@ -94,10 +94,15 @@ impl Objects {
             file.sync_all().await?;
             let mut tries = 0;
             loop {
-                fs::create_dir_all(&parent).await?;
-                match fs::hard_link(&aside.0, &target).await {
+                // A concurrent delete of the last object removes the directory, also while it is
+                // being created: then it exists at one moment and not at the next.
+                let linked = match fs::create_dir_all(&parent).await {
+                    Ok(()) => fs::hard_link(&aside.0, &target).await,
+                    Err(e) if e.kind() == ErrorKind::AlreadyExists => Err(ErrorKind::NotFound.into()),
+                    Err(e) => Err(e),
+                };
+                match linked {
                     Err(e) if e.kind() == ErrorKind::AlreadyExists => return Ok(false),
-                    // A concurrent delete of the last object removed the directory.
                     Err(e) if e.kind() == ErrorKind::NotFound && tries < KEEP_TRIES => tries += 1,
                     linked => break linked?,
                 }
